@@ -14,7 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBudget: a pod without annotations concerns the plugin if its namespace has a budget, and the report has what is granted.
+// TestBudget verifies that a pod without annotations concerns the plugin if its namespace has a budget, and
+// that the report has the granted sum.
 func TestBudget(t *testing.T) {
 	limited, plain := sandbox(map[string]string{limitsKey + "containers": "* wbps=60Mi"}), sandbox(nil)
 	plain.Id, plain.Linux.CgroupParent = "sb2", "/kubepods.slice/kubepods-pod2.slice"

@@ -88,18 +88,18 @@ func (l *link) wait(ctx context.Context, cfg RunConfig, reloaded <-chan struct{}
 	overdue := time.NewTimer(listPatience)
 	defer overdue.Stop()
 	// containerd 1.7 does not synchronize a plugin that it starts itself (docs/reference/quirks.md).
-	told := cfg.Preinstalled
+	isListed := cfg.Preinstalled
 	for {
 		select {
 		case <-l.synced:
-			told = true
+			isListed = true
 		case <-overdue.C:
-			if !told {
+			if !isListed {
 				l.stub.Stop()
 				return errNotSynchronized
 			}
 		case err := <-l.ended:
-			if !told && len(l.synced) == 0 {
+			if !isListed && len(l.synced) == 0 {
 				return errNotSynchronized
 			}
 			return err

@@ -22,15 +22,15 @@ const lockPoll = 500 * time.Millisecond
 // WaitLock stands by until no other process has the lock of this file. The lock ends
 // with the process, or as the file is closed.
 func WaitLock(ctx context.Context, path string, log logrus.FieldLogger) (io.Closer, error) {
-	said := false
+	isLogged := false
 	for {
 		f, err := hostfs.TryLock(path)
 		if !errors.Is(err, hostfs.ErrLocked) {
 			return f, err
 		}
-		if !said {
+		if !isLogged {
 			log.WithField("lock", path).Warn("Standing by: another instance serves this node")
-			said = true
+			isLogged = true
 		}
 		select {
 		case <-ctx.Done():

@@ -181,7 +181,7 @@ func TestRunEndsLast(t *testing.T) {
 			<-ctx.Done()
 			select {
 			case err := <-ended:
-				t.Errorf("Run has returned (%v) while the reconciler looks at a container", err)
+				t.Errorf("Run has returned (%v) while the reconciler resolves a container", err)
 			case <-time.After(100 * time.Millisecond): // only a failure needs this time
 			}
 		}}

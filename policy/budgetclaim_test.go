@@ -28,65 +28,121 @@ func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]s
 	return claim.Check()
 }
 
-// TestClaim: when the budget has no room, what the error names, and what it advises.
-func TestClaim(t *testing.T) {
-	const mi = 1 << 20
+// claimCase is a request, what is granted already, and the error that the request gets; "" for none.
+type claimCase struct {
+	name, namespace string
+	annotations     map[string]string
+	granted         Granted
+	want            string
+}
+
+const (
+	mi            = 1 << 20
+	exceedsBudget = " on disk sda exceeds the budget of namespace tenant-a: "
+)
+
+// eachContainer returns annotations with a limit on wbps for each container, and one on riops.
+func eachContainer(value string) map[string]string {
+	return map[string]string{keyEach: value + "; rootfs riops=50"}
+}
+
+// eachAndTotal returns annotations with limits for each container, and with a pod-total of 50 MiB/s.
+func eachAndTotal(each string) map[string]string {
+	return map[string]string{keyEach: each, keyTotal: "* wbps=50Mi riops=50"}
+}
+
+// checkClaims verifies the errors of claims under the policy budgeted.
+func checkClaims(t *testing.T, cases []claimCase) {
+	t.Helper()
 	p := parsed(t, budgeted)
-	const exceeds = " on disk sda exceeds the budget of namespace tenant-a: "
-	each := func(value string) map[string]string { return map[string]string{keyEach: value + "; rootfs riops=50"} }
-	total := func(each, total string) map[string]string {
-		return map[string]string{keyEach: each, keyTotal: total + " riops=50"}
+	for _, tt := range cases {
+		got := ""
+		if err := claimed(t, p, tt.namespace, tt.annotations, tt.granted); err != nil {
+			checkLine(t, err.Error())
+			got = strings.TrimPrefix(strings.TrimPrefix(err.Error(), "nri-blkio: "), "limits.blkio.noderesource.dev/")
+			if err.Kind != annotation.Invalid {
+				t.Errorf("%s: kind %v", tt.name, err.Kind)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
 	}
-	for _, tt := range []struct {
-		name, namespace string
-		annotations     map[string]string
-		granted         Granted
-		want            string
-	}{
-		{"room", "tenant-a", each("* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 2}, ""},
-		{"no budget", "web", each("* wbps=500Mi"), Granted{Others: blkio.Max}, ""},
+}
+
+// TestClaim verifies the cause and the advice in the error when a budget has no room.
+func TestClaim(t *testing.T) {
+	checkClaims(t, []claimCase{
+		{"room", "tenant-a", eachContainer("* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 2}, ""},
+		{"no budget", "web", eachContainer("* wbps=500Mi"), Granted{Others: blkio.Max}, ""},
 		{"exempt", "tenant-free", nil, Granted{Others: blkio.Max}, ""},
 		{
-			"too much", "tenant-a", each("* wbps=50Mi"),
+			"too much", "tenant-a", eachContainer("* wbps=50Mi"),
 			Granted{Others: 180 * mi, Pods: 3},
-			"containers: wbps=50Mi" + exceeds + "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)",
+			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)",
 		},
 		{
-			"one pod, and no room for the floor", "tenant-a", each("* wbps=50Mi"),
+			"one pod, and no room for the floor", "tenant-a", eachContainer("* wbps=50Mi"),
 			Granted{Others: 200*mi - 10, Pods: 1},
-			"containers: wbps=50Mi" + exceeds + "209715190 of 200Mi are granted to 1 pod (wait for room)",
+			"containers: wbps=50Mi" + exceedsBudget + "209715190 of 200Mi are granted to 1 pod (wait for room)",
 		},
 		{
-			"a budget that was lowered", "tenant-a", each("* wbps=1Mi"),
+			"a budget that was lowered", "tenant-a", eachContainer("* wbps=1Mi"),
 			Granted{Others: 250 * mi, Pods: 2},
-			"containers: wbps=1Mi" + exceeds + "250Mi of 200Mi are granted to 2 pods (wait for room)",
+			"containers: wbps=1Mi" + exceedsBudget + "250Mi of 200Mi are granted to 2 pods (wait for room)",
 		},
 		{
-			"more than the whole budget", "tenant-a", each("* wbps=201Mi"),
+			"more than the whole budget", "tenant-a", eachContainer("* wbps=201Mi"),
 			Granted{Others: 10 * mi, Pods: 1},
-			"containers: wbps=201Mi" + exceeds + "200Mi (write at most 200Mi)",
+			"containers: wbps=201Mi" + exceedsBudget + "200Mi (write at most 200Mi)",
 		},
 		{
-			"the pod's other containers", "tenant-a", each("* wbps=50Mi"),
-			Granted{Own: 180 * mi, Pods: 1},
-			"containers: wbps=50Mi" + exceeds + "180Mi of 200Mi are granted to other containers of the pod (write at most 20Mi)",
-		},
-		{
-			"both", "tenant-a", each("* wbps=50Mi"),
-			Granted{Others: 100 * mi, Own: 80 * mi, Pods: 2},
-			"containers: wbps=50Mi" + exceeds + "180Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
-		},
-		{
-			"a pod without a limit", "tenant-a", each("* wbps=50Mi"),
+			"a pod without a limit", "tenant-a", eachContainer("* wbps=50Mi"),
 			Granted{Others: blkio.Max, Pods: 2},
-			"containers: wbps=50Mi" + exceeds + "a pod without a limit there counts as granted all of 200Mi (wait for room)",
+			"containers: wbps=50Mi" + exceedsBudget + "a pod without a limit there counts as granted all of 200Mi (wait for room)",
 		},
 		{
-			"a pod that is not decided", "tenant-a", each("* wbps=50Mi"),
+			"a pod that is not decided", "tenant-a", eachContainer("* wbps=50Mi"),
 			Granted{Others: blkio.Max, Pods: 2, Undecided: true},
-			"containers: wbps=50Mi" + exceeds + "the limits of a pod that runs are not decided yet (wait for room)",
+			"containers: wbps=50Mi" + exceedsBudget + "the limits of a pod that runs are not decided yet (wait for room)",
 		},
-		{"a pod that has all already", "tenant-a", each("* wbps=50Mi"), Granted{Own: blkio.Max, Pods: 1}, ""},
+	})
+}
+
+// TestClaimOfPod verifies the error of a container if other containers of its pod, or the pod-total, count for
+// the budget.
+func TestClaimOfPod(t *testing.T) {
+	checkClaims(t, []claimCase{
+		{
+			"the pod's other containers", "tenant-a", eachContainer("* wbps=50Mi"),
+			Granted{Own: 180 * mi, Pods: 1},
+			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to other containers of the pod (write at most 20Mi)",
+		},
+		{
+			"both", "tenant-a", eachContainer("* wbps=50Mi"),
+			Granted{Others: 100 * mi, Own: 80 * mi, Pods: 2},
+			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
+		},
+		{"a pod that has all already", "tenant-a", eachContainer("* wbps=50Mi"), Granted{Own: blkio.Max, Pods: 1}, ""},
+		{"only the pod as a whole", "tenant-a", eachAndTotal("* riops=50"), Granted{Others: 150 * mi, Pods: 1}, ""},
+		{
+			"the pod as a whole", "tenant-a", eachAndTotal("* riops=50"),
+			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
+			"",
+		},
+		{
+			"the pod as a whole exceeds", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"),
+			Granted{Others: 180 * mi, Own: 15 * mi, Pods: 2},
+			"pod-total: wbps=50Mi" + exceedsBudget + "195Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
+		},
+		{"within the pod as a whole", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"), Granted{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
+	})
+}
+
+// TestClaimNeedsLimit verifies that a container without a limit for a key of the budget gets an error with an
+// example of one.
+func TestClaimNeedsLimit(t *testing.T) {
+	checkClaims(t, []claimCase{
 		{
 			"no limit", "tenant-a", nil,
 			Granted{},
@@ -104,18 +160,13 @@ func TestClaim(t *testing.T) {
 			Granted{Own: blkio.Max},
 			`container.db: wbps of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* wbps=25Mi")`,
 		},
-		{"only the pod as a whole", "tenant-a", total("* riops=50", "* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 1}, ""},
-		{
-			"the pod as a whole", "tenant-a", total("* riops=50", "* wbps=50Mi"),
-			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
-			"",
-		},
-		{
-			"the pod as a whole exceeds", "tenant-a", total("* wbps=40Mi riops=50", "* wbps=50Mi"),
-			Granted{Others: 180 * mi, Own: 15 * mi, Pods: 2},
-			"pod-total: wbps=50Mi" + exceeds + "195Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
-		},
-		{"within the pod as a whole", "tenant-a", total("* wbps=40Mi riops=50", "* wbps=50Mi"), Granted{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
+	})
+}
+
+// TestClaimOfRule verifies that the error names the class if the limit is that of a class, and advises no value
+// that the rule forbids.
+func TestClaimOfRule(t *testing.T) {
+	checkClaims(t, []claimCase{
 		{
 			"a class", "tenant-classed", nil,
 			Granted{Others: 190 * mi, Pods: 2},
@@ -127,26 +178,14 @@ func TestClaim(t *testing.T) {
 			`"rule closed, class tenant": wbps=20Mi on disk sda exceeds the budget of namespace tenant-closed: 190Mi of 200Mi are granted to 2 pods (wait for room)`,
 		},
 		{
-			"less room than the bound", "tenant-bounded", each("* wbps=50Mi"),
+			"less room than the bound", "tenant-bounded", eachContainer("* wbps=50Mi"),
 			Granted{Others: 180 * mi, Pods: 1},
 			"containers: wbps=50Mi on disk sda exceeds the budget of namespace tenant-bounded: 180Mi of 200Mi are granted to 1 pod (wait for room)",
 		},
-	} {
-		got := ""
-		if err := claimed(t, p, tt.namespace, tt.annotations, tt.granted); err != nil {
-			checkLine(t, err.Error())
-			got = strings.TrimPrefix(strings.TrimPrefix(err.Error(), "nri-blkio: "), "limits.blkio.noderesource.dev/")
-			if err.Kind != annotation.Invalid {
-				t.Errorf("%s: kind %v", tt.name, err.Kind)
-			}
-		}
-		if got != tt.want {
-			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
-		}
-	}
+	})
 }
 
-// TestClaimWithoutAnnotations: where the rule allows no annotations, the error names the rule.
+// TestClaimWithoutAnnotations verifies that the error names the rule if the rule allows no annotations.
 func TestClaimWithoutAnnotations(t *testing.T) {
 	p := parsed(t, "rules: [{name: r, annotations: reject}]\nbudgets: [{namespaces: ['*'], limits: ['* wbps=1Mi']}]")
 	err := claimed(t, p, "a", nil, Granted{})
@@ -156,8 +195,8 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 	}
 }
 
-// FuzzClaim: a container is refused exactly if its pod's part would grow beyond the budget, and the value
-// that the error advises has room.
+// FuzzClaim verifies that a container is rejected if and only if its pod would exceed the budget, and that the value
+// in the advice of the error has room.
 func FuzzClaim(f *testing.F) {
 	for _, value := range []string{"* wbps=50Mi", "* wbps=max", "", "rootfs wbps=20Mi riops=50", "* wbps=300Mi riops=50"} {
 		f.Add("tenant-a", value, "* wbps=60Mi", uint64(180<<20), uint64(10<<20), uint64(0))

@@ -29,7 +29,7 @@ func (e *evaluation) apply(b *blkio.Backing, what string, lim byKey[blkio.Amount
 			}
 		}
 	}
-	if b.Warning != nil && asks(lim) {
+	if b.Warning != nil && hasLimit(lim) {
 		e.warnings.add(warning{what: clip(what), text: b.Warning.Text})
 		e.out.warned(b.Warning.Kind)
 	}

@@ -216,9 +216,9 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		e.apply(b, what, e.values)
 		return
 	}
-	if !asks(e.values) || e.scope == scopeClass && b.Err == nil {
+	if !hasLimit(e.values) || e.scope == scopeClass && b.Err == nil {
 		e.skip(what, reason(b)) // no limit asked, and there is none
-		if asks(e.values) {
+		if hasLimit(e.values) {
 			e.unenforced()
 		}
 		return
@@ -263,7 +263,7 @@ func (e *evaluation) star(cs []Container) {
 		case lim == byKey[blkio.Amount]{}:
 		case b.Err != nil: // it is unknown whether there is a disk
 			left = byKey[blkio.Amount]{}
-			if !e.missed && asks(lim) {
+			if !e.missed && hasLimit(lim) {
 				e.missed = true
 				e.fail(e.unlimited(c, b, what))
 			}
@@ -300,12 +300,12 @@ func (e *evaluation) star(cs []Container) {
 				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.values)
 			}
 		}
-		if len(cs[i].Reached) > 0 {
-			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.values)
+		if len(cs[i].Undeclared) > 0 {
+			one(&cs[i], &blkio.Backing{Disks: cs[i].Undeclared}, "what it uses", e.values)
 		}
 	}
 	switch {
-	case len(cs) == 0 || !asks(left):
+	case len(cs) == 0 || !hasLimit(left):
 	case e.scope == scopeClass:
 		e.warn(nothingLeft(left, first, skipped).Cause)
 		e.unenforced()
@@ -335,8 +335,8 @@ func nothingLeft(left byKey[blkio.Amount], first Skipped, skipped int) *annotati
 	return p
 }
 
-// asks reports whether limits hold anything but max.
-func asks(l byKey[blkio.Amount]) bool {
+// hasLimit reports whether limits hold anything but max.
+func hasLimit(l byKey[blkio.Amount]) bool {
 	return slices.ContainsFunc(l[:], func(r blkio.Amount) bool { return r != blkio.Unset && r != blkio.Max })
 }
 

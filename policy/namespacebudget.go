@@ -49,7 +49,7 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 			v.errs = append(v.errs, field.Invalid(element, text, p.String()))
 		}
 		for k, most := range en.Limits {
-			if most != blkio.Max { // max is no budget
+			if most != blkio.Max { // max exempts the key from the budget
 				b.Limits[k] = most
 			}
 		}
@@ -96,7 +96,7 @@ func (e *evaluation) uses(c Container) {
 	if b == nil {
 		return
 	}
-	c.Reached = nil
+	c.Undeclared = nil
 	star := evaluation{pod: e.pod}
 	star.entries(b.list, []Container{c}, scopeClass) // no disk at all is no error there
 	for i := range star.rows {

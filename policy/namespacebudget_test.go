@@ -70,13 +70,13 @@ func TestBudgetFileErrors(t *testing.T) {
 	})
 }
 
-// TestUses: what counts as used by a container is what a limit for * would hold for.
+// TestUses verifies that a container uses, for its budget, the disks that a limit for * applies to.
 func TestUses(t *testing.T) {
 	p := parsed(t, budgeted)
 	full := db()
 	full.Mounts = append(full.Mounts, readOnly(mount("/ro", on(sdc))), mount("/net", blkio.Backing{FSType: "nfs", Reason: "nfs is a network filesystem"}))
 	full.Mounts[4] = readOnly(full.Mounts[4]) // the only one on sdc that can be written to
-	full.Reached = []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}}
+	full.Undeclared = []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}}
 	for _, tt := range []struct {
 		name, namespace, handler string
 		c                        Container
@@ -108,7 +108,8 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// TestCharges: a limit counts with its value, and a disk that is used without one as unlimited.
+// TestCharges verifies that a limit counts with its value, and that a disk in use without a limit counts as
+// unlimited.
 func TestCharges(t *testing.T) {
 	p := parsed(t, budgeted)
 	c := db()

@@ -95,7 +95,7 @@ func TestRuleFor(t *testing.T) {
 	}
 }
 
-// TestUnreached: a rule behind one for all pods is found.
+// TestUnreached verifies that a rule after one that matches all pods is found.
 func TestUnreached(t *testing.T) {
 	for match, isForAll := range map[string]bool{
 		"{}": true, "{namespaces: [a, '*']}": true, "{podSelector: {}}": true, "{podSelector: {matchLabels: {}}}": true,
@@ -276,7 +276,8 @@ func TestClassOfAnnotation(t *testing.T) {
 	}
 }
 
-// TestChoiceWithoutWeight: a class without a weight counts as the kernel's default, and the error says so.
+// TestChoiceWithoutWeight verifies that a class without a weight counts with the kernel's default weight, and
+// that the error says so.
 func TestChoiceWithoutWeight(t *testing.T) {
 	p := parsed(t, "classes: {a: {limits: ['* wbps=1Mi']}}\nbounds: {weight: {max: 60}}")
 	_, err := p.of(annotation.Parse(map[string]string{keyClass + "containers": "a"})).Container(db())

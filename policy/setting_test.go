@@ -90,7 +90,7 @@ func TestRemovals(t *testing.T) {
 		}
 	}
 	if text(in) != before {
-		t.Errorf("it was changed to %s", text(in))
+		t.Errorf("the settings were changed to %s, want %s", text(in), before)
 	}
 }
 

@@ -18,9 +18,9 @@ type Container struct {
 	MemoryLimited bool
 	Guarded       uint64 // the memory.high in bytes that it got at its creation; 0 for none
 	Mounts        []Mount
-	// Reached are the undeclared disks that the container uses. No path of the container is
-	// on them; only "*" includes them.
-	Reached []blkio.Disk
+	// Undeclared are the disks that io.stat shows in use by the container although no mount or
+	// device declares them. No path of the container is on them, so only "*" includes them.
+	Undeclared []blkio.Disk
 	// Physical has the physical disks below a disk that is made of others, such as a logical
 	// volume. Weights have an effect there.
 	Physical map[blkio.Dev][]blkio.Disk

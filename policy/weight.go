@@ -26,7 +26,7 @@ func (e *evaluation) weighAll(cs []Container) {
 				e.weigh(&c.Mounts[k].Below[n].Backing)
 			}
 		}
-		e.weigh(&blkio.Backing{Disks: c.Reached})
+		e.weigh(&blkio.Backing{Disks: c.Undeclared})
 	}
 }
 

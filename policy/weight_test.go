@@ -108,12 +108,12 @@ func TestMemoryBoundsDirty(t *testing.T) {
 	}
 }
 
-// TestWeightsOfDisks verifies that a path wins over rootfs, and that wins over the weight for all disks.
-// Weights apply to the physical disks below.
-func TestWeightsOfDisks(t *testing.T) {
+// threeDisks returns a container with one volume on a logical volume of two disks, another volume on one of these
+// disks, and its writable layer on a third disk.
+func threeDisks() Container {
 	dm := blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"}
 	one, two, root := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}, Name: "sdc"}
-	c := Container{
+	return Container{
 		Name: "db", MemoryLimited: true, Rootfs: blkio.Backing{Disks: []blkio.Disk{root}},
 		Mounts: []Mount{
 			{Destination: "/data", Backing: blkio.Backing{Disks: []blkio.Disk{dm}}},
@@ -123,8 +123,19 @@ func TestWeightsOfDisks(t *testing.T) {
 		},
 		Physical: map[blkio.Dev][]blkio.Disk{dm.Dev: {one, two}},
 	}
+}
+
+// largeWeights returns the default policy with weights up to 1000.
+func largeWeights() *Policy {
 	p := Default()
 	p.Bounds.MaxWeight = 1000
+	return p
+}
+
+// TestWeightsOfDisks verifies that a path wins over rootfs, and that wins over the weight for all disks.
+// Weights apply to the physical disks below.
+func TestWeightsOfDisks(t *testing.T) {
+	p := largeWeights()
 	for _, tt := range []struct{ value, want, weighted, err string }{
 		{value: "500", want: "default=500", weighted: "sda sdb sdc"},
 		{value: "* 500", want: "default=500", weighted: "sda sdb sdc"},
@@ -138,7 +149,7 @@ func TestWeightsOfDisks(t *testing.T) {
 		{value: "/data 1001; rootfs 5", want: "8:32=5", weighted: "sdc", err: `entry 1 "/data 1001": the weight is too large (write at most 1000, bounds.weight.max of the node policy)`},
 	} {
 		r := annotation.Parse(map[string]string{keyWeight + "container.db": tt.value})
-		d, err := p.of(r).Container(c)
+		d, err := p.of(r).Container(threeDisks())
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%q:\n got %v\nwant %s", tt.value, err, tt.err)
 		}
@@ -154,11 +165,15 @@ func TestWeightsOfDisks(t *testing.T) {
 			t.Errorf("%q: %q on %q, want %q on %q", tt.value, got, blkio.DiskNames(d.Weighted), tt.want, tt.weighted)
 		}
 	}
-	// container.NAME beats containers on each disk by itself, and a limit beside it stays.
+}
+
+// TestWeightsOfScopes verifies that container.NAME wins over containers for each disk separately, and that a
+// limit beside it stays.
+func TestWeightsOfScopes(t *testing.T) {
 	r := annotation.Parse(map[string]string{
 		keyWeight + "container.db": "/log 5", keyWeight + "containers": "/data 6; * 7", "limits.blkio.noderesource.dev/containers": "/data wbps=1Mi",
 	})
-	d, err := p.of(r).Container(c)
+	d, err := largeWeights().of(r).Container(threeDisks())
 	var lines []string
 	for _, l := range d.Settings.Lines() {
 		lines = append(lines, l.String())

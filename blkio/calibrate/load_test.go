@@ -106,8 +106,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestOffsets verifies that each operation is on whole blocks within the area, and a sequential load goes
-// through all of them, also across the end. The end of a disk that is no whole block is not used.
+// TestOffsets verifies that each operation is on whole blocks within the area. A sequential load uses all
+// blocks in order and starts again at the first one. An incomplete block at the end of the area is not used.
 func TestOffsets(t *testing.T) {
 	for _, tt := range []struct{ area, size int64 }{{gib, 4 * kib}, {10*mib + 512, mib}, {mib, mib}, {mib - 1, mib}, {64*mib + 4095, 256 * kib}} {
 		blocks := area{size: tt.area}.blocks(int(tt.size))

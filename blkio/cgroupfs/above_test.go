@@ -39,7 +39,7 @@ func TestWalkAbove(t *testing.T) {
 	err := h.Walk(name, func(c Cgroup, a Attribute) error {
 		id, err := c.ID()
 		if err != nil || id != a.ID {
-			t.Errorf("%s has the number %d, %v, told is %d", c.Path(), id, err, a.ID)
+			t.Errorf("Walk reports the ID %d for %s, want %d (%v)", a.ID, c.Path(), id, err)
 		}
 		walked = append(walked, fmt.Sprintf("%s=%s %t", c.Path(), a.Value, a.OnParent))
 		return nil
@@ -55,7 +55,7 @@ func TestWalkAbove(t *testing.T) {
 		t.Error(diff)
 	}
 	if above, err = h.Cgroup("gone").ListAbove(name); len(above) > 0 || !errors.Is(err, blkio.ErrGone) {
-		t.Errorf("of one that has gone: %v, %v", above, err)
+		t.Errorf("records of a removed cgroup: %v, error %v, want ErrGone", above, err)
 	}
 }
 

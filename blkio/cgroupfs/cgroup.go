@@ -129,6 +129,9 @@ func (c Cgroup) Owner() (uid int, err error) {
 	return int(st.Uid), nil
 }
 
+// IsOwn reports whether a user ID is that of this process.
+func IsOwn(uid int) bool { return uid == unix.Geteuid() }
+
 // CountChildren returns the number of child cgroups, without reading them. The error is blkio.ErrGone if the
 // cgroup was removed.
 //

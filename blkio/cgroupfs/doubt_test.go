@@ -20,7 +20,7 @@ func TestExistsInDoubt(t *testing.T) {
 		t.Error("taken for removed")
 	}
 	if _, err := h.Cgroup("link").ReadIOStat(); errors.Is(err, blkio.ErrGone) {
-		t.Errorf("a failure is told as %v", err)
+		t.Errorf("a failed read is reported as a removed cgroup: %v", err)
 	}
 	if _, err := h.Cgroup("link").Populated(); err == nil {
 		t.Error("taken for a cgroup without processes")

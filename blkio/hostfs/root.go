@@ -136,10 +136,14 @@ func Name(p string) string { return strings.TrimPrefix(path.Clean("/"+p), "/") }
 
 // BootTime returns the time at which the node was booted. It returns the current time if
 // the clock cannot be read.
-func BootTime() time.Time {
+func BootTime() time.Time { return time.Now().Add(-SinceBoot()) }
+
+// SinceBoot returns the time since the node was booted, which is the same for all processes, and does
+// not depend on the node's clock. It returns 0 if it cannot be read.
+func SinceBoot() time.Duration {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return time.Now()
+		return 0
 	}
-	return time.Now().Add(-time.Duration(up.Nano()))
+	return time.Duration(up.Nano())
 }

@@ -43,7 +43,7 @@ func (s *Storage) Filesystems() []Filesystem {
 }
 
 // FilesystemAt returns the device number (st_dev) of the filesystem that is mounted at a path of the node, as
-// of the last refresh. It returns zero if the path is no mountpoint.
+// of the last refresh. It returns zero if no filesystem is mounted at the path.
 func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
 	m := s.Mounts().find(mountpoint)
 	if m == nil || m.Mountpoint != mountpoint {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestResolvePanics: a panic while a path is resolved comes to the caller, who can recover from it. In a
-// goroutine of its own it would end the process.
+// TestResolvePanics verifies that a panic in resolve happens in the goroutine of the caller, which can recover.
+// A panic in another goroutine would end the process.
 func TestResolvePanics(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("elsewhere", filepath.Join(dir, "link")); err != nil {
@@ -23,9 +23,9 @@ func TestResolvePanics(t *testing.T) {
 	defer cancel()
 	defer func() {
 		if recover() == nil {
-			t.Error("the panic is hidden")
+			t.Error("resolve did not panic")
 		}
 	}()
 	path, err := h.resolve(ctx, nil, "/link") // which needs a table
-	t.Errorf("resolved to %q, %v", path, err)
+	t.Errorf("resolve returned %q, %v, want a panic", path, err)
 }

@@ -280,7 +280,7 @@ func TestMountListerLost(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := p.source.lost(); err != nil {
-		t.Errorf("told again: %v", err)
+		t.Errorf("the loss is reported a second time: %v", err)
 	}
 }
 

@@ -192,7 +192,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 		// The process that mounted it meant a directory in another mount namespace.
 		return &blkio.Backing{Reason: "its directory does not exist on this node"}, false
 	case err != nil:
-		return &blkio.Backing{Reason: lookFailed, Err: err}, false
+		return &blkio.Backing{Reason: resolveFailed, Err: err}, false
 	}
 	return s.holder(ctx, s.table.find(target), depth, true)
 }

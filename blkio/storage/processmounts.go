@@ -187,7 +187,7 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 	case err == nil:
 		b.Disks, b.Warning = disks, writebackWarning(m)
 	case m.FSType == "": // its line cannot be read
-		b.Reason, b.Err = lookFailed, err
+		b.Reason, b.Err = resolveFailed, err
 	default:
 		setReason(b, err)
 	}

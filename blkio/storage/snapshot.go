@@ -110,12 +110,12 @@ func (s *snapshot) unknown(m *Mount, err error) located {
 	if errors.Is(err, unix.ELOOP) {
 		return s.noDisk(m, "too many symbolic links in its path")
 	}
-	l := s.noDisk(m, lookFailed)
+	l := s.noDisk(m, resolveFailed)
 	l.backing.Err = err
 	return l
 }
 
-const lookFailed = "this node failed to look where it is stored"
+const resolveFailed = "this node failed to look where it is stored"
 
 // setReason makes err the reason why b has no disks. A failure of the system is an error
 // for the log, and a tenant reads only that there was one.
@@ -123,7 +123,7 @@ func setReason(b *blkio.Backing, err error) {
 	b.Reason, b.Missing = err.Error(), errors.Is(err, blkio.ErrNoDevice)
 	for _, failure := range []error{unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, fs.ErrPermission} {
 		if errors.Is(err, failure) {
-			b.Reason, b.Err = lookFailed, err
+			b.Reason, b.Err = resolveFailed, err
 		}
 	}
 }

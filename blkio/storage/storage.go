@@ -222,7 +222,7 @@ func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err
 // again.
 func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	reads := s.reads.Load()
-	tell := func() {
+	notify := func() {
 		// A caller of Refresh may have read the table first.
 		if now := s.reads.Load(); now != reads {
 			reads = now
@@ -236,12 +236,12 @@ func (s *Storage) Watch(ctx context.Context, changed func()) error {
 			return err
 		}
 		isChanged := s.reads.Load() != reads
-		tell()
+		notify()
 		if isChanged {
 			if err := s.recheck(ctx); err != nil {
 				return err
 			}
-			tell()
+			notify()
 			took = time.Since(start)
 		}
 		if err := s.lostList(ctx); err != nil {

@@ -348,7 +348,7 @@ func TestDisksChanged(t *testing.T) {
 	before := n.Resolve(t.Context(), "/srv/btrfs").Disks
 	n.sys.link(btrfsUUID+"devices/sdd", "../../../../devices/"+scsi+"3/block/sdd")
 	if got := n.Resolve(t.Context(), "/srv/btrfs").Disks; !cmp.Equal(got, before) {
-		t.Errorf("got %v before anybody said that disks have changed", got)
+		t.Errorf("before DisksChanged the disks are %v, want %v", got, before)
 	}
 	if err := n.DisksChanged(t.Context()); err != nil {
 		t.Fatal(err)

@@ -207,11 +207,11 @@ func TestFailureIsForLogs(t *testing.T) {
 		logged  bool
 		missing bool
 	}{
-		{fmt.Errorf("read /sys/x: %w", unix.EIO), lookFailed, true, false},
-		{fmt.Errorf("open /sys/x: %w", unix.EMFILE), lookFailed, true, false},
-		{fmt.Errorf("open /sys/x: %w", unix.ENFILE), lookFailed, true, false},
-		{fmt.Errorf("open /sys/x: %w", unix.ENOMEM), lookFailed, true, false},
-		{fmt.Errorf("open /sys/x: %w", fs.ErrPermission), lookFailed, true, false},
+		{fmt.Errorf("read /sys/x: %w", unix.EIO), resolveFailed, true, false},
+		{fmt.Errorf("open /sys/x: %w", unix.EMFILE), resolveFailed, true, false},
+		{fmt.Errorf("open /sys/x: %w", unix.ENFILE), resolveFailed, true, false},
+		{fmt.Errorf("open /sys/x: %w", unix.ENOMEM), resolveFailed, true, false},
+		{fmt.Errorf("open /sys/x: %w", fs.ErrPermission), resolveFailed, true, false},
 		{fmt.Errorf("block device 8:0: %w", blkio.ErrNoDevice), "block device 8:0: no such disk", false, true},
 		{errors.New("oddfs has no block device"), "oddfs has no block device", false, false},
 	} {
@@ -320,8 +320,8 @@ func TestNodeByName(t *testing.T) {
 	}
 }
 
-// TestDeviceNodeIsNoDevice verifies the backing of a raw volume's path that is no block device, such as a file
-// of the runtime. It is that of devtmpfs, which cannot be limited.
+// TestDeviceNodeIsNoDevice verifies that a path in /dev that is not a block device has no disk to limit: its
+// backing is devtmpfs. Such a path of a raw block volume can be a file that the runtime created.
 func TestDeviceNodeIsNoDevice(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/dev/dir")
@@ -329,7 +329,7 @@ func TestDeviceNodeIsNoDevice(t *testing.T) {
 	for _, p := range []string{"/dev", "/dev/dir", "/dev/link", "/dev/none"} {
 		got := n.Resolve(t.Context(), p)
 		if len(got.Disks) > 0 || got.Reason != "devtmpfs is memory, not a disk" || got.Mountpoint != "/dev" {
-			t.Errorf("%s: %+v", p, got)
+			t.Errorf("backing of %s is %+v, want devtmpfs at /dev without disks", p, got)
 		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 	debounce = time.Second
 	// A filesystem that a disk is added to has it some time after the kernel's event, so
 	// the event is reported once more.
-	secondLook = 10 * time.Second
+	repeatAfter = 10 * time.Second
 )
 
 // WatchDisks calls changed after block devices were added, removed or replaced, and again
@@ -48,19 +48,19 @@ func watchSocket(ctx context.Context, socket io.ReadCloser, changed func()) erro
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
 	events := make(chan struct{}, 1)
-	telling, cancel := context.WithCancel(ctx)
-	var teller sync.WaitGroup
-	teller.Go(func() { debounced(telling, events, changed) })
+	debouncing, cancel := context.WithCancel(ctx)
+	var debouncer sync.WaitGroup
+	debouncer.Go(func() { debounced(debouncing, events, changed) })
 	err := listen(socket, events)
 	cancel()
-	teller.Wait()
+	debouncer.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("listen for devices: %w", err)
 }
 
-// listen notes events of disks until an error.
+// listen sends to events for each event of a disk, until an error.
 func listen(socket io.Reader, events chan<- struct{}) error {
 	message := make([]byte, 16<<10) // UEVENT_BUFFER_SIZE is 2 KiB
 	for {
@@ -98,7 +98,7 @@ func debounced(ctx context.Context, events <-chan struct{}, changed func()) {
 			case <-events: // the last of the burst
 			default:
 			}
-			again = time.After(secondLook)
+			again = time.After(repeatAfter)
 		case <-again:
 			again = nil
 		case <-ctx.Done():

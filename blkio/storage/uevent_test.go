@@ -44,8 +44,8 @@ func TestListen(t *testing.T) {
 	const disk, net = "add@/x\x00SUBSYSTEM=block\x00", "add@/x\x00SUBSYSTEM=net\x00"
 	lost := fmt.Errorf("read uevents: %w", unix.ENOBUFS)
 	for name, tt := range map[string]struct {
-		socket script
-		told   bool
+		socket  script
+		reports bool
 	}{
 		"a disk":             {script{net, disk}, true},
 		"messages were lost": {script{net, lost}, true},
@@ -56,21 +56,21 @@ func TestListen(t *testing.T) {
 		if err := listen(&tt.socket, events); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if told := len(events) == 1; told != tt.told {
-			t.Errorf("%s: told is %t", name, told)
+		if reports := len(events) == 1; reports != tt.reports {
+			t.Errorf("%s: reports is %t", name, reports)
 		}
 	}
 }
 
-// TestTellOf verifies that a burst is reported once, and later events once more, within a second. Some seconds
+// TestDebounced verifies that a burst is reported once, and later events once more, within a second. Some seconds
 // after the last event it is reported again.
-func TestTellOf(t *testing.T) {
+func TestDebounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		events := make(chan struct{}, 1)
-		var told []time.Duration
+		var reports []time.Duration
 		start := time.Now()
-		go debounced(ctx, events, func() { told = append(told, time.Since(start)) })
+		go debounced(ctx, events, func() { reports = append(reports, time.Since(start)) })
 		for range 20 { // for 200 ms
 			select {
 			case events <- struct{}{}:
@@ -80,11 +80,11 @@ func TestTellOf(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		events <- struct{}{}
-		time.Sleep(secondLook + 10*time.Second)
+		time.Sleep(repeatAfter + 10*time.Second)
 		cancel()
 		synctest.Wait()
-		if len(told) != 4 || told[0] > burst || told[1] > 2*debounce || told[2] < 5*time.Second || told[3]-told[2] < secondLook-debounce {
-			t.Errorf("told at %v", told)
+		if len(reports) != 4 || reports[0] > burst || reports[1] > 2*debounce || reports[2] < 5*time.Second || reports[3]-reports[2] < repeatAfter-debounce {
+			t.Errorf("reports at %v", reports)
 		}
 	})
 }
@@ -114,20 +114,20 @@ func TestWatchDisksEnds(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("it goes on")
+		t.Error("WatchDisks does not end with its context")
 	}
 }
 
-// TestTellEnds verifies that no event is reported after the end of the context, also within a burst.
-func TestTellEnds(t *testing.T) {
+// TestDebouncedEnds verifies that no event is reported after the end of the context, also within a burst.
+func TestDebouncedEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
-		after time.Duration // since an event
-		told  int
+		after   time.Duration // since an event
+		reports int
 	}{
 		"within a burst":          {burst / 2, 0},
 		"after the first report":  {burst + debounce/2, 1},
-		"before the second look":  {secondLook / 2, 1},
-		"after the second report": {burst + secondLook + debounce/2, 2},
+		"before the repetition":   {repeatAfter / 2, 1},
+		"after the second report": {burst + repeatAfter + debounce/2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -135,11 +135,11 @@ func TestTellEnds(t *testing.T) {
 				defer cancel()
 				events := make(chan struct{}, 1)
 				events <- struct{}{}
-				told := 0
+				reports := 0
 				start := time.Now()
-				debounced(ctx, events, func() { told++ })
-				if took := time.Since(start); told != tt.told || took != tt.after {
-					t.Errorf("%d reports, ended after %v", told, took)
+				debounced(ctx, events, func() { reports++ })
+				if took := time.Since(start); reports != tt.reports || took != tt.after {
+					t.Errorf("%d reports, ended after %v", reports, took)
 				}
 			})
 		})

@@ -37,8 +37,9 @@ func number(t *testing.T, file string) uint64 {
 	return st.Ino
 }
 
-// TestHardLink: what is written by one name of a file and by another counts for one file, which is still
-// opened by its numbers after a name was removed. Its path is one of the names that are left, or unknown.
+// TestHardLink verifies that writes through several names of a file count for one file. After one name is
+// removed, the file can still be opened by its device and inode numbers. Its path is then one of the remaining
+// names, or unknown.
 func TestHardLink(t *testing.T) {
 	o, dir := testObserver(t)
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
@@ -87,8 +88,8 @@ func TestHardLink(t *testing.T) {
 	}
 }
 
-// TestCopyUp: a write to a file of a lower layer of overlayfs copies all of the file into the upper layer. The
-// copy counts as written by the cgroup of the process that writes, on the filesystem of the upper layer.
+// TestCopyUp verifies that the copy which overlayfs makes of a file of a lower layer, before the first write to
+// it, counts as written by the cgroup of the writing process, on the filesystem of the upper layer.
 func TestCopyUp(t *testing.T) {
 	o, dir := testObserver(t)
 	const size = 1 << 20

@@ -111,7 +111,7 @@ func TestReadInterruptsWriters(t *testing.T) {
 		}
 	}
 	if last > 0 {
-		t.Errorf("the last of 100 looks interrupted %d CPUs", last)
+		t.Errorf("the last of 100 reads interrupted %d CPUs, want a read that interrupts none", last)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCountsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if bytesOf(t, o, filepath.Join(dir, "next")) == 0 {
-		t.Error("there is no room after a look")
+		t.Error("a write after Read is not counted: Read freed no room")
 	}
 }
 

@@ -51,14 +51,14 @@ func TestRingSleeps(t *testing.T) {
 func TestAlarmWithoutRing(t *testing.T) {
 	o := &Observer{alarm: &alarm{}}
 	if o.HasAlarm() {
-		t.Error("there is an alarm")
+		t.Error("HasAlarm is true without a ring")
 	}
 	if err := o.SetAlarm(); err != nil {
 		t.Error(err)
 	}
 	select {
 	case d := <-o.Foreign():
-		t.Errorf("told of %+v", d)
+		t.Errorf("the alarm reported %+v without a ring", d)
 	default:
 	}
 	if err := o.alarm.close(); err != nil {
@@ -66,8 +66,8 @@ func TestAlarmWithoutRing(t *testing.T) {
 	}
 }
 
-// TestObserverWithoutRing: where the kernel's ring buffers can sleep, the programs are loaded without one, and
-// count as they do with it.
+// TestObserverWithoutRing verifies that, on a kernel whose ring buffers can sleep, the programs are loaded
+// without one and count writes as the programs with one do.
 func TestObserverWithoutRing(t *testing.T) {
 	o, dir := testObserverOf(t, func() (*Observer, error) {
 		types, err := loadKernelTypes()
@@ -77,7 +77,7 @@ func TestObserverWithoutRing(t *testing.T) {
 		return newObserver(types, false)
 	})
 	if o.HasAlarm() || o.Foreign() != nil {
-		t.Error("there is an alarm")
+		t.Error("HasAlarm is true without a ring")
 	}
 	file := filepath.Join(dir, "f")
 	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {

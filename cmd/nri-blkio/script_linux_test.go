@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +31,19 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(int(statusOf(a.run(context.Background(), os.Args[1:]))))
 		},
+		// As another user, to see what is not permitted. Only root can become one.
+		"nri-blkio-nobody": func() {
+			const nobody = 65534
+			if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(100)
+			}
+			a := &app{
+				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+				openCgroups: cgroupfs.OpenTree,
+			}
+			os.Exit(int(statusOf(a.run(context.Background(), os.Args[1:]))))
+		},
 		// The program as it is shipped, to see it refuse a tree that is no cgroupfs.
 		"nri-blkio-real": func() {
 			os.Exit(int(statusOf(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))))
@@ -43,7 +58,17 @@ func TestScript(t *testing.T) {
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "record": rawRecord},
 		Setup: func(env *testscript.Env) error {
+			// For scripts that use nri-blkio-nobody.
+			if err := errors.Join(os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(env.WorkDir, 0o755)); err != nil {
+				return err
+			}
 			return fakeHost(filepath.Join(env.WorkDir, "host"))
+		},
+		Condition: func(condition string) (bool, error) {
+			if condition == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", condition)
 		},
 	})
 }

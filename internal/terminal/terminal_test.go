@@ -87,11 +87,11 @@ func TestWriteJSONText(t *testing.T) {
 	}
 }
 
-// TestWriteJSONFails verifies that a value that is no JSON is an error, and nothing of it is written.
+// TestWriteJSONFails verifies that a value that JSON cannot represent is an error, and that nothing is written.
 func TestWriteJSONFails(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, map[string]any{"rate": math.Inf(1)}); err == nil || b.Len() > 0 {
-		t.Errorf("%v, wrote %q", err, b.String())
+		t.Errorf("error %v, wrote %q, want an error and no output", err, b.String())
 	}
 }
 

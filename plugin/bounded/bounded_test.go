@@ -198,8 +198,8 @@ func TestDeadline(t *testing.T) {
 // explode panics.
 func explode() { panic("no such key") }
 
-// TestGuarded: the error of a panic has the stack, without what differs between two panics at the
-// same place. So a panic that occurs again and again is known to be the same.
+// TestGuarded verifies that the error of a panic has the stack without the parts that differ between two panics
+// at the same place. So a panic that occurs again is recognized as the same.
 func TestGuarded(t *testing.T) {
 	var texts []string
 	for range 2 {
@@ -222,7 +222,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// TestPanicked: a call that panics is reported, one that fails is not.
+// TestPanicked verifies that Panicked is called for a call that panics, and not for one that returns an error.
 func TestPanicked(t *testing.T) {
 	panics := 0
 	c := Calls{Panicked: func() { panics++ }}

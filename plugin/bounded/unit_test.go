@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTasksMax: the unit of the limits part allows the threads that calls which hang can hold: those of
-// events, of the reconciler, and of weights. Beside these there are the threads of the Go runtime,
-// and a process for each filesystem that is synced.
+// TestTasksMax verifies that the unit of the limits part allows the threads that hanging calls can hold: those
+// of events, of the reconciler, and of weights. The Go runtime needs further threads, and each sync of a
+// filesystem a process.
 func TestTasksMax(t *testing.T) {
 	const unit, others = "../../deploy/systemd/nri-blkio.service", 256
 	text, err := os.ReadFile(unit)

@@ -172,7 +172,7 @@ func TestApplyFails(t *testing.T) {
 			}
 			k.check(t, tt.writes, tt.record, text)
 			if k.IsUnchanged(targets, make([]byte, 0, 512)) {
-				t.Error("no further look is needed")
+				t.Error("the targets are unchanged after a failed write, so it is not tried again")
 			}
 			k.fails, k.writes = nil, nil
 			k.apply(targets, "")
@@ -197,18 +197,19 @@ func (k *kernel) check(t *testing.T, writes, recorded []string, recordedError st
 	}
 }
 
-// TestApplyRemovedDisk verifies that a limit for a removed disk is no error. It is written with each pass,
-// until the disk is back. A device that takes no limit is an error.
+// TestApplyRemovedDisk verifies that Apply ignores a limit that the kernel rejects because its disk was removed.
+// Each pass tries to write it again, and it is in force once the disk has returned. If the disk was not removed,
+// the rejected limit is an error.
 func TestApplyRemovedDisk(t *testing.T) {
-	for _, isGone := range []bool{true, false} {
+	for _, isRemoved := range []bool{true, false} {
 		k := newKernel(t, pod)
-		k.Gone = func(d blkio.Dev) bool { return isGone && d == sdb }
+		k.IsRemoved = func(d blkio.Dev) bool { return isRemoved && d == sdb }
 		k.fails[pod+"/io.max 8:16 wbps=5"] = syscall.ENODEV
 		targets := NewTargets(planOfBoth())
 		for range 2 {
 			got := k.apply(targets, "")
-			if failed := strings.Contains(got[0], "8:16"); failed == isGone || k.ioMax(pod) != "8:0 wbps=5" || k.IsUnchanged(targets, make([]byte, 0, 512)) {
-				t.Errorf("gone %t: %q, io.max %q", isGone, got, k.ioMax(pod))
+			if failed := strings.Contains(got[0], "8:16"); failed == isRemoved || k.ioMax(pod) != "8:0 wbps=5" || k.IsUnchanged(targets, make([]byte, 0, 512)) {
+				t.Errorf("disk removed %t: result %q, io.max %q", isRemoved, got, k.ioMax(pod))
 			}
 		}
 		k.fails = nil
@@ -216,7 +217,7 @@ func TestApplyRemovedDisk(t *testing.T) {
 			k.apply(targets, "")
 		}
 		if k.ioMax(pod) != "8:0 wbps=5\n8:16 wbps=5" || !k.IsUnchanged(targets, make([]byte, 0, 512)) {
-			t.Errorf("gone %t, back again: io.max %q", isGone, k.ioMax(pod))
+			t.Errorf("disk removed %t, then returned: io.max is %q, want both limits", isRemoved, k.ioMax(pod))
 		}
 	}
 }

@@ -24,10 +24,10 @@ type change struct {
 	record       record.Record       // the target's, with recorded settings that stay
 	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
 	raise, lower []blkio.Line
-	// gone reports whether a disk has been removed from the node. hasGone is true if a limit was not written
-	// because its disk was removed. The next pass tries again.
-	gone    func(blkio.Dev) bool
-	hasGone bool
+	isRemoved    func(blkio.Dev) bool // Enforcer.IsRemoved
+	// hasRemoved is true if a limit was not written because its disk has been removed from the node. The next
+	// pass tries again.
+	hasRemoved bool
 }
 
 // found has the results of reads of a cgroup.
@@ -41,7 +41,7 @@ type found struct {
 
 // inspect reads a cgroup, and returns the writes that it needs.
 func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
-	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, gone: e.Gone}
+	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved}
 	if t.Cgroup == "" {
 		return c // nothing for us to write to
 	}
@@ -178,7 +178,7 @@ func (c *change) drop(old *record.Record) {
 func (c *change) remember() {
 	*c.last = seen{}
 	switch {
-	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.found.isCurrent, c.Target.Partial:
+	case c.hasRemoved, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.found.isCurrent, c.Target.Partial:
 	case len(c.Want) == 0:
 		c.last.idle = true
 	default:

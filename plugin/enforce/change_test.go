@@ -217,13 +217,13 @@ func TestLastLimit(t *testing.T) {
 	n.write(pod+"/io.max", "")
 	n.apply(targets, "")
 	if !n.IsUnchanged(targets, nil) {
-		t.Error("nothing is wanted, and it is looked at again")
+		t.Error("a target without settings is not unchanged after a pass")
 	}
 	if err := os.RemoveAll(filepath.Join(n.dir, a)); err != nil {
 		t.Fatal(err)
 	}
 	if n.IsUnchanged(targets, nil) {
-		t.Error("the container's cgroup was removed")
+		t.Error("targets are unchanged, although the container's cgroup was removed")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestNoCgroup(t *testing.T) {
 		t.Error(diff)
 	}
 	if !n.IsUnchanged(targets, nil) {
-		t.Error("there is nothing to look at")
+		t.Error("a target without a cgroup is not unchanged")
 	}
 }
 
@@ -265,8 +265,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestLook verifies that weights count as working if a disk has io.cost enabled, or if that is unknown.
-func TestLook(t *testing.T) {
+// TestRefresh verifies that weights count as working if a disk has io.cost enabled, or if that is unknown.
+func TestRefresh(t *testing.T) {
 	n := newNode(t)
 	w := WeightSupport{Cgroups: n.Cgroups}
 	for _, tt := range []struct {
@@ -281,7 +281,7 @@ func TestLook(t *testing.T) {
 		if tt.qos != "" {
 			n.write("io.cost.qos", tt.qos)
 		}
-		if changed := w.Look(); changed != tt.changed || w.Work() != tt.works || w.Support().Work() != tt.works {
+		if changed := w.Refresh(); changed != tt.changed || w.Work() != tt.works || w.Support().Work() != tt.works {
 			t.Errorf("%s: changed %v, works %v", tt.name, changed, w.Work())
 		}
 	}

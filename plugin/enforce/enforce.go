@@ -12,8 +12,8 @@ import (
 // Enforcer puts plans into force. It identifies containers by the IDs in the plans, and
 // does not know their state. The caller acts on the results.
 type Enforcer struct {
-	Cgroups *cgroupfs.Hierarchy
-	Gone    func(blkio.Dev) bool // reports whether the disk has been removed from the node
+	Cgroups   *cgroupfs.Hierarchy
+	IsRemoved func(blkio.Dev) bool // reports whether the disk has been removed from the node
 }
 
 // Targets holds a plan, and the results of the last reads of its cgroups. With one Targets for each plan, a

@@ -49,7 +49,7 @@ func newNode(t *testing.T, cgroups ...string) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close() })
-	n.Enforcer = &Enforcer{Cgroups: h, Gone: func(blkio.Dev) bool { return false }}
+	n.Enforcer = &Enforcer{Cgroups: h, IsRemoved: func(blkio.Dev) bool { return false }}
 	return n
 }
 
@@ -260,9 +260,9 @@ func TestLimitOfRemovedDisk(t *testing.T) {
 	if _, err = writeLines([]blkio.Line{line(blkio.Dev{Major: 9})}, refuses, gone); !errors.Is(err, blkio.ErrNoDevice) {
 		t.Errorf("a device that takes no limit: %v", err)
 	}
-	c := change{last: &seen{texts: []fileText{}}, hasGone: true}
+	c := change{last: &seen{texts: []fileText{}}, hasRemoved: true}
 	if c.remember(); c.last.texts != nil || c.last.idle {
-		t.Error("not looked at again")
+		t.Error("a target whose disk was removed is remembered as unchanged")
 	}
 }
 

@@ -34,8 +34,9 @@ func (w *WeightSupport) has() bool {
 	return exists
 }
 
-// Look reads whether weights have an effect, and reports whether that has changed.
-func (w *WeightSupport) Look() bool {
+// Refresh reads io.cost.qos of the root cgroup to find the disks that have io.cost enabled. It
+// reports whether these disks differ from those of the last call. The first call reports true.
+func (w *WeightSupport) Refresh() bool {
 	qos, err := w.Cgroups.ReadIOCostQOS()
 	var enabled map[blkio.Dev]bool // unknown is no reason to warn
 	if err == nil {
@@ -50,7 +51,7 @@ func (w *WeightSupport) Look() bool {
 	return before == nil || (*before == nil) != (enabled == nil) || !maps.Equal(*before, enabled)
 }
 
-// Work reports whether weights may have had an effect at the last call of Look.
+// Work reports whether weights may have had an effect at the last call of Refresh.
 func (w *WeightSupport) Work() bool { return w.Support().Work() }
 
 // Support returns the effect of weights on this node.

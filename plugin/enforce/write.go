@@ -10,19 +10,19 @@ import (
 )
 
 func (c *change) write(lines []blkio.Line) ([]blkio.Line, error) {
-	written, err := writeLines(lines, c.Cgroup.Write, c.gone)
-	c.hasGone = c.hasGone || len(written) < len(lines)
+	written, err := writeLines(lines, c.Cgroup.Write, c.isRemoved)
+	c.hasRemoved = c.hasRemoved || len(written) < len(lines)
 	return written, err
 }
 
-// writeLines returns the lines without those for disks that have left: no I/O can reach
-// one, and the limit is written once the disk is back.
-func writeLines(lines []blkio.Line, write func(blkio.Line) error, gone func(blkio.Dev) bool) ([]blkio.Line, error) {
+// writeLines writes the lines and returns them without those whose disk has been removed from the node. No I/O
+// can go to such a disk, and its limit is written once the disk is back.
+func writeLines(lines []blkio.Line, write func(blkio.Line) error, isRemoved func(blkio.Dev) bool) ([]blkio.Line, error) {
 	var errs []error
 	var present []blkio.Line
 	for _, l := range lines {
 		err := write(l)
-		if !errors.Is(err, blkio.ErrNoDevice) || !gone(l.Dev) {
+		if !errors.Is(err, blkio.ErrNoDevice) || !isRemoved(l.Dev) {
 			present, errs = append(present, l), append(errs, err)
 		}
 	}

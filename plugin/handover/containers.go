@@ -29,8 +29,8 @@ type Ended interface {
 	Alone(ctx context.Context, fn func())
 	// Lifted notes whether the limits were lifted.
 	Lifted(bool)
-	// Left returns the disks that the container could write to, with its pod.
-	Left() *Left
+	// Leftovers returns the container's pod, and the disks that the container could write to.
+	Leftovers() *Leftovers
 	// Counts reports whether this is the first report of its end.
 	Counts() bool
 	Log() logrus.FieldLogger

@@ -117,7 +117,7 @@ func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
 		}
 		// The kernel counts what it has left to write. Without this the pod would count as in use.
 		e.Recovery.Step("end the hand-over of a container", func() {
-			left := ended.Left()
+			left := ended.Leftovers()
 			left.Pod.Written(left.ID, false)
 		})
 	}()
@@ -130,7 +130,7 @@ func (e *Exits) handOver(ctx context.Context, held OpenCgroup, ended Ended, line
 	if len(lines) > 0 && ended.Counts() {
 		e.count(ended, lifting)
 	}
-	e.Writeout.HandOver(ctx, ended.Left())
+	e.Writeout.HandOver(ctx, ended.Leftovers())
 }
 
 // liftAgain lifts the limits once more, because a concurrent writer to the pod's cgroups may have restored

@@ -76,7 +76,7 @@ func (f *fakeEnded) Alone(ctx context.Context, fn func()) {
 	fn()
 }
 
-func (f *fakeEnded) Left() *Left { return &Left{ID: "id-a", Pod: f} }
+func (f *fakeEnded) Leftovers() *Leftovers { return &Leftovers{ID: "id-a", Pod: f} }
 
 func (f *fakeEnded) Written(id string, yes bool) { f.add("written %s %t", id, yes) }
 func (f *fakeEnded) Cgroup() string              { return "" }

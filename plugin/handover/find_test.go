@@ -45,9 +45,9 @@ func TestFindKnown(t *testing.T) {
 	}
 }
 
-// TestFindStrays: a filesystem that a tenant has led a volume's path to is synced as well, by its own
-// mountpoint, also where the node does not answer. The volume's own filesystem stays, since the path
-// may have led to both.
+// TestFindStrays verifies that Find returns a stray filesystem, to which a tenant has redirected the path of a
+// volume, by its own mountpoint, also if the mount table cannot be read. It returns the volume's own filesystem
+// as well, because the container may have written to both.
 func TestFindStrays(t *testing.T) {
 	disks := &inventory.Container{
 		// The disks of the mount are those that limits hold for, by the mountpoint of the first one.

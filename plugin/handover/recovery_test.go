@@ -62,8 +62,8 @@ func (e *panickingEnded) Lifted(yes bool) {
 	e.fakeEnded.Lifted(yes)
 }
 
-// TestExitedPanics: a panic at the exit of a container leaves no descriptor open, and the pod does
-// not count as in use: what the container has left to write, the kernel counts.
+// TestExitedPanics verifies that after a panic at the exit of a container no descriptor stays open, and that
+// the pod does not count as in use. The kernel counts the data that the container has not written.
 func TestExitedPanics(t *testing.T) {
 	for at, tt := range map[string]struct {
 		want  []string
@@ -99,7 +99,8 @@ func (k *panickingKernel) Run(context.Context, func(error), func(*cgroupfs.OpenC
 	panic("no such key")
 }
 
-// TestWatchPanics: after a panic the watch is closed, and another one takes its place after a pause.
+// TestWatchPanics verifies that after a panic the watch is closed, and that another one is opened after a
+// pause.
 func TestWatchPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := logtest.NewNullLogger()
@@ -130,8 +131,8 @@ func TestWatchPanics(t *testing.T) {
 	})
 }
 
-// TestSyncPanics: hand-overs learn of a sync that panicked, and of one hand-over that panics no other
-// one suffers. The filesystem is synced again after a rest.
+// TestSyncPanics verifies that hand-overs get an error from a sync that panicked, and that a hand-over that
+// panics does not affect the others. The filesystem is synced again after a rest.
 func TestSyncPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := logtest.NewNullLogger()
@@ -197,7 +198,7 @@ func (p *panickingPod) Written(id string, yes bool) {
 	p.fakePod.Written(id, yes)
 }
 
-// TestTidyPanics: a pod that panics gives its turn back, and the step after that is made.
+// TestTidyPanics verifies that Tidy gives its turn back after a panic of the pod, and then takes its next step.
 func TestTidyPanics(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("io\n"), 0o644); err != nil {
@@ -223,7 +224,7 @@ func TestTidyPanics(t *testing.T) {
 	}
 }
 
-// TestSlowHandOverPanics: the end of a slow hand-over, which a timer calls, panics alone.
+// TestSlowHandOverPanics verifies that a panic in the timer that ends a slow hand-over is recovered.
 func TestSlowHandOverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, steps := recovering()

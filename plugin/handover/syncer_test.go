@@ -85,7 +85,7 @@ func TestSyncer(t *testing.T) {
 		calls.release <- struct{}{}
 		sleep(maxRest)
 		if begun, hands := calls.of(hangs); begun != 2 || hands != 3 {
-			t.Errorf("for those that came since: begun %d, done %d", begun, hands)
+			t.Errorf("requests during the sync: %d syncs and %d hand-overs, want 2 and 3", begun, hands)
 		}
 		cancel()
 		if _, hands := calls.of(hangs); hands != 8 || len(s.waiting) != 0 {

@@ -196,12 +196,12 @@ func (w *Writeout) OnlyLocal(sync func(ctx context.Context, hostPath string) err
 
 // Find finds the filesystems to sync after a container's end. Its mounts still exist at that time. After an
 // error it returns the filesystems that were known before.
-func (w *Writeout) Find(ctx context.Context, left *Left) Unsynced {
+func (w *Writeout) Find(ctx context.Context, left *Leftovers) Unsynced {
 	if len(left.Limited) == 0 {
 		return Unsynced{}
 	}
 	found := make(chan *finder, 1) // a call that returns too late must not write to the result
-	err := w.Looks.For(ctx, left.ID, findDeadline, func(ctx context.Context) error {
+	err := w.Calls.For(ctx, left.ID, findDeadline, func(ctx context.Context) error {
 		if err := w.Storage.Refresh(ctx); err != nil {
 			return err
 		}

@@ -67,8 +67,8 @@ func onAt(where string, disk blkio.Dev) blkio.Backing {
 func find(t *testing.T, s Storage, disks *inventory.Container, limited map[blkio.Dev]bool) Unsynced {
 	t.Helper()
 	log, _ := logtest.NewNullLogger()
-	w := Writeout{Storage: s, Looks: &bounded.Calls{}}
-	return w.Find(t.Context(), &Left{ID: "a", Limited: limited, Disks: disks, Log: log})
+	w := Writeout{Storage: s, Calls: &bounded.Calls{}}
+	return w.Find(t.Context(), &Leftovers{ID: "a", Limited: limited, Disks: disks, Log: log})
 }
 
 // TestFindUnsynced verifies that the result has each filesystem on a limited disk that a container can write

@@ -23,8 +23,9 @@ type Pod interface {
 	IsDrained() bool
 }
 
-// Left is a container that has ended, with the disks that it could write to.
-type Left struct {
+// Leftovers describes the data that an ended container may not have written to its disks: the
+// container, its pod, and the disks that it could write to.
+type Leftovers struct {
 	ID      string // ID of the container
 	Pod     Pod
 	Limited map[blkio.Dev]bool // disks with a limit on writes, of the container or of the pod
@@ -35,7 +36,7 @@ type Left struct {
 // Writeout writes out the data of containers that end.
 type Writeout struct {
 	Storage Storage
-	Looks   *bounded.Calls
+	Calls   *bounded.Calls // bounds the calls of Find
 	Syncs   Syncer
 	// Tidy is called once a hand-over has ended, and may take long. It is Tidier.Tidy.
 	Tidy     func(ctx context.Context, pod Pod)
@@ -43,7 +44,7 @@ type Writeout struct {
 }
 
 // HandOver starts to write out the data that a container left. It returns once it has found the filesystems.
-func (w *Writeout) HandOver(ctx context.Context, left *Left) {
+func (w *Writeout) HandOver(ctx context.Context, left *Leftovers) {
 	w.Write(ctx, left.Pod, left.ID, w.Find(ctx, left))
 }
 

@@ -30,8 +30,12 @@ const (
 
 // Report is the state of one part.
 type Report struct {
-	Part    string    `json:"part"`
-	At      time.Time `json:"at"`      // when the report was written
+	Part string    `json:"part"`
+	At   time.Time `json:"at"` // when the report was written
+	// SinceBoot is the time from the node's boot to At. It does not depend on the node's clock, which may
+	// jump. It is 0 in the reports of earlier versions.
+	SinceBoot time.Duration `json:"sinceBoot,omitempty"`
+
 	Started time.Time `json:"started"` // when the process started
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
@@ -81,7 +85,7 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 	written := false
 	for {
 		if r := report(); r.State != Standby {
-			r.At = time.Now().UTC()
+			r.At, r.SinceBoot = time.Now().UTC(), hostfs.SinceBoot()
 			failed(hostfs.WriteJSON(file, &r))
 			written = true
 		}
@@ -102,12 +106,19 @@ func Read(dir, part string) (*Report, error) {
 	switch found, err := hostfs.ReadJSON(File(dir, part), &r); {
 	case err != nil:
 		return nil, err
-	case !found || IsOld(r.At):
+	case !found || IsOld(r.At, r.SinceBoot):
 		return nil, nil
 	}
 	return &r, nil
 }
 
-// IsOld reports whether a report of this time is too old to describe the present. After the node's clock is
-// set back, a report counts as new until the clock has caught up.
-func IsOld(at time.Time) bool { return time.Since(at) > maxAge }
+// IsOld reports whether a report is too old to describe the present, from its At and SinceBoot. If SinceBoot is
+// set, it decides: after the node's clock is set back, a report would count as new until the clock has caught
+// up. A SinceBoot in the future belongs to an earlier boot.
+func IsOld(at time.Time, sinceBoot time.Duration) bool {
+	if sinceBoot == 0 {
+		return time.Since(at) > maxAge
+	}
+	age := hostfs.SinceBoot() - sinceBoot
+	return age > maxAge || age < 0
+}

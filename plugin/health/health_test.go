@@ -75,7 +75,7 @@ func TestPublish(t *testing.T) {
 		state.Store(Disconnected)
 		time.Sleep(2 * Interval)
 		var r Report
-		if _, err := hostfs.ReadJSON(file, &r); err != nil || r.State != Disconnected || !r.At.Equal(time.Now().UTC()) && IsOld(r.At) {
+		if _, err := hostfs.ReadJSON(file, &r); err != nil || r.State != Disconnected || !r.At.Equal(time.Now().UTC()) && IsOld(r.At, r.SinceBoot) {
 			t.Errorf("read %v, %v", r, err)
 		}
 		cancel()
@@ -112,23 +112,39 @@ func TestPublishFails(t *testing.T) {
 }
 
 // TestIsOld verifies that a report describes the present for ten seconds, so that a part that writes one every
-// two seconds can be late.
+// two seconds can be late. A jump of the node's clock does not change its age. A report of an earlier boot is
+// old. The age of a report without the time since the boot is measured by the clock.
 func TestIsOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for age, want := range map[time.Duration]bool{
-			0: false, Interval: false, 4 * Interval: false, maxAge: false, maxAge + 1: true, time.Hour: true,
-		} {
-			if got := IsOld(time.Now().Add(-age)); got != want {
-				t.Errorf("%v old: %v", age, got)
-			}
+	const jump = time.Hour
+	for _, tt := range []struct {
+		name   string
+		jumped time.Duration
+		ago    time.Duration
+		boot   bool // the report has the time since the boot
+		want   bool
+	}{
+		{"new", 0, time.Second, true, false},
+		{"late", 0, 4 * Interval, true, false},
+		{"old", 0, maxAge + time.Second, true, true},
+		{"new, before the clock was set back", -jump, time.Second, true, false},
+		{"old, before the clock was set back", -jump, maxAge + time.Second, true, true},
+		{"new, before the clock was set ahead", jump, time.Second, true, false},
+		{"old, before the clock was set ahead", jump, maxAge + time.Second, true, true},
+		{"of another boot", 0, -time.Hour, true, true},
+		{"new, of an earlier version", 0, time.Second, false, false},
+		{"old, of an earlier version", 0, maxAge + time.Second, false, true},
+	} {
+		at, sinceBoot := time.Now().Add(-tt.jumped-tt.ago), time.Duration(0)
+		if tt.boot {
+			sinceBoot = hostfs.SinceBoot() - tt.ago
 		}
-		if !IsOld(time.Time{}) {
-			t.Error("a report without a time is not old")
+		if got := IsOld(at, sinceBoot); got != tt.want {
+			t.Errorf("%s: old is %t, want %t", tt.name, got, tt.want)
 		}
-		if IsOld(time.Now().Add(time.Hour)) { // the clock was set back
-			t.Error("a report of the future is old")
-		}
-	})
+	}
+	if !IsOld(time.Time{}, 0) {
+		t.Error("a report without a time is not old")
+	}
 }
 
 // TestReportFormat verifies that the file is read by other versions of the program, which know the fields by
@@ -136,14 +152,14 @@ func TestIsOld(t *testing.T) {
 func TestReportFormat(t *testing.T) {
 	at := time.Date(2026, 11, 23, 9, 30, 0, 0, time.UTC)
 	least := `{"part":"limits","at":"2026-11-23T09:30:00Z","started":"2026-11-23T09:30:00Z","pid":7,"version":"v1","state":"connected","since":"2026-11-23T09:30:00Z","pods":0,"podsNotInForce":0,"containersFailed":0}`
-	all := strings.TrimSuffix(least, `"pods":0,"podsNotInForce":0,"containersFailed":0}`) +
+	all := strings.TrimSuffix(strings.Replace(least, `"started"`, `"sinceBoot":1000000000,"started"`, 1), `"pods":0,"podsNotInForce":0,"containersFailed":0}`) +
 		`"reason":"r","runtime":"cri-o 1","policy":"/p","policyOfRuntime":true,"mode":"observe","pods":1,"podsNotInForce":2,"containersFailed":3,` +
 		`"weights":{"disks":[{"disk":"vdb","dev":"254:16","enabled":true,"reason":"r","model":"policy","qos":"fixed","vrate":87.5,"error":"e","kept":"k"}],` +
 		`"shares":[{"namespace":"n","pod":"p","container":"c","disk":"vdb","weight":200,"share":0.25,"reason":"r","chosen":true}],"sharesLeftOut":4,"skipped":["a: b"]}}`
 	r := Report{Part: Limits, At: at, Started: at, PID: 7, Version: "v1", State: Connected, Since: at}
 	full := r
 	full.Reason, full.Runtime, full.Policy, full.PolicyOfRuntime, full.Mode = "r", "cri-o 1", "/p", true, "observe"
-	full.Pods, full.NotInForce, full.Failed = 1, 2, 3
+	full.SinceBoot, full.Pods, full.NotInForce, full.Failed = time.Second, 1, 2, 3
 	full.Weights = &Weights{
 		Disks:         []CostDisk{{"vdb", "254:16", true, "r", "policy", "fixed", 87.5, "e", "k"}},
 		Shares:        []Share{{"n", "p", "c", "vdb", 200, 0.25, "r", true}},

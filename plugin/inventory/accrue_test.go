@@ -44,7 +44,7 @@ func TestAccrue(t *testing.T) {
 	first := policy.Container{Mounts: []policy.Mount{{Backing: of(a)}}}
 	stays.accrue(&first, &policy.Container{})
 	if !slices.Equal(first.Mounts[0].Backing.Disks, []blkio.Disk{a}) {
-		t.Errorf("the first look: %+v", first)
+		t.Errorf("after the first resolution: %+v", first)
 	}
 }
 

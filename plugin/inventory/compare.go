@@ -31,15 +31,15 @@ func (f *Finder) isRedirectable(pod *Pod, c *Container) bool {
 	}
 	for i := range c.spec.Mounts {
 		m := &c.spec.Mounts[i]
-		if isAsked(m, &c.Facts.Mounts[i]) && !f.isKubelets(pod.UID, m.Source) {
+		if isSelected(m, &c.Facts.Mounts[i]) && !f.isKubelets(pod.UID, m.Source) {
 			return true
 		}
 	}
 	return false
 }
 
-// isAsked reports whether a target of the request means a mount of the host.
-func isAsked(m *Mount, found *policy.Mount) bool { return m.IsBind() && !found.Backing.Unresolved }
+// isSelected reports whether a target of the request means a mount of the host.
+func isSelected(m *Mount, found *policy.Mount) bool { return m.IsBind() && !found.Backing.Unresolved }
 
 // isKubelets reports whether a path is one that the kubelet has made for a pod: nothing
 // but root can write to the directories above it. A pod's UID is not known before the
@@ -85,7 +85,7 @@ func (f *Finder) strays(ctx context.Context, c *Container, mounts []blkio.Proces
 	if err := f.Storage.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.addUnasked(ctx, f.Storage, c); err != nil {
+	if err := d.addUnselected(ctx, f.Storage, c); err != nil {
 		return nil, err
 	}
 	return d.strays(found), nil
@@ -121,9 +121,9 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 	}
 }
 
-// addUnasked adds the disks without a requested limit: those of mounts that no target
+// addUnselected adds the disks without a requested limit: those of mounts that no target
 // selects, and those of mounts below a volume that only a path selects.
-func (d *declared) addUnasked(ctx context.Context, storage Storage, c *Container) error {
+func (d *declared) addUnselected(ctx context.Context, storage Storage, c *Container) error {
 	through := map[string]bool{}
 	for i := range c.uncompared {
 		m := &c.uncompared[i]
@@ -134,7 +134,7 @@ func (d *declared) addUnasked(ctx context.Context, storage Storage, c *Container
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if !isAsked(m, &c.Facts.Mounts[i]) {
+		if !isSelected(m, &c.Facts.Mounts[i]) {
 			b := storage.Resolve(context.WithoutCancel(ctx), source)
 			d.add(&b, c.Facts.Mounts[i].ReadOnly)
 		}
@@ -206,7 +206,7 @@ func (c *Container) keepStray(m *blkio.ProcessMount) {
 // adds them to all mounts that can be. A read-only mount of the spec is never writable.
 func (c *Container) addStray(h history, m *blkio.ProcessMount, around int) {
 	canBe := func(i int) bool {
-		return i >= 0 && i < len(c.uncompared) && isAsked(&c.uncompared[i], &c.Facts.Mounts[i]) &&
+		return i >= 0 && i < len(c.uncompared) && isSelected(&c.uncompared[i], &c.Facts.Mounts[i]) &&
 			(m.ReadOnly || !c.Facts.Mounts[i].ReadOnly)
 	}
 	for i := range c.uncompared {

@@ -152,8 +152,9 @@ func TestCompareDeclared(t *testing.T) {
 	}
 }
 
-// TestStrays: a writable filesystem that the spec does not lead to is kept by its mountpoint on the
-// node, once, also if the comparison is repeated. A copy of the container keeps what it had.
+// TestStrays verifies that Compare keeps a writable filesystem that the spec does not lead to, by its
+// mountpoint on the node. It is kept once, also if the comparison is repeated. A copy of the container does not
+// change.
 func TestStrays(t *testing.T) {
 	at := func(mountpoint string, disk blkio.Disk) blkio.Backing {
 		b := on(disk)
@@ -210,7 +211,7 @@ func TestCompareOnce(t *testing.T) {
 	if d := cmp.Diff([]string{"rootfs vda", "/data", "/data vdb"}, found(&before)); d != "" {
 		t.Errorf("decided with, -want +got:\n%s", d)
 	}
-	c.LookAgain()
+	c.Invalidate()
 	if err := f.Find(t.Context(), pod, Layer{Dir: "/layers"}, &c); err != nil || c.IsUncompared() {
 		t.Errorf("found again: %v, uncompared %t", err, c.IsUncompared())
 	}

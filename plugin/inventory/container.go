@@ -55,18 +55,18 @@ func (c *Container) Follows() bool { return c.follows }
 // Propagates reports whether mounts of the host can change the disks.
 func (c *Container) Propagates() bool { return c.propagates }
 
-// LookAgain makes the next Find search for the disks again if they can change. It reports
-// whether they can.
-func (c *Container) LookAgain() bool {
+// Invalidate makes the container unresolved if its disks can change while it runs, so that the
+// next Find resolves them again. It reports whether they can change.
+func (c *Container) Invalidate() bool {
 	if c.follows {
 		c.spec = c.kept
 	}
 	return c.follows
 }
 
-// LookFor makes the next Find search for the disks again if the last one has not searched for all of these
-// targets. The node policy can change while the container runs.
-func (c *Container) LookFor(t annotation.Targets) {
+// InvalidateFor makes the container unresolved if the last Find did not cover all of these targets, so that the
+// next Find resolves them. A change of the node policy can add targets while the container runs.
+func (c *Container) InvalidateFor(t annotation.Targets) {
 	if c.targets != nil && !c.targets.Covers(t) {
 		c.spec = c.kept
 	}

@@ -102,7 +102,7 @@ func TestLeftOutTargets(t *testing.T) {
 		{"@scratch wbps=1Mi; /data0 wbps=2Mi", true, []blkio.Disk{dataDisk}},
 	} {
 		r := annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": tt.value})
-		c.LookFor(r.Targets())
+		c.InvalidateFor(r.Targets())
 		if c.spec == nil {
 			c.spec = kept
 		}

@@ -146,10 +146,10 @@ func (f *Finder) devices(spec *Spec) []policy.Mount {
 // search finds the disks of a container's mounts. It resolves each directory of the host once, and keeps each
 // set of disks once, because a tenant may mount the same volume a thousand times.
 type search struct {
-	storage Storage
-	star    bool
-	volumes []string                  // sorted
-	looked  map[string]*blkio.Backing // backings by source
+	storage  Storage
+	star     bool
+	volumes  []string                  // sorted
+	backings map[string]*blkio.Backing // backings by source
 	// These two are for "*": the sets of disks that it has already, and the directories whose submounts have
 	// been resolved.
 	found   [][]blkio.Disk
@@ -182,15 +182,15 @@ func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []
 }
 
 func (s *search) resolve(ctx context.Context, source string, out *blkio.Backing) {
-	if known := s.looked[source]; known != nil {
+	if known := s.backings[source]; known != nil {
 		*out = *known
 		return
 	}
-	if s.looked == nil {
-		s.looked = map[string]*blkio.Backing{}
+	if s.backings == nil {
+		s.backings = map[string]*blkio.Backing{}
 	}
 	*out = s.storage.Resolve(ctx, source)
-	s.looked[source] = out
+	s.backings[source] = out
 }
 
 // named adds the mounts below a volume that named paths are on.

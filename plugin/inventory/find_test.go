@@ -145,7 +145,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %s", tt.value, diff)
 		}
 		if got := strings.Join(h.resolve, " "); got != tt.resolved || len(h.listed) != tt.listed {
-			t.Errorf("%s: looked at %q and listed %q, want %q and %d", tt.value, got, h.listed, tt.resolved, tt.listed)
+			t.Errorf("%s: resolved %q and listed %q, want %q and %d", tt.value, got, h.listed, tt.resolved, tt.listed)
 		}
 		if !c.IsResolved() || c.Err() != nil || c.Follows() || c.IsUncompared() {
 			t.Errorf("%s: %+v", tt.value, c)
@@ -230,7 +230,7 @@ func TestFindReasons(t *testing.T) {
 	if err := f.Find(t.Context(), podWith("rootfs wbps=1Mi"), Layer{Unknown: "no answer"}, &c); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Err(); err == nil || err.Error() != "no answer" || c.IsResolved() || c.LookAgain() || c.IsResolved() {
+	if err := c.Err(); err == nil || err.Error() != "no answer" || c.IsResolved() || c.Invalidate() || c.IsResolved() {
 		t.Errorf("with a target that selects the layer: resolved %t, %v", c.IsResolved(), err)
 	}
 }
@@ -354,7 +354,7 @@ func TestFindManyMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(h.resolve) != 2 || len(h.listed) != 1 {
-		t.Errorf("%d looks and %d lists", len(h.resolve), len(h.listed))
+		t.Errorf("%d paths resolved and %d listed, want 2 and 1", len(h.resolve), len(h.listed))
 	}
 	last := c.Facts.Mounts[999]
 	if len(last.Backing.Disks) != 1 || len(last.Below) != 0 {

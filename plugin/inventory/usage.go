@@ -34,19 +34,21 @@ type charge struct {
 
 // Usage is the I/O of a container to disks that no mount or device declares.
 type Usage struct {
-	Reached []blkio.Disk // undeclared disks of the container, sorted by number
+	// Undeclared are the disks that the container uses although no mount or device declares them,
+	// sorted by number.
+	Undeclared []blkio.Disk
 	// charged has the I/O to other disks. The map is replaced, never changed.
 	charged map[blkio.Dev]charge
 }
 
 // IsZero reports whether there is no such I/O.
-func (u *Usage) IsZero() bool { return len(u.Reached) == 0 && len(u.charged) == 0 }
+func (u *Usage) IsZero() bool { return len(u.Undeclared) == 0 && len(u.charged) == 0 }
 
-// Judge returns the usage of a container from the counters of its cgroup and from its last
-// usage. An undeclared disk stays for as long as the kernel has counters of it; they are
-// lost when the disk is removed. starred are the undeclared disks that an earlier process
-// of the plugin found.
-func (s *Stacks) Judge(ctx context.Context, facts *policy.Container, last *Usage, stats map[blkio.Dev]blkio.Stat, starred map[blkio.Dev]bool) (Usage, error) {
+// FindUndeclared finds the undeclared disks of a container. It compares stats, the io.stat of the
+// container's cgroup, with the declared disks and with last, the usage that it returned before. A
+// disk remains in the usage while the kernel has counters of it; the kernel drops them when the disk
+// is removed. starred are the undeclared disks that an earlier process of the plugin found.
+func (s *Stacks) FindUndeclared(ctx context.Context, facts *policy.Container, last *Usage, stats map[blkio.Dev]blkio.Stat, starred map[blkio.Dev]bool) (Usage, error) {
 	declared := declaredDisks(facts)
 	var undeclared []blkio.Dev
 	for dev, stat := range stats {
@@ -68,12 +70,12 @@ func (s *Stacks) Judge(ctx context.Context, facts *policy.Container, last *Usage
 		if bytes < before.bytes {
 			before = charge{} // another disk has the number now
 		}
-		known := slices.IndexFunc(last.Reached, func(d blkio.Disk) bool { return d.Dev == dev })
+		known := slices.IndexFunc(last.Undeclared, func(d blkio.Disk) bool { return d.Dev == dev })
 		switch {
 		case known >= 0:
-			out.Reached = append(out.Reached, last.Reached[known])
+			out.Undeclared = append(out.Undeclared, last.Undeclared[known])
 		case starred[dev]:
-			out.Reached = append(out.Reached, s.disk(dev)...)
+			out.Undeclared = append(out.Undeclared, s.disk(dev)...)
 		case explained[dev] || s.mounted[dev]:
 			out.charged[dev] = charge{bytes, true}
 		case before.explained: // the disk above was removed, and may have been used since the last comparison
@@ -81,7 +83,7 @@ func (s *Stacks) Judge(ctx context.Context, facts *policy.Container, last *Usage
 		case bytes-before.bytes < MinUsage:
 			out.charged[dev] = before
 		default:
-			out.Reached = append(out.Reached, s.disk(dev)...)
+			out.Undeclared = append(out.Undeclared, s.disk(dev)...)
 		}
 	}
 	return out, nil

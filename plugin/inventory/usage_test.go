@@ -86,7 +86,7 @@ func moved(bytes uint64, devices ...string) string {
 	return out.String()
 }
 
-func TestJudge(t *testing.T) {
+func TestFindUndeclared(t *testing.T) {
 	const much, little = MinUsage, MinUsage - 1
 	for _, tt := range []struct {
 		name, stat string
@@ -128,69 +128,69 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := NewStacks(s).Judge(t.Context(), &facts, &Usage{}, stats, nil)
+		found, err := NewStacks(s).FindUndeclared(t.Context(), &facts, &Usage{}, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		var got []string
-		for _, d := range found.Reached {
+		for _, d := range found.Undeclared {
 			got = append(got, d.Dev.String())
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 		if tt.name == "its own" && s.asked > 0 {
-			t.Error("a pass over a container that uses its own disks looks at the node")
+			t.Errorf("the disks below %d disks were read for a container that uses only its own disks", s.asked)
 		}
 	}
 }
 
-// TestJudgeAgain verifies that I/O on a disk below a removed one does not count as the container's own, until
+// TestFindUndeclaredAgain verifies that I/O on a disk below a removed one does not count as the container's own, until
 // it continues. A disk that the container uses stays until the kernel forgets it.
-func TestJudgeAgain(t *testing.T) {
+func TestFindUndeclaredAgain(t *testing.T) {
 	s, facts, last := newStacked(), policy.Container{Rootfs: on(rootDisk)}, Usage{}
-	look := func(stat string, want ...blkio.Disk) {
+	compare := func(stat string, want ...blkio.Disk) {
 		t.Helper()
 		stats, err := blkio.ParseIOStat(stat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := NewStacks(s).Judge(t.Context(), &facts, &last, stats, nil)
+		found, err := NewStacks(s).FindUndeclared(t.Context(), &facts, &last, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		last = found
-		if !slices.Equal(last.Reached, want) {
-			t.Errorf("%q: %v, want %v", stat, last.Reached, want)
+		if !slices.Equal(last.Undeclared, want) {
+			t.Errorf("%q: %v, want %v", stat, last.Undeclared, want)
 		}
 	}
 	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
-	look(moved(MinUsage, "253:1", "8:16"), above)
-	look(moved(10*MinUsage, "253:1", "8:16"), above)
+	compare(moved(MinUsage, "253:1", "8:16"), above)
+	compare(moved(10*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(20*MinUsage, "8:16")) // some of it since the last comparison, and by the disk that was removed
-	look(moved(20*MinUsage, "8:16"))
-	look(moved(21*MinUsage-1, "8:16"))
-	look(moved(21*MinUsage, "8:16"), plugged)
-	look(moved(21*MinUsage, "8:16"), plugged)
-	look("")
-	look(moved(MinUsage-1, "8:16")) // another disk with its number
-	look(moved(MinUsage, "8:16"), plugged)
+	compare(moved(20*MinUsage, "8:16")) // some of it since the last comparison, and by the disk that was removed
+	compare(moved(20*MinUsage, "8:16"))
+	compare(moved(21*MinUsage-1, "8:16"))
+	compare(moved(21*MinUsage, "8:16"), plugged)
+	compare(moved(21*MinUsage, "8:16"), plugged)
+	compare("")
+	compare(moved(MinUsage-1, "8:16")) // another disk with its number
+	compare(moved(MinUsage, "8:16"), plugged)
 	delete(s.gone, above.Dev) // a disk that was found stays, even if another one is put above it
-	look(moved(MinUsage, "253:1", "8:16"), plugged, above)
+	compare(moved(MinUsage, "253:1", "8:16"), plugged, above)
 	facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
-	look(moved(MinUsage, "8:16")) // now its parts can be read
+	compare(moved(MinUsage, "8:16")) // now its parts can be read
 
 	// Its number comes back with less than was explained.
 	facts.Mounts = nil
-	look(moved(9*MinUsage, "253:1", "8:16"), above)
+	compare(moved(9*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(2*MinUsage, "8:16"), plugged)
+	compare(moved(2*MinUsage, "8:16"), plugged)
 }
 
-// TestJudgeStarred verifies that a disk that an earlier process of the plugin found counts from its first byte,
+// TestFindUndeclaredStarred verifies that a disk that an earlier process of the plugin found counts from its first byte,
 // if the node still has it. Other disks count only with I/O.
-func TestJudgeStarred(t *testing.T) {
+func TestFindUndeclaredStarred(t *testing.T) {
 	s := newStacked()
 	left := blkio.Dev{Major: 9, Minor: 9}
 	s.gone[left] = true
@@ -200,11 +200,11 @@ func TestJudgeStarred(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := NewStacks(s).Judge(t.Context(), &facts, &Usage{}, stats, starred)
-	if err != nil || !slices.Equal(got.Reached, []blkio.Disk{plugged}) {
-		t.Errorf("%v, %v", got.Reached, err)
+	got, err := NewStacks(s).FindUndeclared(t.Context(), &facts, &Usage{}, stats, starred)
+	if err != nil || !slices.Equal(got.Undeclared, []blkio.Disk{plugged}) {
+		t.Errorf("%v, %v", got.Undeclared, err)
 	}
-	if got.IsZero() || !(&Usage{}).IsZero() || (&Usage{Reached: got.Reached}).IsZero() || (&Usage{charged: got.charged}).IsZero() {
+	if got.IsZero() || !(&Usage{}).IsZero() || (&Usage{Undeclared: got.Undeclared}).IsZero() || (&Usage{charged: got.charged}).IsZero() {
 		t.Errorf("zero: %+v", got)
 	}
 }
@@ -239,20 +239,20 @@ func TestStacksOnce(t *testing.T) {
 	}
 	var asked []int
 	for range 3 {
-		if _, err := stacks.Judge(t.Context(), &facts, &Usage{}, stats, nil); err != nil {
+		if _, err := stacks.FindUndeclared(t.Context(), &facts, &Usage{}, stats, nil); err != nil {
 			t.Fatal(err)
 		}
 		asked = append(asked, s.asked, s.swaps)
 	}
 	// Of the swap's disk, the layer's, the volume's and the other one.
 	if want := []int{4, 1, 4, 1, 4, 1}; !slices.Equal(asked, want) {
-		t.Errorf("asked %v, want %v", asked, want)
+		t.Errorf("calls of Under and SwapDisks are %v, want %v", asked, want)
 	}
 }
 
-// TestJudgeFails verifies that as long as the disks below a disk, or those that the kernel swaps to, are
+// TestFindUndeclaredFails verifies that as long as the disks below a disk, or those that the kernel swaps to, are
 // unknown, no disk counts as an undeclared one. The next pass asks again, and this one no more.
-func TestJudgeFails(t *testing.T) {
+func TestFindUndeclaredFails(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fails error
@@ -274,7 +274,7 @@ func TestJudgeFails(t *testing.T) {
 				}
 				stacks, began := NewStacks(s), time.Now()
 				for range 2 {
-					got, err := stacks.Judge(t.Context(), &facts, &Usage{}, stats, nil)
+					got, err := stacks.FindUndeclared(t.Context(), &facts, &Usage{}, stats, nil)
 					if err == nil || err.Error() != tt.want || !got.IsZero() {
 						t.Errorf("%v, %+v", err, got)
 					}

@@ -15,12 +15,44 @@ var (
 	qosA   = &blkio.CostQOS{RPct: 9500, RLat: 5e6, WPct: 9500, WLat: 10e6, Min: 5000, Max: 15000}
 )
 
-func TestDecide(t *testing.T) {
-	rule := func(weights policy.WeightMode, model *blkio.CostModel, qos *blkio.CostQOS) *policy.Policy {
-		p := policy.Default()
-		p.Disks = []policy.DiskRule{{Weights: weights, Model: model, QOS: qos}}
-		return p
+// decideCase has the inputs of Decide, and what it returns.
+type decideCase struct {
+	name   string
+	policy *policy.Policy
+	disk   Disk
+	model  Origin
+	qos    Origin
+	reason string // "" if io.cost is wanted
+}
+
+// rule returns a policy with one rule for all disks.
+func rule(weights policy.WeightMode, model *blkio.CostModel, qos *blkio.CostQOS) *policy.Policy {
+	p := policy.Default()
+	p.Disks = []policy.DiskRule{{Weights: weights, Model: model, QOS: qos}}
+	return p
+}
+
+func checkDecide(t *testing.T, cases []decideCase) {
+	t.Helper()
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Decide(tt.policy, &tt.disk)
+			if got.Enabled != (tt.reason == "") || !strings.Contains(got.Reason, tt.reason) || (got.Reason == "") != got.Enabled {
+				t.Errorf("enabled %t with the reason %q, want the reason %q", got.Enabled, got.Reason, tt.reason)
+			}
+			tt.model, tt.qos = cmp.Or(tt.model, FromKernel), cmp.Or(tt.qos, FromKernel)
+			if got.ModelOrigin != tt.model || got.QOSOrigin != tt.qos || (got.Model == nil) != (tt.model == FromKernel) || (got.QOS == nil) != (tt.qos == FromKernel) {
+				t.Errorf("model from %v and QOS from %v, want from %v and %v: %+v", got.ModelOrigin, got.QOSOrigin, tt.model, tt.qos, got)
+			}
+			if got.Model != nil && *got.Model != *modelA || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && *got.QOS != *fixed(got.Model) {
+				t.Errorf("the model or the QOS is not that of its origin: %+v", got)
+			}
+		})
 	}
+}
+
+// TestDecide verifies whether io.cost is enabled, and the reason if it is not.
+func TestDecide(t *testing.T) {
 	observe := policy.Default()
 	observe.Mode = policy.ModeObserve
 	byRule := func(mode policy.Mode, p policy.Policy) *policy.Policy {
@@ -31,14 +63,7 @@ func TestDecide(t *testing.T) {
 	observedReserve.Reserve = 3000
 	reserve := policy.Default()
 	reserve.Reserve = 3000
-	for _, tt := range []struct {
-		name   string
-		policy *policy.Policy
-		disk   Disk
-		model  Origin
-		qos    Origin
-		reason string // "" if io.cost is wanted
-	}{
+	checkDecide(t, []decideCase{
 		{name: "no weight", policy: policy.Default(), reason: "no container with a weight"},
 		{name: "a weight", policy: policy.Default(), disk: Disk{HasWeights: true}},
 		{name: "a reserve", policy: reserve},
@@ -50,6 +75,12 @@ func TestDecide(t *testing.T) {
 		{name: "observed, and a rule enforces no weight", policy: byRule(policy.ModeEnforce, observedReserve), reason: "mode: observe"},
 		{name: "observed, also by rules", policy: byRule(policy.ModeObserve, *observe), disk: Disk{HasWeights: true}, reason: "mode: observe"},
 		{name: "a rule observes", policy: byRule(policy.ModeObserve, *policy.Default()), reason: "no container with a weight"},
+	})
+}
+
+// TestDecideOrigin verifies which origin of a model and of a QOS takes precedence.
+func TestDecideOrigin(t *testing.T) {
+	checkDecide(t, []decideCase{
 		{
 			name: "policy before calibration", policy: rule(policy.WeightsOn, modelA, qosA), disk: Disk{Calibration: Known{Model: modelB, QOS: qosA}, Udev: Known{Model: modelB, QOS: qosA}},
 			model: FromPolicy, qos: FromPolicy,
@@ -68,21 +99,7 @@ func TestDecide(t *testing.T) {
 		},
 		{name: "a QOS of the policy, for the kernel's model", policy: rule(policy.WeightsOn, nil, qosA), qos: FromPolicy},
 		{name: "udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Udev: Known{Model: modelA}}, model: FromUdev, qos: Fixed},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := Decide(tt.policy, &tt.disk)
-			if got.Enabled != (tt.reason == "") || !strings.Contains(got.Reason, tt.reason) || (got.Reason == "") != got.Enabled {
-				t.Errorf("%+v", got)
-			}
-			tt.model, tt.qos = cmp.Or(tt.model, FromKernel), cmp.Or(tt.qos, FromKernel)
-			if got.ModelOrigin != tt.model || got.QOSOrigin != tt.qos || (got.Model == nil) != (tt.model == FromKernel) || (got.QOS == nil) != (tt.qos == FromKernel) {
-				t.Errorf("%+v", got)
-			}
-			if got.Model != nil && *got.Model != *modelA || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && *got.QOS != *fixed(got.Model) {
-				t.Errorf("the model or the QOS is another one: %+v", got)
-			}
-		})
-	}
+	})
 }
 
 // TestPeriod verifies that a slow disk does many operations in one period. This holds for each QOS that this

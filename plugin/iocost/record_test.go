@@ -76,7 +76,7 @@ func TestRecordForms(t *testing.T) {
 		})
 	}
 	if isText("ctrl=user rbps=1000000", "ctrl=user rbps=1000001") || !isText("", "") || isText("", "x") {
-		t.Error("texts are not told apart")
+		t.Error("isText takes different texts for equal, or no text for another one")
 	}
 }
 

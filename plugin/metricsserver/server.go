@@ -3,6 +3,7 @@
 package metricsserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	stdlog "log"
@@ -31,22 +32,25 @@ type Server struct {
 	Collectors []prometheus.Collector
 	Version    string // of this program, in nri_blkio_build_info
 	Log        logrus.FieldLogger
+
+	idle time.Duration // how long a connection may be open without a request; 0 is headerTimeout
 }
 
 // Serve serves until ctx ends, and closes the listener. It logs a failure: limits do not depend on
 // metrics.
 func (s *Server) Serve(ctx context.Context, l net.Listener) {
 	log := s.Log.WithField("address", l.Addr().String())
+	idle := cmp.Or(s.idle, headerTimeout)
 	server := &http.Server{
 		Handler:           s.Handler(),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       headerTimeout,
+		ReadHeaderTimeout: idle,
+		ReadTimeout:       idle,
 		WriteTimeout:      scrapeTimeout,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          stdlog.New(logWriter{log}, "", 0),
 	}
 	// A connection that stays open between scrapes would be one of maxConnections. Each
-	// connection ends with its answer, and one without a request after headerTimeout.
+	// connection ends with its answer, and one without a request after idle.
 	server.SetKeepAlivesEnabled(false)
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	log.Info("Serving metrics")

@@ -17,12 +17,18 @@ import (
 // stops it.
 func serve(t *testing.T, collectors ...prometheus.Collector) (address string, hook *test.Hook, stop func()) {
 	t.Helper()
+	return serveIdle(t, 0, collectors...)
+}
+
+// serveIdle does what serve does, for a server that closes idle connections after the given time.
+func serveIdle(t *testing.T, idle time.Duration, collectors ...prometheus.Collector) (address string, hook *test.Hook, stop func()) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	log, hook := test.NewNullLogger()
-	s := Server{Collectors: collectors, Version: "v1.2.3", Log: log}
+	s := Server{Collectors: collectors, Version: "v1.2.3", Log: log, idle: idle}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -127,6 +133,39 @@ func TestMaxScrapes(t *testing.T) {
 	for range maxScrapes {
 		if status := <-scraped; status != http.StatusOK {
 			t.Errorf("a slow scrape: status %d", status)
+		}
+	}
+}
+
+// TestIdleConnections verifies that connections without a request keep others out of the server for as long as
+// such a connection may stay open, and not for longer.
+func TestIdleConnections(t *testing.T) {
+	const idle = time.Second
+	pods := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nri_blkio_pods", Help: "Pods."})
+	address, _, _ := serveIdle(t, idle, pods)
+	began := time.Now()
+	var idlers []net.Conn
+	for range maxConnections {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		idlers = append(idlers, conn)
+	}
+	resp, body := get(t, "http://"+address+"/metrics")
+	if took := time.Since(began); took < idle {
+		t.Errorf("beside %d other connections there was an answer after %v", maxConnections, took)
+	}
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "\nnri_blkio_pods 0\n") {
+		t.Errorf("status %d\n%s", resp.StatusCode, body)
+	}
+	for _, conn := range idlers {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); err != nil { // to the end of the connection
+			t.Errorf("an idle connection is open: %v", err)
 		}
 	}
 }

@@ -177,14 +177,14 @@ func BenchmarkResolve(b *testing.B) {
 		}
 		return disks
 	}
-	var cold, looks, known []time.Duration
+	var cold, resolving, known []time.Duration
 	var mounts, disks int
 	for b.Loop() {
 		var s *storage.Storage
 		read := timed(func() { s = open() })
 		mounts = len(s.Mounts().All())
-		look := timed(func() { disks = resolve(s) })
-		cold, looks = append(cold, read+look), append(looks, look)
+		took := timed(func() { disks = resolve(s) })
+		cold, resolving = append(cold, read+took), append(resolving, took)
 		known = append(known, timed(func() { resolve(s) })/time.Duration(mounts))
 		s.Close()
 	}
@@ -192,7 +192,7 @@ func BenchmarkResolve(b *testing.B) {
 		b.Fatal("no mount is on a disk that sysfs knows")
 	}
 	report(b, "cold", cold)
-	report(b, "looks", looks)
+	report(b, "resolving", resolving)
 	report(b, "known", known)
 	b.ReportMetric(float64(mounts), "mounts")
 }

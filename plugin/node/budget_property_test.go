@@ -371,7 +371,7 @@ func (m *sumModel) synchronize(restart bool) {
 	m.pass(m.t.Context())
 }
 
-// TestBudgetOverlap: of creates that overlap, only as many are answered as the budget has room for.
+// TestBudgetOverlap verifies that, of concurrent creations, only as many succeed as the budget has room for.
 func TestBudgetOverlap(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	var created atomic.Int32

@@ -9,7 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBudgetLateStart: a container whose creation was not checked is checked when it starts.
+// TestBudgetLateStart verifies that a container whose creation was not checked against the budget is checked
+// when it starts.
 func TestBudgetLateStart(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	a, late := tenant("a", "* wbps=150Mi"), tenant("late", "* wbps=60Mi")
@@ -32,7 +33,8 @@ func TestBudgetLateStart(t *testing.T) {
 	}
 }
 
-// TestBudgetLateStartNotRefused: where the runtime only logs an error of the event, nothing is refused at the start.
+// TestBudgetLateStartNotRefused verifies that Start rejects no container for its budget if the runtime only
+// logs an error of the event.
 func TestBudgetLateStartNotRefused(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	late := tenant("late", "")
@@ -42,7 +44,8 @@ func TestBudgetLateStartNotRefused(t *testing.T) {
 	}
 }
 
-// TestBudgetAfterRestart: a plugin that starts again counts what runs by its records, before it has decided anything.
+// TestBudgetAfterRestart verifies that a restarted plugin counts running containers by their records before it
+// has decided their limits.
 func TestBudgetAfterRestart(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	sandboxes, containers := map[string]*Sandbox{}, map[string]*Container{}
@@ -101,7 +104,8 @@ func values[V any](of map[string]*V) (out []*V) {
 	return out
 }
 
-// TestBudgetUnlisted: a plugin that the runtime gives no list counts what runs by the records on the cgroups.
+// TestBudgetUnlisted verifies that a plugin to which the runtime sends no list of containers counts those that
+// run by the records on their cgroups.
 func TestBudgetUnlisted(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	for _, pod := range []string{"a", "b"} {
@@ -128,7 +132,8 @@ func TestBudgetUnlisted(t *testing.T) {
 	}
 }
 
-// TestBudgetBystander: a pod that a new policy concerns and that is not known yet counts as one that is not decided.
+// TestBudgetBystander verifies that a running pod that only a new policy concerns counts as a pod whose limits
+// are not decided yet.
 func TestBudgetBystander(t *testing.T) {
 	b := newBudgetNode(t, "")
 	plain := tenant("plain", "")
@@ -138,7 +143,8 @@ func TestBudgetBystander(t *testing.T) {
 	b.wantRefusal(a, member(a, "x"), "the limits of a pod that runs are not decided yet (wait for room)")
 }
 
-// TestBudgetOtherKernel: nothing is known of the disks of a container under another kernel, so that it does not count.
+// TestBudgetOtherKernel verifies that a container with a kernel of its own does not count for a budget, because
+// its disks are unknown.
 func TestBudgetOtherKernel(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	kata := tenant("kata", "")
@@ -147,7 +153,8 @@ func TestBudgetOtherKernel(t *testing.T) {
 	b.wantGranted("kata", "")
 }
 
-// TestCovers: a decision by a policy with another budget tells nothing of keys that it had no budget for.
+// TestCovers verifies that a decision made under one budget covers another budget only if the first one bounds
+// all keys of the second.
 func TestCovers(t *testing.T) {
 	p := rules(t, "budgets: [{namespaces: [a], limits: ['* wbps=1Gi']}, {namespaces: [b], limits: ['* wbps=1Gi riops=max wiops=100']}]")
 	one, two := p.BudgetFor("a"), p.BudgetFor("b")

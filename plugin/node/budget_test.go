@@ -146,8 +146,9 @@ func (b *budgetNode) wantRefusal(sb *Sandbox, c *Container, want string) {
 
 const noRoom = "containers: wbps=60Mi on disk vda exceeds the budget of namespace tenant-a: 180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)"
 
-// TestBudget: a container is refused while the budget has no room, with the same words each time, and is created when there is.
-// A namespace has its own sum, and other namespaces have no budget.
+// TestBudget verifies that the creation of a container is rejected while the budget has no room, each time with
+// the same message, and succeeds once there is room. Each namespace has a sum of its own, and namespaces that
+// match no budget have none.
 func TestBudget(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	for _, pod := range []string{"a", "b", "c"} {
@@ -188,7 +189,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetNeedsLimits: a container without a limit for a disk that it uses is refused, with annotations of the pod or without.
+// TestBudgetNeedsLimits verifies that a container that uses a disk without a limit is rejected, with or without
+// annotations on its pod.
 func TestBudgetNeedsLimits(t *testing.T) {
 	const needs = `containers: wbps of * needs a limit: disk %s has none, and namespace tenant-a has a budget (write for example "* wbps=25Mi")`
 	b := newBudgetNode(t, tenantBudget)
@@ -214,8 +216,9 @@ func TestBudgetNeedsLimits(t *testing.T) {
 	b.wantGranted("a class", "tenant-a vda wbps 43Mi of 200Mi, 4 pods; tenant-a vdb wbps 2Mi of 200Mi, 2 pods")
 }
 
-// TestBudgetOfRestartedContainer: a container that is created again takes the place of the former one, whose end may not be
-// reported yet, and whose creation the runtime may have failed without an event.
+// TestBudgetOfRestartedContainer verifies that a container that is created again replaces the former one in the
+// sum. The end of the former one may not be reported yet, and the runtime may have failed its creation without
+// an event.
 func TestBudgetOfRestartedContainer(t *testing.T) {
 	for _, events := range []string{"none", "stopped", "removed", "never started"} {
 		b := newBudgetNode(t, tenantBudget)
@@ -248,8 +251,8 @@ func TestBudgetOfRestartedContainer(t *testing.T) {
 	}
 }
 
-// TestBudgetOfReplacedSandbox: two sandboxes of a pod count as one pod, and a container in the new one takes the place of that
-// in the old one.
+// TestBudgetOfReplacedSandbox verifies that two sandboxes of a pod count as one pod, and that a container in
+// the new sandbox replaces the one in the old sandbox.
 func TestBudgetOfReplacedSandbox(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	first := tenant("a", "* wbps=90Mi")
@@ -265,8 +268,8 @@ func TestBudgetOfReplacedSandbox(t *testing.T) {
 	b.wantGranted("both containers", "tenant-a vda wbps 180Mi of 200Mi, 1 pods")
 }
 
-// TestBudgetOfPodTotal: the limit of a pod as a whole bounds what the pod counts for. It is enough for containers without a limit
-// of their own, which count with all of it at once.
+// TestBudgetOfPodTotal verifies that a pod counts for at most its pod-total. Containers without a limit of
+// their own need no other limit, and count for all of the pod-total at once.
 func TestBudgetOfPodTotal(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	whole := tenant("a", "")
@@ -301,7 +304,8 @@ func TestBudgetOfPodTotal(t *testing.T) {
 	b.wantGranted("a total that cannot be in force", "tenant-a vda wbps 190Mi of 200Mi, 3 pods")
 }
 
-// TestBudgetOfKeptTotal: the limit of a pod as a whole counts for as long as it is in force, although a new policy rejects it.
+// TestBudgetOfKeptTotal verifies that a pod-total that a new policy rejects counts for as long as it stays in
+// force.
 func TestBudgetOfKeptTotal(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
 	whole := tenant("a", "")
@@ -312,8 +316,8 @@ func TestBudgetOfKeptTotal(t *testing.T) {
 	b.wantGranted("kept", "tenant-a vda wbps 1Mi of 200Mi, 1 pods")
 }
 
-// TestBudgetObserved: in mode observe, and where invalid requests are ignored, a container without room starts with a warning, and
-// counts.
+// TestBudgetObserved verifies that, in mode observe and if invalid requests are ignored, a container that
+// exceeds the budget starts with a warning, and counts.
 func TestBudgetObserved(t *testing.T) {
 	for _, text := range []string{"mode: observe\n", "onError: {invalid: ignore}\n", "rules: [{name: r, mode: observe}]\n"} {
 		b := newBudgetNode(t, tenantBudget+text)
@@ -339,8 +343,9 @@ func TestBudgetObserved(t *testing.T) {
 	}
 }
 
-// TestBudgetReload: a lower budget refuses nothing that runs, changes no limit, and refuses new containers until there is room. A new budget
-// counts what already runs, with the classes that come with it.
+// TestBudgetReload verifies that a lower budget ends no running container and changes no limit, and that new
+// containers are rejected until there is room. A budget for a namespace that had none counts the containers
+// that already run, with the classes of the new policy.
 func TestBudgetReload(t *testing.T) {
 	b := newBudgetNode(t, "")
 	plain := tenant("plain", "")

@@ -67,10 +67,10 @@ func TestBusy(t *testing.T) {
 				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
 			}
 			// The reconciler has no call left to resolve it, either.
-			free := hangCalls(t, &n.inFlight.passes, podCgroup+" look", podCgroup+" look")
+			free := hangCalls(t, &n.inFlight.passes, podCgroup+" resolve", podCgroup+" resolve")
 			n.pass(t.Context())
 			if c := n.census(); c.notInForce != 1 {
-				t.Error("not counted after a pass that could not look at it")
+				t.Error("the pod does not count as not in force after a pass that could not resolve it")
 			}
 			if r := recordOf(t, n, cgroupOf("b")); !strings.Contains(r.Error, bounded.ErrBusy.Error()) {
 				t.Errorf("record %+v", r)

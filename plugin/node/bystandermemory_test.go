@@ -209,6 +209,6 @@ func TestLeftOutIsFinal(t *testing.T) {
 	}
 	c := n.peek().pods["sb1"].containers["id-a"]
 	if c.isPartial() || !c.isResolved(n.policy.Load(), n.layers.current.Load()) {
-		t.Error("it is looked at again with each pass")
+		t.Error("the container is resolved again with each pass")
 	}
 }

@@ -265,8 +265,8 @@ func (s *state) admit(pod *pod) {
 			s.adoptOne(pod, ctr.Container)
 			continue
 		}
-		told := newContainer(pod.podIdentity, ctr.Container)
-		c := s.add(&told)
+		added := newContainer(pod.podIdentity, ctr.Container)
+		c := s.add(&added)
 		c.pid, c.use.pending = ctr.PID, true
 		s.handle(c, lifecycle.StartContainer) // like a container restored from a checkpoint, it may have no process yet
 	}

@@ -18,7 +18,8 @@ func budgets(limits, more string) func(p *policy.Policy) {
 	}
 }
 
-// TestCheckAgreesOnBudgets: check refuses those containers of a manifest that exceed the budget without other pods, as run does.
+// TestCheckAgreesOnBudgets verifies that check rejects the same containers of a manifest as run, if their
+// namespace has no other pods: those that exceed its budget.
 func TestCheckAgreesOnBudgets(t *testing.T) {
 	all := []string{"a", "b", "init", "proxy"}
 	for _, tt := range []agreementTest{

@@ -39,7 +39,7 @@ func comparing(t *testing.T, mounts processMounts) (*Node, string) {
 	n.storage = disks{strayPaths}
 	n.processMounts = func(_ context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) {
 		if pid != 123 || cgroup != cgroupOf("db") {
-			t.Errorf("asked for process %d in %s", pid, cgroup)
+			t.Errorf("mounts of process %d in cgroup %s were read", pid, cgroup)
 		}
 		return mounts()
 	}
@@ -253,7 +253,7 @@ func TestNothingToCompare(t *testing.T) {
 		t.Errorf("ended: %v", err)
 	}
 	n, _ = comparing(t, func() ([]blkio.ProcessMount, error) {
-		t.Error("asked for no process")
+		t.Error("the mounts of a process were read, although the runtime reported none")
 		return nil, nil
 	})
 	log, logged := logtest.NewNullLogger()
@@ -262,7 +262,7 @@ func TestNothingToCompare(t *testing.T) {
 		t.Errorf("no process: %v", err)
 	}
 	if countLogged(logged, "reports no process for a container") != 1 {
-		t.Error("not logged")
+		t.Error("the log does not say that the runtime reports no process")
 	}
 }
 

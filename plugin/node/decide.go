@@ -13,7 +13,7 @@ import (
 
 // decide computes the limits and weights of one container.
 func (r *resolver) decide(pol *policy.Pod, c *snapshot) (policy.Desired, error) {
-	return plan.Decide(c.pod.asking(pol), c.disks.Facts, r.weight.Support())
+	return plan.Decide(c.pod.planPod(pol), c.disks.Facts, r.weight.Support())
 }
 
 // granted returns the limits that a container was granted so far, which may be from an earlier process of the
@@ -35,7 +35,7 @@ func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 // checkTotal returns the pod total of the pod's containers together with c.
 func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) (policy.Settings, error) {
 	seen, shared := r.neighbours(c.pod)
-	total, err := plan.Total(c.pod.asking(pol), append(seen, c.disks.Facts), r.weight.Support())
+	total, err := plan.Total(c.pod.planPod(pol), append(seen, c.disks.Facts), r.weight.Support())
 	if len(total.Settings) == 0 {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) (policy.Settings, er
 	return total.Settings, err
 }
 
-// asking returns the facts about a pod that a decision needs.
-func (p *podIdentity) asking(pol *policy.Pod) *plan.Pod {
+// planPod returns the facts about a pod that a decision needs.
+func (p *podIdentity) planPod(pol *policy.Pod) *plan.Pod {
 	out := p.planned()
 	out.Policy = pol
 	return &out

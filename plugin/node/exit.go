@@ -23,7 +23,7 @@ type exits struct {
 func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1), Recovery: n.recovery}
 	w := &n.exits.writeout
-	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
+	w.Storage, w.Calls, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
 	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, exitHandler{n.applier()}, w
 	n.exits.ends.Recovery, w.Recovery, w.Syncs.Recovery = n.recovery, n.recovery, n.recovery
@@ -155,9 +155,9 @@ func (e *endedContainer) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
 // Counts reports whether the exit watch is the first to report the end.
 func (e *endedContainer) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 
-// Left returns the disks that the container could write to, with its pod.
-func (e *endedContainer) Left() *handover.Left {
-	return &handover.Left{
+// Leftovers returns the container's pod, and the disks that the container could write to.
+func (e *endedContainer) Leftovers() *handover.Leftovers {
+	return &handover.Leftovers{
 		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
 	}

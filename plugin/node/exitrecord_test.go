@@ -156,7 +156,7 @@ func TestExitsAreNotRewritten(t *testing.T) {
 	n.pass(t.Context())
 	for _, g := range n.peek().groups {
 		if !n.groupIsUnchanged(g.groupIdentity, make([]byte, 0, 512)) {
-			t.Error("not quiet after two passes")
+			t.Error("the group is not unchanged after two passes")
 		}
 	}
 	if got := exitsOf(t, h); len(got) != 1 {

@@ -41,7 +41,7 @@ func (t *podTable) resolveAgain(of func(*snapshot) bool) {
 
 // resolveAgain has a container resolved once more, if its disks may have changed.
 func (s *state) resolveAgain(c *container) {
-	if c.disks.LookAgain() {
+	if c.disks.Invalidate() {
 		c.resolution.again = true
 	}
 }

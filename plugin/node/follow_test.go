@@ -92,7 +92,7 @@ func TestMountsChanged(t *testing.T) {
 				t.Errorf("limited without it: %v, want %v", got, want)
 			}
 			if !tt.follows && storage.seen() != before {
-				t.Error("it was looked into")
+				t.Error("the disks were resolved again, although they cannot change")
 			}
 		})
 	}
@@ -119,10 +119,10 @@ func TestChangeDuringResolution(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.disks.IsResolved() {
-		t.Error("it will not be looked into again")
+		t.Error("the container counts as resolved, although a mount changed meanwhile")
 	}
 	if err := n.resolve(t.Context(), c.identity); err != nil || !c.disks.IsResolved() {
-		t.Errorf("it is looked into for ever (%v)", err)
+		t.Errorf("the container is not resolved after a second resolution (%v)", err)
 	}
 }
 
@@ -165,11 +165,11 @@ func TestReloadDuringResolution(t *testing.T) {
 	if err := n.resolve(t.Context(), n.peek().pods["sb1"].containers["id-a"].identity); err != nil {
 		t.Fatal(err)
 	}
-	want("during the look", "")
+	want("during the resolution", "")
 	dirty()
 	want("after it", "wbps=41943040")
 	if again := n.pods.takeDirty(); len(again) > 0 {
-		t.Error("it is looked into for ever")
+		t.Error("the pod is dirty again after the resolution")
 	}
 }
 

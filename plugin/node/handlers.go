@@ -284,8 +284,8 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 	pod := of.in(s)
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		told := newContainer(pod.podIdentity, ctr)
-		c = s.add(&told)
+		added := newContainer(pod.podIdentity, ctr)
+		c = s.add(&added)
 	}
 	c.pid = ctr.PID   // CreateContainer reports no process
 	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it

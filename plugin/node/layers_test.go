@@ -76,10 +76,10 @@ func TestLayersAreReadAgain(t *testing.T) {
 	fresh = inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/other"}}
 	configure(fresh) // layers that come with an error are used as well
 	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
-		t.Errorf("asked with %q", asked)
+		t.Errorf("the runtime was asked %q, want three times with its name and version", asked)
 	}
 	if len(n.layers.questions) != 1 {
-		t.Error("what was not answered is not asked again")
+		t.Error("the runtime is not asked again after a failure")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("the volume's limit is %q", got)
 		}
 		if got := read(t, filepath.Join(dir, cgroupOf("layer"), "io.max")); got != "" {
-			t.Errorf("io.max is %q, and nothing was told", got)
+			t.Errorf("io.max is %q before the layers are known, want none", got)
 		}
 
 		answers.Store(true)

@@ -12,8 +12,8 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 		return 0
 	}
 	g, now := c.pod.group.in(s), c.life.Phase()
-	g.drain.Take(c.id, do, c.writes())
-	if do.Has(lifecycle.Judge) {
+	g.drain.Apply(c.id, do, c.writes())
+	if do.Has(lifecycle.FindUndeclared) {
 		c.use.pending = true
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {

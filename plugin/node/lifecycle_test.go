@@ -268,7 +268,7 @@ func TestHugeRecord(t *testing.T) {
 	}}
 	err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true)
 	if err == nil {
-		t.Error("the failure to record is not told")
+		t.Error("a record that cannot be written: no error")
 	}
 	m, err := h.Cgroup(cgroupOf("a")).ReadIOMax()
 	if err != nil || len(m) == 0 {

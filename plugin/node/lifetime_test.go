@@ -250,6 +250,35 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// TestProblemEndsWithoutRetry verifies that a pod counts as in force again although the retry was lost with the
+// connection, and a later event of the pod wrote all limits.
+func TestProblemEndsWithoutRetry(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	s := &session{n, time.Minute}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	if err := s.StartContainer(t.Context(), sb, ctr("a")); err != nil { // restored: it has no process yet
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	if c := n.census(); c.notInForce != 1 {
+		t.Fatalf("%d pods not in force before the cgroup exists, want 1", c.notInForce)
+	}
+	s.StopContainer(sb, ctr("a"))
+	place(t, dir, "b")
+	if err := s.StartContainer(t.Context(), sb, ctr("b")); err != nil {
+		t.Fatal(err)
+	}
+	g := n.pods.takeDirty()[0] // the lost connection leaves it undone
+	if err := n.applier().apply(t.Context(), g, ""); err != nil || n.pods.planOf(g) == nil {
+		t.Fatalf("%v, plan %v, want one that is in force", err, n.pods.planOf(g))
+	}
+	n.pass(t.Context())
+	if c := n.census(); c.notInForce != 0 {
+		t.Errorf("%d pods not in force although all limits are written, want 0", c.notInForce)
+	}
+}
+
 // TestRestoredIsNotTakenForEnded verifies that the cgroup of a container restored from a checkpoint is added to
 // the exit watch once it has a process. The watch takes an empty cgroup for that of an ended container.
 func TestRestoredIsNotTakenForEnded(t *testing.T) {

@@ -302,6 +302,7 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 	if c.notInForce != 0 {
 		report("the metrics count %d pods not in force", c.notInForce)
 	}
+	r.checkBudget(known, report)
 	if len(known.left) > 0 {
 		report("left behind: %s", strings.Join(known.left, ", "))
 	}
@@ -346,6 +347,11 @@ func (n *Node) known() modelKnown {
 			}
 		}
 		left("writers of a pod", len(g.token))
+	}
+	for _, pods := range s.namespaces {
+		if len(pods) == 0 {
+			left("namespaces without a pod", 1)
+		}
 	}
 	left("dirty pods", len(s.dirty))
 	left("events that no phase allows for", s.unexpected)

@@ -97,7 +97,7 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 		r.connect()
 	case n < 40:
 		pol := modelPolicies(rng)
-		r.note("reload: mode %s, onError %v, floors %v, writeback %v", pol.Mode, pol.OnError, pol.Floors, pol.Writeback)
+		r.note("reload: mode %s, onError %v, floors %v, writeback %v, budgets %d", pol.Mode, pol.OnError, pol.Floors, pol.Writeback, len(pol.Budgets))
 		for _, rule := range pol.Rules {
 			r.note("  rule %s: mode %s, class %v, annotations %s", rule.Name, rule.Mode, rule.Class, rule.Annotations)
 		}

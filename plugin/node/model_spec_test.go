@@ -96,7 +96,11 @@ const modelClasses = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePol
 
 // modelPolicies returns a policy that comes into force, the default one most often.
 func modelPolicies(rng *rand.Rand) *policy.Policy {
-	pol, err := policy.ParseFile([]byte(modelClasses + modelRules[rng.IntN(len(modelRules))]))
+	text := modelClasses + modelRules[rng.IntN(len(modelRules))]
+	if rng.IntN(8) == 0 {
+		text += modelBudget
+	}
+	pol, err := policy.ParseFile([]byte(text))
 	if err != nil {
 		panic(err)
 	}

@@ -156,7 +156,7 @@ func New(cfg Config) (*Node, error) {
 	n.setExits(cfg.Sync)
 	n.policy.Store(cfg.Policy)
 	n.logReleases()
-	n.weight.Look()
+	n.weight.Refresh()
 	return n, nil
 }
 

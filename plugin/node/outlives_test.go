@@ -8,10 +8,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestExecOutlives: a process that the runtime did not start as the container's first one, such as that of
-// an exec, may go on in the container's cgroup after the runtime has reported the container's end: where
-// the containers of a pod share a PID namespace, the kernel does not end it with the first one. What it
-// writes is limited until the cgroup is empty.
+// TestExecOutlives verifies that the limits of a container stay in force until its cgroup is empty, also after
+// the runtime has reported its end. A process that is not the container's first one, such as that of an exec,
+// can outlive the first one if the containers of the pod share a PID namespace, because then the kernel does
+// not end it.
 func TestExecOutlives(t *testing.T) {
 	for name, isWatched := range map[string]bool{"with an exit watch": true, "without an exit watch": false} {
 		t.Run(name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	groups := n.pods.takeAll()
 	n.recovery.Step("find support for weights", func() {
-		if n.weight.Look() {
+		if n.weight.Refresh() {
 			n.pods.dropPlans(groups) // the warning of a weight appears or disappears
 		}
 	})
@@ -114,8 +114,10 @@ func (t *podTable) dropPlans(groups []groupIdentity) {
 	}
 }
 
+// groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
+// of the pod has written all limits since a failure, only reconcileGroup ends the problem.
 func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
-	if !n.pods.tryTake(g) {
+	if n.pods.problemLasts(g) || !n.pods.tryTake(g) {
 		return false
 	}
 	defer n.pods.release(g)
@@ -187,7 +189,7 @@ func (t *podTable) noteRunning(c identity) {
 // Resolving a container can hang. So it runs apart from the writes, and keeps no limit of the pod from being
 // written.
 func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
-	resolved := n.inFlight.passes.For(ctx, g.key+" look", resolveDeadline, func(ctx context.Context) error {
+	resolved := n.inFlight.passes.For(ctx, g.key+" resolve", resolveDeadline, func(ctx context.Context) error {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
@@ -252,6 +254,12 @@ func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	problem := &g.in(s).retry.problem
 	lasted := problem.Lasts()
 	return problem.Due(time.Now(), err), lasted && err == nil
+}
+
+func (t *podTable) problemLasts(g groupIdentity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return g.in(s).retry.problem.Lasts()
 }
 
 func (n *Node) errIfWriteHangs(g groupIdentity) error {

@@ -80,8 +80,8 @@ func (n *recoveringNode) brokenPod() (repair func()) {
 	return func() { set(func(containers map[string]*container) { delete(containers, "nil") }) }
 }
 
-// TestReconcilerGoesOn: a pod at which each step of the reconciler panics keeps no other pod from its
-// limits. The reconciler does not work more often for it, and holds no lock.
+// TestReconcilerGoesOn verifies that the limits of other pods stay in force if each step of the reconciler
+// panics at one pod. The panics cause no additional passes, and no lock stays held.
 func TestReconcilerGoesOn(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,8 @@ func (explosive) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLev
 
 func (explosive) Fire(*logrus.Entry) error { panic("no such key") }
 
-// TestDirtyPodsGoOn: a pod whose reconciliation panics keeps no other pod from what an event asks for.
+// TestDirtyPodsGoOn verifies that the other dirty pods are reconciled after an event although the
+// reconciliation of one pod panics.
 func TestDirtyPodsGoOn(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +163,7 @@ func TestDirtyPodsGoOn(t *testing.T) {
 	})
 }
 
-// TestLayersAfterPanic: a question for the layers that panics is asked again.
+// TestLayersAfterPanic verifies that the runtime is asked again for its layers after a call that panicked.
 func TestLayersAfterPanic(t *testing.T) {
 	h, _ := tree(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -180,14 +181,14 @@ func TestLayersAfterPanic(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := n.layers.current.Load().Layers; !got.Equal(want) || asked != 4 {
-			t.Errorf("asked %d times, the layers are %v", asked, got)
+			t.Errorf("the runtime was asked %d times, want 4; the layers are %v, want %v", asked, got, want)
 		}
 		cancel()
 		synctest.Wait()
 	})
 }
 
-// TestPanicsOfTests: without a Recovery a test sees the panic of a step.
+// TestPanicsOfTests verifies that, without a Recovery, a panic of a step is not recovered, so that tests fail.
 func TestPanicsOfTests(t *testing.T) {
 	h, _ := tree(t)
 	n := newRecoveringNode(t, h, nil)
@@ -203,6 +204,6 @@ func TestPanicsOfTests(t *testing.T) {
 		return nil
 	}()
 	if err == nil {
-		t.Error("the panic is hidden")
+		t.Error("the panic of a step was recovered")
 	}
 }

@@ -38,7 +38,7 @@ func (p *podIdentity) inventoried(pol *policy.Pod) *inventory.Pod {
 // is in c.decision.err.
 func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *layerLocations, c *snapshot) error {
 	pol := c.pod.request.under(current)
-	c.disks.LookFor(pol.Targets())
+	c.disks.InvalidateFor(pol.Targets())
 	if !c.disks.IsResolved() {
 		if err := r.findDisks(ctx, pol, c, now); err != nil {
 			return err
@@ -52,7 +52,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *lay
 		c.resolution.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
-	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
+	c.decision.policy, c.disks.Facts.Undeclared = pol, c.use.seen.Undeclared
 	c.decision.desired, c.decision.err = r.decide(pol, c)
 	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce {
 		former, err := r.granted(&old)

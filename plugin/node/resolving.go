@@ -62,7 +62,7 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 
 // isResolved reports whether all disks of the container are known and its limits are decided by this policy.
 func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
-	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
+	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
 // unresolved returns the containers of a group that need resolve. hung has the containers whose resolution has

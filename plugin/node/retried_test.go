@@ -59,7 +59,7 @@ func TestHungResolutionIsCounted(t *testing.T) {
 		for range 4 {
 			n.pass(t.Context())
 			if n.census().notInForce != 1 {
-				t.Error("not counted")
+				t.Error("the pod does not count as not in force")
 			}
 		}
 		if got := wbps(t, n, cgroupOf("b")); got != 1<<20 {
@@ -68,7 +68,7 @@ func TestHungResolutionIsCounted(t *testing.T) {
 		close(hang)
 		synctest.Wait()
 		if len(n.pods.takeDirty()) != 1 {
-			t.Error("the late result of the look is not written")
+			t.Error("the late result of the resolution did not make the pod dirty")
 		}
 		n.pass(t.Context())
 		if n.census().notInForce != 0 {

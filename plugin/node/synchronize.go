@@ -78,8 +78,8 @@ func byAge(a, b *Container) int {
 func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		told := newContainer(pod.podIdentity, ctr)
-		c = s.add(&told)
+		added := newContainer(pod.podIdentity, ctr)
+		c = s.add(&added)
 	}
 	switch ctr.State {
 	case Running:

@@ -30,7 +30,7 @@ func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 	if len(of) == 0 {
 		return
 	}
-	err := u.passes.For(ctx, " reached", resolveDeadline, func(ctx context.Context) error {
+	err := u.passes.For(ctx, " undeclared", resolveDeadline, func(ctx context.Context) error {
 		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
 		for _, c := range of {
 			u.recovery.Step("find undeclared disks of a container", func() {
@@ -66,7 +66,7 @@ func (t *podTable) coveringUndeclared(groups []groupIdentity) []containerRef {
 	return out
 }
 
-// coversUndeclared reports whether a "*" of the container applies to the disks that it is seen to use.
+// coversUndeclared reports whether a "*" of the container applies to its undeclared disks.
 func (c *snapshot) coversUndeclared() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
 		c.decision.policy.StarOf(c.name)
@@ -106,7 +106,7 @@ func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c
 		if old.use.pending {
 			starred = u.starred(old.cgroup, old.pod.group.cgroup)
 		}
-		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
+		found, err = stacks.FindUndeclared(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false
@@ -117,7 +117,7 @@ func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c
 	case err != nil:
 		old.logger(u.log).WithError(err).Warn("Finding undeclared disks of a container failed")
 	default:
-		old.logUndeclared(u.log, found.Reached, stats)
+		old.logUndeclared(u.log, found.Undeclared, stats)
 	}
 	return changed
 }
@@ -133,7 +133,7 @@ func (t *podTable) noteUse(of containerRef, found *inventory.Usage, err error) (
 		c.use.failure = err.Error()
 		return again, false
 	}
-	changed = c.use.pending || !slices.Equal(found.Reached, c.use.seen.Reached)
+	changed = c.use.pending || !slices.Equal(found.Undeclared, c.use.seen.Undeclared)
 	c.use = undeclaredUse{seen: *found}
 	if changed {
 		s.changed(c.pod.group.in(s))
@@ -143,9 +143,9 @@ func (t *podTable) noteUse(of containerRef, found *inventory.Usage, err error) (
 
 // logUndeclared logs those disks that the container was not known to use. The container is passed as it was
 // before the comparison.
-func (c *snapshot) logUndeclared(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
-	for _, d := range reached {
-		if !slices.Contains(c.use.seen.Reached, d) {
+func (c *snapshot) logUndeclared(log logrus.FieldLogger, disks []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
+	for _, d := range disks {
+		if !slices.Contains(c.use.seen.Undeclared, d) {
 			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
 				Info(`Limiting an undeclared disk`)
 		}

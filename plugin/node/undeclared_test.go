@@ -39,11 +39,11 @@ func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	return nil
 }
 
-func TestReachedIsLimited(t *testing.T) {
+func TestUndeclaredIsLimited(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi; /data wbps=2Mi", bind("/mnt/data", "/data", "rbind"))
 	log, hook := test.NewNullLogger()
 	n.log = log
-	told := func() (count int) {
+	logged := func() (count int) {
 		for _, e := range hook.AllEntries() {
 			if strings.HasPrefix(e.Message, "Limiting an undeclared disk") && e.Data["container"] == "a" && e.Data["disk"] == "plugged" && e.Data["dev"] == "8:16" {
 				count++
@@ -68,14 +68,14 @@ func TestReachedIsLimited(t *testing.T) {
 	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16"))
 	pass(want)
 	pass(want)
-	if count := told(); count != 1 {
-		t.Errorf("told %d times", count)
+	if count := logged(); count != 1 {
+		t.Errorf("the undeclared disk is logged %d times, want once", count)
 	}
 	r, err := record.Read(n.cgroups.Cgroup(cgroupOf("a")), record.KindContainer)
 	if err != nil || r == nil || len(r.Settings) == 0 || r.Settings[0].Dev != plugged.Dev || r.Disks[plugged.Dev] != "plugged" || r.Settings[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}
-	if got := n.peek().pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
+	if got := n.peek().pods["sb1"].seen()[0].Undeclared; !slices.Equal(got, []blkio.Disk{plugged}) {
 		t.Errorf("the pod's total is of %v", got)
 	}
 	write(t, stat, "what\n") // the file is unreadable now, and the known disks stay
@@ -156,8 +156,8 @@ func TestUndeclaredAfterRestart(t *testing.T) {
 	}
 }
 
-// TestReachedAfterRestartOfPod is TestUndeclaredAfterRestart for a limit of the pod as a whole.
-func TestReachedAfterRestartOfPod(t *testing.T) {
+// TestUndeclaredAfterRestartOfPod is TestUndeclaredAfterRestart for a limit of the pod as a whole.
+func TestUndeclaredAfterRestartOfPod(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n, s := newNode(t, h), newStacked()
 	n.storage = s
@@ -195,19 +195,19 @@ func TestUndeclaredHangs(t *testing.T) {
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
-			t.Errorf("found %v", c.use.seen.Reached)
+		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Undeclared != nil {
+			t.Errorf("found %v", c.use.seen.Undeclared)
 		}
 	}
 	if count := len(hook.AllEntries()); count != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
 		t.Errorf("%d lines, the last is %v", count, hook.LastEntry())
 	}
 	if s.asked > 5 { // root disk, two disks, swap, and the disks below that one: once each
-		t.Errorf("asked %d times", s.asked)
+		t.Errorf("the disks below others were read %d times, want at most 5", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
 	if !u.compareUse(t.Context(), stacks, c.ref) {
-		t.Error("who does not use it is not looked at")
+		t.Error("a container that does not use the hanging disk is not compared")
 	}
 }
 
@@ -219,7 +219,7 @@ func TestOnlyStarIsRead(t *testing.T) {
 		before := s.lines(t, n)
 		n.reconcileAll(t.Context())
 		if diff := cmp.Diff(before, s.lines(t, n)); diff != "" || s.asked > 0 {
-			t.Errorf("%s: looked at %d disks, -want +got:\n%s", value, s.asked, diff)
+			t.Errorf("%s: the disks below %d disks were read, want none; limits -want +got:\n%s", value, s.asked, diff)
 		}
 	}
 }
@@ -232,11 +232,11 @@ func TestUndeclaredAndRemoved(t *testing.T) {
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
-		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
+	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Undeclared != nil {
+		t.Errorf("compared after the end of the context: %v", c.use.seen.Undeclared)
 	}
 	if !u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
-		t.Error("want news once")
+		t.Error("a change is not reported exactly once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
 		t.Fatal(err)
@@ -244,12 +244,12 @@ func TestUndeclaredAndRemoved(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
-		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
+	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Undeclared, []blkio.Disk{plugged}) {
+		t.Errorf("undeclared disks after the cgroup was removed: %v, want the known one", c.use.seen.Undeclared)
 	}
 	n.Stopped("sb1", "id-a")
 	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
-		t.Error("it has ended")
+		t.Error("an ended container was compared")
 	}
 }
 

@@ -67,7 +67,7 @@ func TestVolumeTarget(t *testing.T) {
 				t.Errorf("io.max %q, want %q", got, tt.want)
 			}
 			if d := cmp.Diff(tt.looked, looked); d != "" {
-				t.Errorf("looked at: -want +got:\n%s", d)
+				t.Errorf("resolved paths, -want +got:\n%s", d)
 			}
 		})
 	}

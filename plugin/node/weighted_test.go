@@ -80,7 +80,7 @@ func TestWeightedUndecided(t *testing.T) {
 	a.State = Running
 	n.Synchronize([]*Sandbox{sandbox(map[string]string{weightKey + "containers": "30"})}, []*Container{a})
 	if d := n.Weighted(); d.Complete || d.Weighted != nil || d.Unknown != "the limits of container prod/db-0 a are not decided yet" {
-		t.Errorf("before a look: %+v", d)
+		t.Errorf("demand before the resolution: %+v", d)
 	}
 	n.pass(t.Context())
 	if d := n.Weighted(); !d.Complete || len(d.Weighted) != 1 {

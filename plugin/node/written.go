@@ -31,7 +31,7 @@ func (n *Node) applier() applier {
 // enforcer returns the Enforcer that puts plans into force.
 func (a applier) enforcer() *enforce.Enforcer {
 	storage := a.storage
-	return &enforce.Enforcer{Cgroups: a.cgroups, Gone: func(d blkio.Dev) bool { return storage.Device(d).Missing }}
+	return &enforce.Enforcer{Cgroups: a.cgroups, IsRemoved: func(d blkio.Dev) bool { return storage.Device(d).Missing }}
 }
 
 // apply writes the plan of a group to its cgroups. If only is set, it writes only that container and the pod's

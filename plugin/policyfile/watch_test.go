@@ -104,7 +104,8 @@ func TestWatchDefault(t *testing.T) {
 	}
 }
 
-// TestWatchPanics: a content at which the parser panics is rejected, and the next one is taken.
+// TestWatchPanics verifies that a policy at which the parser panics is rejected, and that the next policy is
+// applied.
 func TestWatchPanics(t *testing.T) {
 	f := file{text: header, twice: make(chan struct{})}
 	log, hook := test.NewNullLogger()

@@ -1,10 +1,6 @@
 package record
 
-import (
-	"os"
-
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-)
+import "github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 
 // PlaceOf returns the directory and the attribute of the record of a cgroup. kind is
 // KindContainer or KindPod.
@@ -69,7 +65,7 @@ func Foreign(c cgroupfs.Cgroup) bool {
 
 // IsForeign reports whether a UID is neither 0 nor that of this process. Records on a
 // directory of such an owner are not trusted.
-func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
+func IsForeign(owner int) bool { return owner != 0 && !cgroupfs.IsOwn(owner) }
 
 // Write stores the record of a cgroup.
 func Write(c cgroupfs.Cgroup, r *Record) error {

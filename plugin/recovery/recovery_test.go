@@ -28,8 +28,8 @@ func total(t *testing.T, r *Recovery) float64 {
 	return got[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// TestStep: a panic is counted each time. It is logged with its stack once, and again while it goes
-// on, also if the step returns in between.
+// TestStep verifies that each panic of a step is counted. It is logged with its stack once, and again if it
+// lasts, also if the step succeeds in between.
 func TestStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := logtest.NewNullLogger()
@@ -67,7 +67,7 @@ func TestStep(t *testing.T) {
 	})
 }
 
-// TestLoggedIsBounded: panics whose text is another one each time take no memory.
+// TestLoggedIsBounded verifies that panics with ever new texts do not use more and more memory.
 func TestLoggedIsBounded(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
 	r := New(log)
@@ -79,7 +79,7 @@ func TestLoggedIsBounded(t *testing.T) {
 	}
 }
 
-// TestLoop: a loop that panics goes on after a pause, until its context ends.
+// TestLoop verifies that a loop that panics is called again after a pause, until its context ends.
 func TestLoop(t *testing.T) {
 	for name, tt := range map[string]struct {
 		until time.Duration
@@ -108,8 +108,8 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestGuarded: a panic is an error and is counted, another error is not. Count is for callers
-// that recover by themselves.
+// TestGuarded verifies that Guarded returns a panic as an error and counts it, and returns other errors
+// uncounted. Count is for callers that recover themselves.
 func TestGuarded(t *testing.T) {
 	log, hook := logtest.NewNullLogger()
 	failed := errors.New("input/output error")
@@ -130,7 +130,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// TestNil: without a Recovery a panic of a step is seen, such as in tests.
+// TestNil verifies that, without a Recovery, a panic of a step is not recovered, as tests need it.
 func TestNil(t *testing.T) {
 	defer func() {
 		if got := recover(); got != "no key" {
@@ -152,7 +152,8 @@ func (b broken) Collect(out chan<- prometheus.Metric) {
 	panic("no key")
 }
 
-// TestCollector: a collector that panics does not end the process, and others are collected.
+// TestCollector verifies that a collector that panics does not end the process, and that the metrics of others
+// are collected.
 func TestCollector(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
 	r := New(log)

@@ -56,7 +56,7 @@ func TestBudgetReserve(t *testing.T) {
 		t.Errorf("beside one in debt: %v", got)
 	}
 	if got := b.allowance(now.Add(time.Second), "evil"); got > 61 {
-		t.Errorf("who is in debt may spend %v after a second", got)
+		t.Errorf("an account in debt may spend %v after a second, want at most 61", got)
 	}
 }
 
@@ -118,6 +118,6 @@ func TestBudgetReady(t *testing.T) {
 	empty := newBudget(time.Second)
 	empty.set(now, 0)
 	if empty.ready(now, "a", 1) || empty.allowance(now, "a") != 0 {
-		t.Error("there is something of nothing")
+		t.Error("an empty budget allows an account to spend")
 	}
 }

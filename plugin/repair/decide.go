@@ -128,7 +128,7 @@ func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Act
 	if do.Has(filestate.EndRepair) && f.owner.id != f.repair.from {
 		l.noteMove(now, f)
 	} else if do.Has(filestate.Forget) {
-		f.rest.stayed(now)
+		f.rest.ownerKept(now)
 	}
 	if do.Has(filestate.Forget) {
 		f.repair.since, f.repair.failure = time.Time{}, ""

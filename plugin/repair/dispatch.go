@@ -25,7 +25,7 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 		case pass == nil:
 			todo[key] = append(todo[key], t)
 		case !pass.does(&t):
-			signal(pass.leave)
+			signal(pass.stop)
 		}
 	}
 	for key, of := range todo {
@@ -58,7 +58,7 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 	r.passes.enter(pass)
 	w := &worker{
 		tools: r.passes.tools, budgets: r.budgets, fs: pass.fs, account: key.account,
-		dirtied: pass.dirtied, leave: pass.leave, reportAlive: pass.alive,
+		dirtied: pass.dirtied, stop: pass.stop, reportAlive: pass.alive,
 	}
 	go func() { r.passes.ended <- r.pass(w, visits) }()
 }

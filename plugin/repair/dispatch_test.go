@@ -142,9 +142,9 @@ func TestDispatchBudget(t *testing.T) {
 	}
 }
 
-// TestDispatchLeaves verifies that a pass ends if its file needs other work, and continues if it needs more of
+// TestDispatchStops verifies that a pass ends if its file needs other work, and continues if it needs more of
 // the same.
-func TestDispatchLeaves(t *testing.T) {
+func TestDispatchStops(t *testing.T) {
 	n := newNodeTest(t)
 	n.domains.cgroups.(*modelTree).paths = map[uint64]string{5: "kubepods/podone/a"} // its writer runs
 	fs := n.watches(0)
@@ -152,28 +152,28 @@ func TestDispatchLeaves(t *testing.T) {
 	n.acts()
 	pass := n.passes.visiting[n.last]
 	if pass == nil {
-		t.Fatal("there is no pass")
+		t.Fatal("no pass began")
 	}
 	f := n.ledger.files[n.last]
 	to := &f.shares[0]
 	to.fresh.bytes = 4096
 	n.dispatch(n.now, []task{{f, move, to}})
-	if len(pass.leave) != 0 {
-		t.Error("it ends for more of the same")
+	if len(pass.stop) != 0 {
+		t.Error("the pass got a signal to stop for more work of the same kind")
 	}
 	n.dispatch(n.now, []task{{f, move, &share{account: "one"}}}) // nothing was written
-	if len(pass.leave) != 0 {
-		t.Error("it ends for nothing")
+	if len(pass.stop) != 0 {
+		t.Error("the pass got a signal to stop although nothing was written")
 	}
 	n.dispatch(n.now, []task{{f, drop, to}})
-	if len(pass.leave) != 1 {
-		t.Error("it goes on, and is to drop")
+	if len(pass.stop) != 1 {
+		t.Error("the pass got no signal to stop, although its file needs to be dropped")
 	}
 	// Another file of the pod on that filesystem waits for the pass, and ends it.
-	<-pass.leave
+	<-pass.stop
 	other := &file{Inode: writeback.Inode{Dev: fs.dev, Number: 99}, fs: fs}
 	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: fresh{bytes: 1}}}})
-	if len(pass.leave) != 1 || n.passes.visiting[other.Inode] != nil {
-		t.Error("it goes on, and another file waits")
+	if len(pass.stop) != 1 || n.passes.visiting[other.Inode] != nil {
+		t.Error("the pass got no signal to stop, although another file waits, or a second pass began")
 	}
 }

@@ -267,7 +267,7 @@ func (d *domains) participant(id uint64) NamedCgroup {
 	out := NamedCgroup{CgroupID: id}
 	at := d.find(id)
 	if at.gone {
-		out.ContainerName, out.Gone = d.ended[id], true
+		out.ContainerName, out.Removed = d.ended[id], true
 		if was, ok := d.seen[id]; ok && out.Pod == "" {
 			out.ContainerName = was.ContainerName
 		}
@@ -288,7 +288,7 @@ type NamedCgroup struct {
 	ContainerName
 	CgroupID uint64 `json:"cgroupID"`
 	Cgroup   string `json:"cgroup,omitempty"` // path below the cgroup root
-	Gone     bool   `json:"gone,omitempty"`   // it was removed
+	Removed  bool   `json:"gone,omitempty"`
 }
 
 // String returns a name for tables.
@@ -297,9 +297,9 @@ func (p NamedCgroup) String() string {
 	switch {
 	case p.CgroupID == 0:
 		return "none"
-	case p.Gone && p.Pod == "":
+	case p.Removed && p.Pod == "":
 		return "gone"
-	case p.Gone:
+	case p.Removed:
 		return name + " (ended)"
 	}
 	return name

@@ -88,7 +88,7 @@ func TestDomains(t *testing.T) {
 	free := uint64(1009) // the last one, that no limit holds for
 	d.paths[77], d.paths[78], d.paths[free] = place{gone: true}, place{gone: true}, place{gone: true}
 	if !d.limited(d.of(77, sda)) || !d.limited(d.of(78, sda)) || d.limited(d.of(free, sda)) {
-		t.Error("of those that are gone, all count as limited that are not known to have had no limit")
+		t.Error("of the removed cgroups, all but the one that is known to have had no limit have to count as limited")
 	}
 	if got := d.participant(77).String(); got != "ns/two old (ended)" {
 		t.Errorf("got %q", got)
@@ -235,8 +235,8 @@ func TestParty(t *testing.T) {
 		"none":                 {},
 		"ns/p c":               {ContainerName: who, CgroupID: 1, Cgroup: "kubepods/p/c"},
 		"ns/p":                 {ContainerName: ContainerName{Namespace: "ns", Pod: "p"}, CgroupID: 1},
-		"ns/p c (ended)":       {ContainerName: who, CgroupID: 1, Gone: true},
-		"gone":                 {CgroupID: 1, Gone: true},
+		"ns/p c (ended)":       {ContainerName: who, CgroupID: 1, Removed: true},
+		"gone":                 {CgroupID: 1, Removed: true},
 		"system.slice/a.scope": {CgroupID: 1, Cgroup: "system.slice/a.scope"},
 	} {
 		if got := p.String(); got != want {

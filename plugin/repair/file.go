@@ -105,9 +105,9 @@ func (r *rest) begin(now time.Time) {
 
 func (r *rest) lasts(now time.Time) bool { return now.Before(r.until) }
 
-// stayed makes the next rest a short one, if the file has kept its owner for as long as it
+// ownerKept makes the next rest a short one, if the file has kept its owner for as long as it
 // rested.
-func (r *rest) stayed(now time.Time) {
+func (r *rest) ownerKept(now time.Time) {
 	if now.After(r.until.Add(r.took)) {
 		r.took = 0
 	}

@@ -76,10 +76,10 @@ func TestRest(t *testing.T) {
 		}
 	}
 	end := r.until.Add(r.took)
-	if r.stayed(end); r.took != maxRest {
+	if r.ownerKept(end); r.took != maxRest {
 		t.Errorf("the next rest doubles %v", r.took)
 	}
-	if r.stayed(end.Add(1)); r.took != 0 {
+	if r.ownerKept(end.Add(1)); r.took != 0 {
 		t.Errorf("the next rest doubles %v", r.took)
 	}
 }

@@ -64,8 +64,9 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestLate: on a kernel whose BPF ring buffers can sleep, which NewObserver does not use then, the log and
-// the report say that files are moved late. Where none is moved, the report says why instead.
+// TestLate verifies that the log and the report say that files are moved late if the kernel's BPF ring buffers
+// can sleep, because then NewObserver uses none. If no file is moved, the report has the reason for that
+// instead.
 func TestLate(t *testing.T) {
 	fixed, affected := kernel.Verdict{State: kernel.Fixed}, kernel.Release{Uname: "6.18.38-talos"}.Writeback()
 	for _, tt := range []struct {

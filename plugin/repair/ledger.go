@@ -120,12 +120,12 @@ func (l *ledger) makeRoom(in account) bool {
 		}
 	}
 	var oldest *file
-	looked := 0
+	compared := 0
 	for f := range most { // in any order
 		if oldest == nil || f.history.lastWrite.Before(oldest.history.lastWrite) {
 			oldest = f
 		}
-		if looked++; looked == evictFrom {
+		if compared++; compared == evictFrom {
 			break
 		}
 	}

@@ -164,7 +164,7 @@ func TestLedgerMoved(t *testing.T) {
 		s.decides()
 	}
 	if f := s.files[writeback.Inode{Number: 1}]; f.rest.took != 0 {
-		t.Errorf("it would rest for %v", f.rest.took)
+		t.Errorf("the next rest of the file would be long: the last one was %v, want 0", f.rest.took)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestLedgerFails(t *testing.T) {
 	}
 	f := s.files[writeback.Inode{Number: 1}]
 	if f.repair.failure == "" {
-		t.Fatal("it has not failed")
+		t.Fatal("the file that does not move has not failed")
 	}
 	s.passes(minRest)
 	s.writes(a, a, x, 64)
@@ -248,7 +248,7 @@ func TestLedgerForgets(t *testing.T) {
 	s.passes(forgetAfter + 1)
 	s.want(t, decided{})
 	if len(s.files) > 0 {
-		t.Error("it is kept")
+		t.Error("a file without recent writes is kept")
 	}
 }
 

@@ -32,9 +32,9 @@ const (
 	// maxMappers is the number of processes of a container that are read for one file,
 	// in random order.
 	maxMappers = 64
-	// maxLooks is the number of cgroups of an account that are read at a time, maxAllLooks that
-	// of all accounts: each can hold a thread for ever.
-	maxLooks, maxAllLooks = 8, 128
+	// maxReaders is how many cgroups of an account are read at a time, maxAllReaders how many
+	// of all accounts together. Each can hold a thread for ever.
+	maxReaders, maxAllReaders = 8, 128
 	// maxMaps bytes of the lists of mappings are read for one file.
 	maxMaps = 4 << 20
 )
@@ -61,7 +61,7 @@ func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from
 func (m *mappings) enter(a account, cgroup string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy[cgroup] || m.byAccount[a] >= maxLooks || len(m.busy) >= maxAllLooks {
+	if m.busy[cgroup] || m.byAccount[a] >= maxReaders || len(m.busy) >= maxAllReaders {
 		return false
 	}
 	m.busy[cgroup] = true

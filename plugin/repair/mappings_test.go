@@ -17,36 +17,36 @@ import (
 // TestMappingsReads verifies that one account cannot use more than its part of the reads of mappings.
 func TestMappingsReads(t *testing.T) {
 	m := newMappings(nil, "")
-	for i := range maxLooks {
+	for i := range maxReaders {
 		if !m.enter("evil", strconv.Itoa(i)) {
-			t.Fatalf("the %d. is not looked at", i)
+			t.Fatalf("cgroup %d of an account is not read, although at most %d are", i, maxReaders)
 		}
 	}
 	if m.enter("evil", "more") || !m.enter("victim", "v") || m.enter("victim", "v") {
-		t.Error("an account takes the looks of others, or a cgroup is looked at twice")
+		t.Error("an account uses the readers of others, or a cgroup is read twice at a time")
 	}
 	m.exit("evil", "0", nil)
 	if !m.enter("evil", "more") {
-		t.Error("what has been looked at is counted")
+		t.Error("a reader that has ended still counts")
 	}
 }
 
-// TestMappingsBounded: however many pods keep their mappings from being read, the readers do not use
-// up the threads of the process.
+// TestMappingsBounded verifies that the number of readers of mappings is bounded, so that pods that block their
+// readers cannot use up the threads of the process.
 func TestMappingsBounded(t *testing.T) {
 	m := newMappings(nil, "")
 	entered := 0
-	for i := range 2 * maxAllLooks {
-		if m.enter(account(strconv.Itoa(i/maxLooks)), strconv.Itoa(i)) {
+	for i := range 2 * maxAllReaders {
+		if m.enter(account(strconv.Itoa(i/maxReaders)), strconv.Itoa(i)) {
 			entered++
 		}
 	}
-	if entered != maxAllLooks {
-		t.Errorf("%d cgroups are read, want %d", entered, maxAllLooks)
+	if entered != maxAllReaders {
+		t.Errorf("%d cgroups are read, want %d", entered, maxAllReaders)
 	}
 	m.exit("0", "0", nil)
 	if !m.enter("victim", "v") {
-		t.Error("there is no place after one has been read")
+		t.Error("no cgroup can be read after a reader has ended")
 	}
 }
 

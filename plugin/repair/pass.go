@@ -20,8 +20,8 @@ const (
 	verdictEvery = 8
 	// maxRounds write out pages that become dirty during a pass, one each roundEvery.
 	roundEvery, maxRounds = time.Millisecond, 45
-	// stayPoll is how often a pass checks whether to stay longer, up to longestStay.
-	stayPoll, longestStay = 50 * time.Millisecond, 30 * time.Second
+	// waitPoll is how often a pass checks whether to stay longer, up to longestWait.
+	waitPoll, longestWait = 50 * time.Millisecond, 30 * time.Second
 	// around is the length that is dropped before and after the writes: a writer that
 	// rewrites a file continues there.
 	around = 32 << 20
@@ -69,10 +69,10 @@ type worker struct {
 	fs      *filesystem
 	account account       // the pod whose budgets pay
 	cpuPaid time.Duration // CPU time that was paid for
-	// dirtied receives a value when one of the files is written to. leave receives one when the pass has to
+	// dirtied receives a value when one of the files is written to. stop receives one when the pass has to
 	// end.
-	dirtied, leave <-chan struct{}
-	reportAlive    func() // notes that the pass does not hang
+	dirtied, stop <-chan struct{}
+	reportAlive   func() // notes that the pass does not hang
 }
 
 // passed is the result of a pass.
@@ -162,7 +162,7 @@ func (w *worker) awaitWrite(sessions []*session) bool {
 	default:
 	}
 	idle := 0
-	for until := time.Now().Add(longestStay); idle < 2 && time.Now().Before(until); w.reportAlive() {
+	for until := time.Now().Add(longestWait); idle < 2 && time.Now().Before(until); w.reportAlive() {
 		if slices.ContainsFunc(sessions, func(s *session) bool { return !s.active }) {
 			return false
 		}
@@ -172,9 +172,9 @@ func (w *worker) awaitWrite(sessions []*session) bool {
 		select {
 		case <-w.dirtied:
 			return true
-		case <-w.leave:
+		case <-w.stop:
 			return false
-		case <-time.After(stayPoll):
+		case <-time.After(waitPoll):
 		}
 	}
 	return false

@@ -79,7 +79,7 @@ func TestDropWithinAllowance(t *testing.T) {
 		t.Errorf("%d bytes were written out", s.written)
 	}
 	if s.outcome.dropAt == 0 || s.outcome.dropAt > mib || s.length != s.outcome.dropAt || s.from != 0 {
-		t.Errorf("it goes on at %d, rounds are made over %d from %d on", s.outcome.dropAt, s.length, s.from)
+		t.Errorf("the pass continues at %d, with rounds over %d bytes from %d on, want at most 1 MiB from 0 on", s.outcome.dropAt, s.length, s.from)
 	}
 	early.set(now, 2*mib/time.Hour.Seconds())
 	early.flow(time.Now().Add(time.Hour))
@@ -88,7 +88,7 @@ func TestDropWithinAllowance(t *testing.T) {
 		t.Fatal(err)
 	}
 	if next.from != s.outcome.dropAt {
-		t.Errorf("it went on at %d, not %d", next.from, s.outcome.dropAt)
+		t.Errorf("the next pass continued at %d, want %d", next.from, s.outcome.dropAt)
 	}
 	// Of a pod that may not write out anything nothing is dropped.
 	early.spend(time.Now().Add(time.Hour), "a", 100*mib)

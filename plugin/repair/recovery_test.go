@@ -29,8 +29,8 @@ func recovers(r *Repairer) (steps func() []string) {
 	}
 }
 
-// TestRunGoesOn: a turn that panics ends neither the Repairer nor makes it use a CPU. It goes on with
-// another ledger, since it may have left the old one half changed.
+// TestRunGoesOn verifies that the Repairer continues after a turn that panics, without using a CPU. It
+// continues with a new ledger, because the old one may have been changed in part.
 func TestRunGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
@@ -69,7 +69,8 @@ func TestRunGoesOn(t *testing.T) {
 	})
 }
 
-// TestPassPanics: the files of a pass that panicked have failed and rest. Its place is free.
+// TestPassPanics verifies that the files of a pass that panicked count as failed and rest, and that another
+// pass can begin.
 func TestPassPanics(t *testing.T) {
 	n := newNodeTest(t)
 	steps := recovers(n.Repairer)
@@ -95,7 +96,7 @@ func TestPassPanics(t *testing.T) {
 	}
 }
 
-// TestPageOutPanics: a cgroup whose processes could not be read for a panic is not busy for ever.
+// TestPageOutPanics verifies that a cgroup does not stay busy after a panic in the reader of its processes.
 func TestPageOutPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := logtest.NewNullLogger()
@@ -109,7 +110,7 @@ func TestPageOutPanics(t *testing.T) {
 	})
 }
 
-// TestSimulationPanics: files move after a panic as before it.
+// TestSimulationPanics verifies that files are moved after a panic as they are before it.
 func TestSimulationPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, policy.Default())
@@ -135,7 +136,7 @@ func TestSimulationPanics(t *testing.T) {
 	})
 }
 
-// TestStepsOfTests: without a Recovery a test sees the panic of a turn.
+// TestStepsOfTests verifies that, without a Recovery, a panic of a turn is not recovered, so that tests fail.
 func TestStepsOfTests(t *testing.T) {
 	n := newNodeTest(t)
 	n.watches(0)

@@ -77,7 +77,7 @@ func TestRefreshForgets(t *testing.T) {
 	}
 	n.acts()
 	for _, pass := range n.passes.busy {
-		if len(pass.leave) != 1 {
+		if len(pass.stop) != 1 {
 			t.Error("the pass goes on")
 		}
 	}

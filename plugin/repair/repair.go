@@ -175,7 +175,7 @@ func (r *Repairer) startOver() {
 
 func (r *Repairer) close() {
 	for _, pass := range r.passes.busy {
-		signal(pass.leave)
+		signal(pass.stop)
 	}
 	end := time.After(shutdown)
 	for len(r.passes.busy) > 0 {

@@ -182,8 +182,8 @@ func TestPassesBounded(t *testing.T) {
 		t.Errorf("%d passes", len(n.passes.busy))
 	}
 	for _, pass := range n.passes.busy {
-		if len(pass.leave) == 0 {
-			t.Error("a pass is not told")
+		if len(pass.stop) == 0 {
+			t.Error("a pass did not get a signal to stop")
 		}
 	}
 	n.writes(n.watches(0), "victim", "a", 1)
@@ -226,9 +226,9 @@ func TestReportOfPods(t *testing.T) {
 func TestReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
-		looks := make(chan time.Time, 1000)
+		reads := make(chan time.Time, 1000)
 		n.observer.read = func() []writeback.Dirtied {
-			looks <- time.Now()
+			reads <- time.Now()
 			return nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -236,17 +236,17 @@ func TestReads(t *testing.T) {
 		go n.Run(ctx)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := len(looks); got < 55 || got > 70 {
-			t.Errorf("%d looks in a quiet minute", got)
+		if got := len(reads); got < 55 || got > 70 {
+			t.Errorf("%d reads in a minute without writes, want 55 to 70", got)
 		}
-		for len(looks) > 0 {
-			<-looks
+		for len(reads) > 0 {
+			<-reads
 		}
 		time.Sleep(slowTick / 4)
 		began := time.Now()
 		n.observer.rings <- writeback.Dirtied{Inode: writeback.Inode{Dev: blkio.Dev{Major: 8}, Number: 1}, Writer: 5, Owner: 6}
-		if took := (<-looks).Sub(began); took > writesTick {
-			t.Errorf("the alarm made the next look come after %v", took)
+		if took := (<-reads).Sub(began); took > writesTick {
+			t.Errorf("the next read after the alarm was after %v", took)
 		}
 		cancel()
 		synctest.Wait()
@@ -257,31 +257,31 @@ func TestReads(t *testing.T) {
 func TestStepBacksOff(t *testing.T) {
 	n := newNodeTest(t)
 	if got := n.step(n.now); got != idleTick {
-		t.Errorf("nothing is watched: %v", got)
+		t.Errorf("without a watched filesystem the next read is after %v", got)
 	}
 	fs := n.watches(0)
 	for i, want := range []time.Duration{writesTick, 2 * writesTick, 4 * writesTick, slowTick, slowTick} {
 		if got := n.step(n.now); got != want {
-			t.Errorf("quiet for %d: %v, want %v", i, got, want)
+			t.Errorf("after %d reads without writes the next one is after %v, want %v", i, got, want)
 		}
 	}
 	n.observer.read = func() []writeback.Dirtied { return []writeback.Dirtied{{}} }
 	if got := n.step(n.now); got != writesTick {
-		t.Errorf("something is written: %v", got)
+		t.Errorf("after a write the next read is after %v", got)
 	}
 	n.observer.rings, n.observer.read = nil, nil
 	for range 3 {
 		if got := n.step(n.now); got != writesTick {
-			t.Errorf("quiet, and there is no alarm: %v", got)
+			t.Errorf("without writes and without an alarm the next read is after %v", got)
 		}
 	}
 	n.writes(fs, "one", "a", 1)
 	if got := n.step(n.now); got != tick {
-		t.Errorf("there is something to do: %v", got)
+		t.Errorf("after a write to a file of another owner the next read is after %v", got)
 	}
 	n.writes(fs, "one", "a", 4000)
 	if got := n.step(n.now); got < 4000*fileTick {
-		t.Errorf("there is much to do: %v", got)
+		t.Errorf("with 4000 files the next read is after %v, want at least a tick for each", got)
 	}
 }
 

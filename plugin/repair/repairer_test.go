@@ -99,7 +99,7 @@ func TestRead(t *testing.T) {
 	}
 	n.wantComplaints(t)
 	if !n.pace.hasAlarm {
-		t.Error("there is no alarm")
+		t.Error("HasAlarm is false")
 	}
 
 	n.observer.read, n.observer.err = nil, errIO
@@ -177,7 +177,7 @@ func TestHear(t *testing.T) {
 		t.Fatalf("foreign: %v, %d passes", got, len(n.passes.busy))
 	}
 	if got := n.onAlarm(n.now, &ring); got != tick || len(n.passes.busy) != 1 || len(n.passes.visiting[ring.Inode].dirtied) != 1 {
-		t.Errorf("again: %v, %d passes, or the pass is not told", got, len(n.passes.busy))
+		t.Errorf("second alarm: next read after %v, %d passes; want one pass, with a signal that its file was dirtied", got, len(n.passes.busy))
 	}
 }
 
@@ -250,18 +250,18 @@ func TestHangs(t *testing.T) {
 			return n.newReport(time.Now()).Filesystems[0].Hangs
 		}
 		if hangsNow() {
-			t.Error("it hangs at first")
+			t.Error("a pass that has just begun is reported as hanging")
 		}
 		time.Sleep(hangs + time.Second)
 		if !hangsNow() {
-			t.Error("it does not hang")
+			t.Error("a pass that does not end is not reported as hanging")
 		}
 		n.wantComplaints(t, "hangs 8:0")
 		for key := range n.passes.busy {
 			n.passes.exit(key)
 		}
 		if hangsNow() {
-			t.Error("it hangs after its end")
+			t.Error("an ended pass is reported as hanging")
 		}
 		n.wantComplaints(t)
 	})
@@ -275,7 +275,7 @@ func TestClose(t *testing.T) {
 		most time.Duration
 	}{
 		"leaves": {func(w *worker, _ []visit) passed {
-			<-w.leave
+			<-w.stop
 			return passed{fs: w.fs, account: w.account}
 		}, 0},
 		"hangs": {func(*worker, []visit) passed {

@@ -14,10 +14,12 @@ import (
 
 // Report is the state of the repair. It is stored in a file, which status reads.
 type Report struct {
-	At          time.Time    `json:"at"`
-	Mode        string       `json:"mode"` // ModeRepair, ModeObserve, ModeGated or ModeUnavailable
-	Reason      string       `json:"reason,omitempty"`
-	Filesystems []Filesystem `json:"filesystems"`
+	At time.Time `json:"at"`
+	// SinceBoot is as in health.Report.
+	SinceBoot   time.Duration `json:"sinceBoot,omitempty"`
+	Mode        string        `json:"mode"` // ModeRepair, ModeObserve, ModeGated or ModeUnavailable
+	Reason      string        `json:"reason,omitempty"`
+	Filesystems []Filesystem  `json:"filesystems"`
 	// Files are misplaced or contested, at most 100: in turns one of each pod, the most
 	// written first.
 	Files []File `json:"files"`
@@ -68,7 +70,7 @@ type Writer struct {
 const maxReported = 100
 
 func (r *Repairer) newReport(now time.Time) *Report {
-	out := &Report{At: now.UTC(), Filesystems: []Filesystem{}, Files: []File{}, Lost: r.metrics.lost.Load()}
+	out := &Report{At: now.UTC(), SinceBoot: hostfs.SinceBoot(), Filesystems: []Filesystem{}, Files: []File{}, Lost: r.metrics.lost.Load()}
 	out.Mode, out.Reason = r.gate.mode()
 	hanging := r.passes.hanging(now)
 	for dev, fs := range r.watch.filesystems {
@@ -153,7 +155,7 @@ func ReadReport(file string) (*Report, error) {
 	switch found, err := hostfs.ReadJSON(file, &r); {
 	case err != nil:
 		return nil, err
-	case !found, r.Mode != ModeUnavailable && health.IsOld(r.At):
+	case !found, r.Mode != ModeUnavailable && health.IsOld(r.At, r.SinceBoot):
 		return nil, nil
 	}
 	return &r, nil

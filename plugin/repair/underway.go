@@ -47,15 +47,15 @@ type underway struct {
 	began time.Time
 	seen  atomic.Int64 // time since began at which it did not hang, in nanoseconds
 	files map[writeback.Inode]visit
-	// dirtied notifies the pass that one of its files is written to. leave makes it end, because its files need
+	// dirtied notifies the pass that one of its files is written to. stop makes it end, because its files need
 	// other work or none.
-	dirtied, leave chan struct{}
+	dirtied, stop chan struct{}
 }
 
 func newUnderway(now time.Time, key passKey, fs *filesystem, visits []visit) *underway {
 	u := &underway{
 		passKey: key, fs: fs, began: now, files: map[writeback.Inode]visit{},
-		dirtied: make(chan struct{}, 1), leave: make(chan struct{}, 1),
+		dirtied: make(chan struct{}, 1), stop: make(chan struct{}, 1),
 	}
 	for i := range visits {
 		u.files[visits[i].Inode] = visits[i]
@@ -118,7 +118,7 @@ func (p *passes) mayPass(a account) bool {
 	if p.byAccount[a] >= maxAccountPasses {
 		for key, pass := range p.busy {
 			if key.account == a {
-				signal(pass.leave)
+				signal(pass.stop)
 			}
 		}
 		return false
@@ -143,7 +143,7 @@ func (r *Repairer) endNeedless() {
 	for key, pass := range r.passes.busy {
 		for in := range pass.files {
 			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state.State() != filestate.Repairing || !r.hasWriter(f) {
-				signal(pass.leave)
+				signal(pass.stop)
 				break
 			}
 		}

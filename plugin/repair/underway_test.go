@@ -41,10 +41,10 @@ func TestUnderwayHangs(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	u := newUnderway(began, passKey{}, testFS, nil)
 	if u.hangs(began.Add(hangs)) || !u.hangs(began.Add(hangs+1)) || !u.hangs(time.Now()) {
-		t.Error("it is to hang after some seconds, and not before")
+		t.Error("a pass has to count as hanging after some seconds, and not before")
 	}
 	if u.alive(); u.hangs(time.Now()) {
-		t.Error("it hangs, and it has just been heard of")
+		t.Error("a pass that has just reported counts as hanging")
 	}
 }
 
@@ -57,19 +57,19 @@ func TestStays(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		sessions []*session
-		tell     func(u *underway)
+		notify   func(u *underway)
 		want     bool
 	}{
 		{"written to", []*session{goes()}, func(u *underway) { signal(u.dirtied) }, true},
-		{"something else", []*session{goes()}, func(u *underway) { signal(u.leave) }, false},
+		{"something else", []*session{goes()}, func(u *underway) { signal(u.stop) }, false},
 		{"one has ended", []*session{goes(), ended}, func(u *underway) { signal(u.dirtied) }, false},
 		{"nothing on its way", []*session{goes()}, func(*underway) {}, false},
 	} {
 		u := newUnderway(time.Time{}, passKey{}, testFS, nil)
-		w := &worker{dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive}
+		w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 		go func() {
-			time.Sleep(stayPoll / 2)
-			tt.tell(u)
+			time.Sleep(waitPoll / 2)
+			tt.notify(u)
 		}()
 		if got := w.awaitWrite(tt.sessions); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
@@ -77,8 +77,8 @@ func TestStays(t *testing.T) {
 	}
 	u := newUnderway(time.Time{}, passKey{}, testFS, nil)
 	signal(u.dirtied)
-	w := &worker{dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive}
+	w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 	if w.awaitWrite([]*session{goes()}) {
-		t.Error("it was written to before")
+		t.Error("a write from before the wait ended it")
 	}
 }

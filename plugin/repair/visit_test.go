@@ -24,7 +24,7 @@ func testWorker(c *modelCache, visits ...visit) *worker {
 	return &worker{
 		tools: tools{cache: c, procs: newMappings(nil, "/proc")}, budgets: budgets{early: early, cpu: cpu},
 		fs: testFS, account: "pod",
-		dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive,
+		dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive,
 	}
 }
 
@@ -188,7 +188,7 @@ func TestPassStays(t *testing.T) {
 		v := visit{Inode: f.Inode, work: move, ownerID: 9, fresh: 4 << 10, last: 0}
 		u := newUnderway(time.Now(), passKey{}, testFS, []visit{v})
 		w := testWorker(c)
-		w.dirtied, w.leave, w.reportAlive = u.dirtied, u.leave, u.alive
+		w.dirtied, w.stop, w.reportAlive = u.dirtied, u.stop, u.alive
 		ended := make(chan passed)
 		go func() { ended <- w.pass([]visit{v}) }()
 		time.Sleep(5 * time.Second)

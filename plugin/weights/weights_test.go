@@ -193,7 +193,7 @@ func TestPass(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
 	n.want(pod+"/io.weight", "default 100\n254:16 300")
 	if n.changes != 1 {
-		t.Errorf("told of %d changes", n.changes)
+		t.Errorf("%d changes of io.cost were reported, want 1", n.changes)
 	}
 	want := &health.Weights{
 		Disks: []health.CostDisk{
@@ -220,7 +220,7 @@ func TestPass(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100")
 	n.want(pod+"/io.weight", "default 100")
 	if n.changes != 2 || len(r.Shares) != 0 || r.Disks[2].Vrate != 0 {
-		t.Errorf("told of %d changes, %+v", n.changes, r)
+		t.Errorf("%d changes of io.cost were reported, want 2; report %+v", n.changes, r)
 	}
 	if len(n.log.AllEntries()) > 0 {
 		t.Errorf("logged %q", n.log.LastEntry().Message)
@@ -313,7 +313,7 @@ func TestQuestions(t *testing.T) {
 		n.pass()
 	}
 	if n.asked != 1 {
-		t.Errorf("asked %d times", n.asked)
+		t.Errorf("disks were listed %d times, want 1", n.asked)
 	}
 	n.policy = policy.Default()
 	n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOn}}
@@ -322,7 +322,7 @@ func TestQuestions(t *testing.T) {
 	n.put("io.cost.qos", "254:0 enable=0 ctrl=auto\n254:16 enable=1 ctrl=auto\n") // another program
 	n.pass()
 	if n.asked != 2 {
-		t.Errorf("asked %d times", n.asked)
+		t.Errorf("disks were listed %d times, want 2", n.asked)
 	}
 	n.now = n.now.Add(setUpEvery)
 	n.pass()

@@ -70,9 +70,9 @@ func explain(t *testing.T, chain, entry string) string {
 	return ""
 }
 
-// TestReached verifies that each cause applies to its own sample, and that no earlier one does. Its text is the
+// TestEachCauseApplies verifies that each cause applies to its own sample, and that no earlier one does. Its text is the
 // grammar's text about the sample, without the quoted word.
-func TestReached(t *testing.T) {
+func TestEachCauseApplies(t *testing.T) {
 	for kind, causes := range map[string]string{"limits": limitCauses(), "weight": weightCauses()} {
 		for _, c := range targetCauses() {
 			sample := c.sample[strings.LastIndexByte(c.sample, ';')+1:]

@@ -55,7 +55,7 @@ func TestStarOf(t *testing.T) {
 		}
 	}
 	if Parse(nil).StarOf("db") {
-		t.Error("nothing is asked for")
+		t.Error("a request without annotations has a *")
 	}
 	r := Parse(map[string]string{keyDB: "* wbps=1Mi", keyEach: "/data wbps=1Mi", keyTotal: "rootfs wbps=1Mi"})
 	if !r.StarOf("db") || r.StarOf("other") {

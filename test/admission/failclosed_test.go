@@ -16,8 +16,8 @@ const (
 	both      = "[nri-blkio, nri-blkio-validator]"
 )
 
-// TestFailClosed: the plugins are added to the lists that a pod already has. After that
-// the API server admits the pod if the runtime requires both plugins for each container.
+// TestFailClosed verifies that the mutation adds the plugins to the lists that a pod already has. The API
+// server then admits the pod if and only if the runtime requires both plugins for each container.
 func TestFailClosed(t *testing.T) {
 	m, p := readMutating(t, admission.FailClosedFile), readValidating(t, admission.FailClosedFile)
 	const ofDB = required + "/container.db"
@@ -80,7 +80,7 @@ func isRequired(t *testing.T, annotations map[string]string) bool {
 	return true
 }
 
-// TestFailClosedMessages: what the API server without the mutation, or after an update, rejects.
+// TestFailClosedMessages verifies what the API server rejects without the mutation, and after an update.
 func TestFailClosedMessages(t *testing.T) {
 	p := readValidating(t, admission.FailClosedFile)
 	for _, tt := range []struct {

@@ -19,8 +19,8 @@ import (
 
 const passes = "testdata/passes.txt"
 
-// TestGrammar: the policy rejects no annotation of the grammar's tests that the grammar accepts,
-// and testdata/passes.txt lists the invalid ones that it does not reject.
+// TestGrammar verifies that the policy rejects none of the annotations in the grammar's tests that the grammar
+// accepts. testdata/passes.txt lists the invalid ones that the policy does not reject.
 func TestGrammar(t *testing.T) {
 	t.Parallel()
 	p := readValidating(t, admission.GrammarFile)
@@ -65,8 +65,8 @@ func agrees(t testing.TB, p *validating, annotations map[string]string) (isRejec
 	return len(denials) > 0
 }
 
-// TestMixtures: the policy rejects no valid annotation that is a random mixture of pieces of
-// the grammar's tests.
+// TestMixtures verifies that the policy rejects no valid annotation that is a random mixture of parts of the
+// grammar's tests.
 func TestMixtures(t *testing.T) {
 	t.Parallel()
 	p := readValidating(t, admission.GrammarFile)
@@ -99,7 +99,7 @@ func TestMixtures(t *testing.T) {
 	}
 }
 
-// FuzzGrammar: the policy rejects no valid annotation.
+// FuzzGrammar verifies that the policy rejects no valid annotation.
 func FuzzGrammar(f *testing.F) {
 	for i, s := range samples(f) {
 		if i%20 == 0 && len(s.value) < 100 {
@@ -115,8 +115,8 @@ func FuzzGrammar(f *testing.F) {
 	})
 }
 
-// TestLarge: annotations of all sizes can be evaluated within the bounds of the API server, and
-// valid ones are never rejected.
+// TestLarge verifies that annotations of all sizes can be evaluated within the bounds of the API server, and
+// that valid ones are never rejected.
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	many := func(entry string, n int) string {

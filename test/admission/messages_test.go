@@ -23,7 +23,7 @@ const (
 	wrongWhy = limits + `: entry 1 "/data wpbs=50Mi": unknown key (the keys are rbps, wbps, riops and wiops)`
 )
 
-// TestMessages: a denial has the annotation, the entry, the cause and what to write instead.
+// TestMessages verifies that a denial has the annotation, the entry, the cause and the correction.
 func TestMessages(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile)
 	for _, tt := range []struct{ key, value, want string }{
@@ -65,7 +65,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestClasses: the policy accepts a class if the grammar does.
+// TestClasses verifies that the policy accepts exactly the classes that the grammar accepts.
 func TestClasses(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile)
 	for _, value := range []string{"bronze", " bronze\n", "a b", "A", "", "none", " none\n"} {
@@ -76,7 +76,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestWorkloads: the templates of workloads are read, and what an update does not change stays.
+// TestWorkloads verifies that the templates of workloads are checked, and that an update is accepted if it does
+// not change the annotations.
 func TestWorkloads(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile)
 	for _, w := range workloads() {
@@ -131,7 +132,7 @@ func workloads() []workload {
 	}})
 }
 
-// TestTenants: a namespace may use what its label names, and nothing with an invalid label.
+// TestTenants verifies that a namespace may use what its label names, and nothing if the label is invalid.
 func TestTenants(t *testing.T) {
 	p := readValidating(t, admission.TenantsFile)
 	for label, denied := range map[string]string{

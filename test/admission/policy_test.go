@@ -253,7 +253,7 @@ func (m *mutating) patched(t testing.TB, r *request) map[string]string {
 	return annotations
 }
 
-// TestCompiles: the oldest API server that has the kind of policy knows all functions in it.
+// TestCompiles verifies that the oldest API server that supports this kind of policy has all its functions.
 func TestCompiles(t *testing.T) {
 	for _, file := range []string{policyadmission.GrammarFile, policyadmission.TenantsFile, policyadmission.FailClosedFile} {
 		readValidating(t, file)

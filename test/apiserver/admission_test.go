@@ -9,9 +9,9 @@ import (
 // requiredPlugins has the runtime refuse a container if a plugin is missing.
 const requiredPlugins = "required-plugins.noderesource.dev"
 
-// TestAdmission: with the policies of deploy/admission the API server rejects wrong
-// annotations and those that a namespace may not use, and requires the plugins in fail-closed
-// namespaces. test/admission has all cases; these are one for each rule.
+// TestAdmission verifies that, with the policies of deploy/admission, the API server rejects wrong annotations
+// and those that a namespace may not use, and requires the plugins in fail-closed namespaces. It has one case
+// for each rule; test/admission has all cases.
 func TestAdmission(t *testing.T) {
 	c := cluster{t}
 	const each, total = "limits.blkio.noderesource.dev/containers", "limits.blkio.noderesource.dev/pod-total"

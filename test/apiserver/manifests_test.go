@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestManifests: the API server admits the objects on the pages of the documentation, and those of
-// deploy/, without a field that it does not know.
+// TestManifests verifies that the API server admits the objects on the pages of the documentation, and those of
+// deploy/, and knows all their fields.
 func TestManifests(t *testing.T) {
 	c := cluster{t}
 	admits := func(name, manifest string, args ...string) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReservedAnnotations: with the policies of deploy/kubernetes only the platform sets the limits
-// of pods in a reserved namespace. A policy takes effect some time after it was created.
+// TestReservedAnnotations verifies that, with the policies of deploy/kubernetes, only the platform can set the
+// limits of pods in a reserved namespace. A policy takes effect some time after its creation.
 func TestReservedAnnotations(t *testing.T) {
 	c := cluster{t}
 	const total, weight = "limits.blkio.noderesource.dev/pod-total", "weight.blkio.noderesource.dev/containers"

@@ -63,7 +63,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// cluster has a test ask the API server.
+// cluster sends requests of a test to the API server.
 type cluster struct{ *testing.T }
 
 // kubectl fails the test if kubectl does.

@@ -39,7 +39,8 @@ func TestReadSSH(t *testing.T) {
 	}
 }
 
-// TestRemote: a shell stands for ssh, which hands its last argument to the node's shell.
+// TestRemote verifies that the words of a command arrive unchanged. A local shell takes the place of ssh, which
+// passes its last argument to the node's shell.
 func TestRemote(t *testing.T) {
 	words := []string{"^Test(A|B)$", "it's", "a  b", "$HOME", "", `"`}
 	out, err := remote(t.Context(), []string{"sh", "-c"}, append([]string{"printf", "<%s>"}, words...)...).Output()

@@ -36,7 +36,7 @@ func annotations() map[string]string {
 }
 
 // benchCRI creates and starts containers in turns with and without the plugin,
-// in one pod whose annotations nobody reads without it.
+// in one pod. Without the plugin its annotations have no effect.
 func benchCRI(ctx context.Context, stdout, _ io.Writer) error {
 	archive := filepath.Join(payload.Guest, "iotool.tar")
 	if out, err := exec.CommandContext(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput(); err != nil {

@@ -48,7 +48,7 @@ func newRuntime() (*fakeRuntime, error) {
 	return r, r.Start()
 }
 
-// sync tells a new plugin what runs.
+// sync sends the running pods and containers to a new plugin.
 func (r *fakeRuntime) sync(ctx context.Context, tell nri.SyncCB) error {
 	var sandboxes []*nri.PodSandbox
 	var containers []*nri.Container

@@ -33,7 +33,7 @@ func rows() []row {
 		{"- p99", "CreateContainer", "second-p99-µs", duration, noGoal},
 		{"- allocated", "CreateContainer", "create-B", size, noGoal},
 		{"- allocations", "CreateContainer", "create-allocs", count, noGoal},
-		{"5,000 mounts resolved, the table read: p50", "Resolve", "looks-p50-µs", duration, 50_000},
+		{"5,000 mounts resolved, the table read: p50", "Resolve", "resolving-p50-µs", duration, 50_000},
 		{"- cold, with reading the table: p50", "Resolve", "cold-p50-µs", duration, noGoal},
 		{"- the answer for one from then on: p50", "Resolve", "known-p50-µs", duration, 1},
 		{"reading the changed table: p50", "CreateContainer", "table-p50-µs", duration, noGoal},

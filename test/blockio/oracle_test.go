@@ -129,8 +129,8 @@ func element(rnd *rand.Rand, dev string) string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// TestConversion: of a random class, each value that the policy has otherwise than the runtimes is a difference,
-// and no limit is larger, unless it is under the floor.
+// TestConversion verifies that the conversion of a random class reports each value that differs from that of
+// the runtimes, and that no limit becomes larger, unless it is under the floor.
 func TestConversion(t *testing.T) {
 	dev, found := blockDevice(t)
 	if !found {
@@ -193,7 +193,7 @@ func compare(k int, got, want, others uint64, about string, hasDevice bool) stri
 	return ""
 }
 
-// TestRefused: what the runtimes take for an invalid value is an error of the conversion.
+// TestRefused verifies that a value that the runtimes reject is an error of the conversion.
 func TestRefused(t *testing.T) {
 	for _, value := range []string{"Weight: 9", "Weight: 1001", "Weight: x", "Devices: [/a], ThrottleReadBps: 5MB", "Devices: [/a], ThrottleReadIOPS: -1"} {
 		file := []byte("Classes: {a: [{" + value + "}]}")
@@ -206,7 +206,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestDocumented: the example of goresctrl's documentation is converted.
+// TestDocumented verifies that the example in goresctrl's documentation can be converted.
 func TestDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../cmd/nri-blkio/testdata/script/check_migrate.txtar")
 	if err != nil {

@@ -62,7 +62,7 @@ func inNode(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	printTable(stdout, results)
-	if err := judge(results); err != nil {
+	if err := checkLimits(results); err != nil {
 		return err
 	}
 	neighbours, err := beside(ctx, client)
@@ -70,7 +70,7 @@ func inNode(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	printNeighbour(stdout, neighbours)
-	return judgeNeighbour(neighbours)
+	return checkNeighbour(neighbours)
 }
 
 // startPlugin starts `nri-blkio run` and waits until it serves the node.

@@ -1,8 +1,8 @@
 // Demo boots a node, lets the kubelet run three annotated pods there, and prints
-// what each asked for, what is in force, and what was measured. Then it plays a
+// the requested limit of each, the limit in force, and the measured rate. Then it runs a
 // victim beside a noisy neighbour with no settings, with a limit, and with weights,
 // and prints a table and a plot. It exits with 1 if a rate is more than a tenth
-// above what was asked, if nothing was written, or if weights do not help the victim.
+// above its limit, if nothing was written, or if weights do not help the victim.
 //
 //	go run ./demo
 package main
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("%w\nthe node's console:\n%s", err, n.Console(60))
 	}
 	if code != 0 {
-		return errors.New("the node did not do what was asked")
+		return errors.New("the demo failed in the node: a limit was exceeded or not in force, or weights did not help")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type situation struct {
 	victim, neighbour map[string]string // annotations
 }
 
-// The situations that judge compares.
+// The situations that checkNeighbour compares.
 const (
 	withNothing = 1
 	withWeights = 3
@@ -43,8 +43,8 @@ func situations() []situation {
 	}
 }
 
-// heard is what was measured in a situation.
-type heard struct {
+// outcome has the figures that were measured in a situation.
+type outcome struct {
 	name       string
 	victim     noise.Result
 	throughput float64 // MiB per second that the neighbour writes and reads
@@ -52,7 +52,7 @@ type heard struct {
 
 // beside measures all situations, one after another. The kubelet is stopped: it would remove
 // pods that it does not know, and takes CPU that an emulated node does not have.
-func beside(ctx context.Context, client *cri.Client) ([]heard, error) {
+func beside(ctx context.Context, client *cri.Client) ([]outcome, error) {
 	if err := command(ctx, "systemctl", "stop", "kubelet"); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func beside(ctx context.Context, client *cri.Client) ([]heard, error) {
 	if err := command(ctx, "mount", "/dev/"+noise.SharedDisk, sharedDir); err != nil {
 		return nil, err
 	}
-	var out []heard
+	var out []outcome
 	for i, s := range situations() {
 		h, err := s.play(ctx, client, noise.Disk{Dir: sharedDir, Number: number}, i)
 		if err != nil {
@@ -83,10 +83,10 @@ func beside(ctx context.Context, client *cri.Client) ([]heard, error) {
 }
 
 // play runs both pods, and measures.
-func (s situation) play(ctx context.Context, client *cri.Client, disk noise.Disk, number int) (h heard, err error) {
+func (s situation) play(ctx context.Context, client *cri.Client, disk noise.Disk, number int) (h outcome, err error) {
 	victim, removeVictim, err := holder(ctx, client, fmt.Sprint("victim", number), s.victim)
 	if err != nil {
-		return heard{}, err
+		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, removeVictim(ctx)) }()
 	h.name = s.name
@@ -96,17 +96,17 @@ func (s situation) play(ctx context.Context, client *cri.Client, disk noise.Disk
 	}
 	neighbour, removeNeighbour, err := holder(ctx, client, fmt.Sprint("noisy", number), s.neighbour)
 	if err != nil {
-		return heard{}, err
+		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, removeNeighbour(ctx)) }()
 	if s.victim != nil {
 		if err := awaitCost(ctx, disk); err != nil {
-			return heard{}, err
+			return outcome{}, err
 		}
 	}
 	stop, err := disk.Neighbour(neighbour.Cgroup)
 	if err != nil {
-		return heard{}, err
+		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	time.Sleep(noise.Settle)

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 )
 
-// pod is one of the demo's pods: a writer, and what its annotation asks.
+// pod is one of the demo's pods: a writer with a limit in an annotation.
 type pod struct {
 	name, target string
-	asked        int64  // bytes per second
+	requested    int64  // bytes per second
 	text         string // the same, as a user writes it
 	disk         string // where the node has it
 	volume       string // YAML of the volume, "" for the rootfs
@@ -18,11 +18,11 @@ type pod struct {
 // pods are three kinds of storage. The disks are those of test/node.
 var pods = []pod{
 	{
-		name: "hostpath", target: "/data", asked: 2 << 20, text: "2Mi", disk: "vdb",
+		name: "hostpath", target: "/data", requested: 2 << 20, text: "2Mi", disk: "vdb",
 		volume: "hostPath: {path: /mnt/ext4/demo, type: DirectoryOrCreate}",
 	},
-	{name: "emptydir", target: "/data", asked: 1 << 20, text: "1Mi", disk: "vda", volume: "emptyDir: {}"},
-	{name: "rootfs", target: "rootfs", asked: 1536 << 10, text: "1536Ki", disk: "vda"},
+	{name: "emptydir", target: "/data", requested: 1 << 20, text: "1Mi", disk: "vda", volume: "emptyDir: {}"},
+	{name: "rootfs", target: "rootfs", requested: 1536 << 10, text: "1536Ki", disk: "vda"},
 }
 
 // manifest is the pod as the kubelet gets it. The writer writes with O_DIRECT

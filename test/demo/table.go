@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// tolerance is how much above what was asked fails the demo.
+// tolerance is the measured rate, divided by the limit, above which the demo fails.
 const tolerance = 1.10
 
 func printTable(w io.Writer, results []result) {
@@ -20,29 +20,29 @@ func printTable(w io.Writer, results []result) {
 	fmt.Fprintln(table, "POD\tCONTAINER\tTARGET\tDISK\tREQUESTED\tIN FORCE (io.max)\tMEASURED (io.stat)\tOF REQUESTED")
 	for _, r := range results {
 		fmt.Fprintf(table, "%s\twriter\t%s\t%s\twbps=%d\t%s\t%.0f B/s for %.1f s\t%.1f %%\n", r.name, r.target, r.disk,
-			r.asked, r.inForce, r.measured.Rate(), r.measured.Elapsed.Seconds(), 100*r.measured.Over(r.asked))
+			r.requested, r.inForce, r.measured.Rate(), r.measured.Elapsed.Seconds(), 100*r.measured.Over(r.requested))
 	}
 	table.Flush()
 	fmt.Fprintln(w)
 }
 
-// judge reports whether the limits held. Measure has seen to it that something was
-// written.
-func judge(results []result) error {
+// checkLimits returns an error for each limit that was exceeded or is not in force. Measure fails
+// if nothing was written.
+func checkLimits(results []result) error {
 	var errs []error
 	for _, r := range results {
-		if want := "wbps=" + strconv.FormatInt(r.asked, 10); r.inForce != want {
+		if want := "wbps=" + strconv.FormatInt(r.requested, 10); r.inForce != want {
 			errs = append(errs, fmt.Errorf("pod %s: io.max has %q, want %q", r.name, r.inForce, want))
 		}
-		if r.measured.Over(r.asked) > tolerance {
-			errs = append(errs, fmt.Errorf("pod %s: %.0f B/s, asked were %d", r.name, r.measured.Rate(), r.asked))
+		if r.measured.Over(r.requested) > tolerance {
+			errs = append(errs, fmt.Errorf("pod %s writes %.0f B/s, limit %d", r.name, r.measured.Rate(), r.requested))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // printNeighbour prints a table of the situations, and a plot of each figure.
-func printNeighbour(w io.Writer, results []heard) {
+func printNeighbour(w io.Writer, results []outcome) {
 	fmt.Fprintln(w, "A victim reads 4 KiB at random, on a disk of 1,500 operations and 60 MiB per second.")
 	fmt.Fprintln(w, "Its neighbour writes with four buffered writers, and reads at depth 32.")
 	fmt.Fprintln(w)
@@ -52,14 +52,14 @@ func printNeighbour(w io.Writer, results []heard) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", r.name, generated.Number(r.victim.Rate), generated.Number(r.victim.P99), generated.Number(r.throughput))
 	}
 	table.Flush()
-	printBars(w, "Victim's reads per second", results, func(r heard) float64 { return r.victim.Rate })
-	printBars(w, "99th percentile of their latency, ms", results, func(r heard) float64 { return r.victim.P99 })
-	printBars(w, "Neighbour's writes and reads, MiB/s", results, func(r heard) float64 { return r.throughput })
+	printBars(w, "Victim's reads per second", results, func(r outcome) float64 { return r.victim.Rate })
+	printBars(w, "99th percentile of their latency, ms", results, func(r outcome) float64 { return r.victim.P99 })
+	printBars(w, "Neighbour's writes and reads, MiB/s", results, func(r outcome) float64 { return r.throughput })
 	fmt.Fprintln(w)
 }
 
 // printBars plots a figure. The greatest value fills the width.
-func printBars(w io.Writer, title string, results []heard, figure func(heard) float64) {
+func printBars(w io.Writer, title string, results []outcome, figure func(outcome) float64) {
 	const width = 40
 	greatest, label := 0.0, 0
 	for _, r := range results {
@@ -75,11 +75,11 @@ func printBars(w io.Writer, title string, results []heard, figure func(heard) fl
 	}
 }
 
-// judgeNeighbour reports whether weights help the victim. How much is for `make weights` to measure.
-func judgeNeighbour(results []heard) error {
+// checkNeighbour returns an error unless weights help the victim. `make weights` measures how much.
+func checkNeighbour(results []outcome) error {
 	with, without := results[withWeights].victim.Rate, results[withNothing].victim.Rate
 	if with < 2*without {
-		return fmt.Errorf("with weights the victim reads %.0f/s, without %.0f/s", with, without)
+		return fmt.Errorf("the victim reads %.0f/s with weights and %.0f/s without, want at least twice as much with weights", with, without)
 	}
 	return nil
 }

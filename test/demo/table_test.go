@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
-func heardSome() []heard {
-	return []heard{
+func someOutcomes() []outcome {
+	return []outcome{
 		{name: "no neighbour", victim: noise.Result{Rate: 1500, P99: 2.7}},
 		{name: "no settings", victim: noise.Result{Rate: 39, P99: 350}, throughput: 49.1},
 		{name: "limit", victim: noise.Result{Rate: 1106, P99: 9.8}, throughput: 18.1},
@@ -24,7 +24,7 @@ func heardSome() []heard {
 
 func TestPrintNeighbour(t *testing.T) {
 	var out strings.Builder
-	printNeighbour(&out, heardSome())
+	printNeighbour(&out, someOutcomes())
 	const want = `A victim reads 4 KiB at random, on a disk of 1,500 operations and 60 MiB per second.
 Its neighbour writes with four buffered writers, and reads at depth 32.
 
@@ -58,39 +58,40 @@ Neighbour's writes and reads, MiB/s
 	}
 }
 
-func TestJudgeNeighbour(t *testing.T) {
-	results := heardSome()
-	if err := judgeNeighbour(results); err != nil {
+func TestCheckNeighbour(t *testing.T) {
+	results := someOutcomes()
+	if err := checkNeighbour(results); err != nil {
 		t.Error(err)
 	}
 	results[withWeights].victim.Rate = 77
-	if err := judgeNeighbour(results); err == nil {
+	if err := checkNeighbour(results); err == nil {
 		t.Error("weights without effect: no error")
 	}
 }
 
-// TestJudge: a limit that is not in force, and one that does not hold.
-func TestJudge(t *testing.T) {
+// TestCheckLimits verifies that a limit that is not in force, and one that the container exceeds, are errors.
+func TestCheckLimits(t *testing.T) {
 	for _, c := range []struct {
 		inForce string
 		amount  int64
 		ok      bool
 	}{{"wbps=1000", 1000, true}, {"wbps=1000", 1200, false}, {"", 1000, false}} {
-		r := result{pod: pod{name: "a", asked: 1000}, inForce: c.inForce, measured: cgroup.Measurement{Amount: c.amount, Elapsed: time.Second}}
-		if err := judge([]result{r}); (err == nil) != c.ok {
-			t.Errorf("%+v: %v", c, err)
+		r := result{pod: pod{name: "a", requested: 1000}, inForce: c.inForce, measured: cgroup.Measurement{Amount: c.amount, Elapsed: time.Second}}
+		if err := checkLimits([]result{r}); (err == nil) != c.ok {
+			t.Errorf("checkLimits of %+v: error %v, want success %t", c, err, c.ok)
 		}
 	}
 }
 
-// TestSituations: judgeNeighbour compares the right ones, and the policy of the demo accepts their annotations.
+// TestSituations verifies that checkNeighbour compares the intended situations, and that the policy of the demo
+// accepts their annotations.
 func TestSituations(t *testing.T) {
 	all := situations()
 	if n := all[withNothing]; !n.noisy || n.victim != nil || n.neighbour != nil {
-		t.Errorf("%+v", n)
+		t.Errorf("the situation without settings is %+v, want a noisy one without annotations", n)
 	}
 	if w := all[withWeights]; !w.noisy || w.victim == nil || w.neighbour == nil {
-		t.Errorf("%+v", w)
+		t.Errorf("the situation with weights is %+v, want a noisy one with annotations of both pods", w)
 	}
 	p, err := policy.ParseFile([]byte(noise.PolicyHead + noise.Policy))
 	if err != nil {
@@ -100,7 +101,7 @@ func TestSituations(t *testing.T) {
 		for _, a := range []map[string]string{s.victim, s.neighbour} {
 			r := annotation.Parse(a)
 			if errs := append(r.PodWide(), p.ForPod(&policy.PodFacts{}, r).Check()...); len(errs) > 0 || r.Empty() != (a == nil) {
-				t.Errorf("%s: %v", s.name, errs)
+				t.Errorf("%s: the policy rejects its annotations: %v", s.name, errs)
 			}
 		}
 	}

@@ -22,14 +22,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// arena is where two writers with different limits share files that are shaken.
+// arena is a directory in which two writers with different limits share files that a shaker moves.
 type arena struct {
 	*testing.T
 	fs, disk string
-	dir      string // theirs
+	dir      string // of the shared files
 	a, b     writer
 	duration time.Duration
-	starting sync.Mutex // held by who starts a process, or freezes cgroups
+	starting sync.Mutex // held while a process is started, and while cgroups are frozen
 }
 
 func newArena(t *testing.T, fs, disk, volume string, duration time.Duration) *arena {
@@ -52,10 +52,10 @@ func newArena(t *testing.T, fs, disk, volume string, duration time.Duration) *ar
 	return s
 }
 
-// files are those of the arena, that are there at the moment.
+// files returns the files that the arena has now.
 func (s *arena) files() []string {
 	var out []string
-	// What goes meanwhile is none.
+	// Files that are removed meanwhile are left out.
 	_ = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			out = append(out, path)
@@ -96,7 +96,7 @@ type process struct {
 	out logBuffer
 }
 
-// prepare makes a process that is killed when all it could wait for is over.
+// prepare returns a process that is killed if it runs longer than the case and its deadlines.
 func (s *arena) prepare(command ...string) *process {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), s.duration+2*deadline)
@@ -127,8 +127,8 @@ func (p *process) pipes() (stdin io.WriteCloser, stdout io.Reader) {
 	return stdin, stdout
 }
 
-// startIn starts it in a cgroup. Frozen before it executes it would keep this whole
-// program waiting, and so who thaws it: it is a vfork.
+// startIn starts the process in a cgroup. It holds the mutex so that the cgroup is not frozen
+// between vfork and exec: this program, which has to thaw the cgroup, would wait for the exec.
 func (p *process) startIn(w writer) *process {
 	p.s.Helper()
 	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
@@ -146,7 +146,7 @@ func (p *process) startIn(w writer) *process {
 	return p
 }
 
-// ends waits for it. An error is the test's.
+// ends waits for the end of the process and returns its output. It fails the test on an error.
 func (p *process) ends() string {
 	p.s.Helper()
 	if err := p.Wait(); err != nil {
@@ -155,10 +155,10 @@ func (p *process) ends() string {
 	return p.out.String()
 }
 
-// turn is long enough for one to win the votes, and that the kernel moves a file.
+// turn is long enough for a writer to win the votes and for the kernel to move a file.
 const turn = 250 * time.Millisecond
 
-// repeat does something for each turn, with its number, until stop.
+// repeat calls each once per turn, with the number of the turn, until stop is called.
 func (s *arena) repeat(each func(i int)) (stop func()) {
 	quit := make(chan struct{})
 	var done sync.WaitGroup
@@ -188,8 +188,7 @@ func (s *arena) setFrozen(c string, frozen bool) {
 	}
 }
 
-// takeTurns lets one of two cgroups run and then the other, so that the pages of
-// each win in turn.
+// takeTurns freezes two cgroups in turn, so that each of them wins the votes in turn.
 func (s *arena) takeTurns(cgroups ...string) (stop func()) {
 	end := s.repeat(func(i int) {
 		s.starting.Lock()
@@ -207,8 +206,7 @@ func (s *arena) takeTurns(cgroups ...string) (stop func()) {
 	return stop
 }
 
-// wanders has a process go from its cgroup to another one and back: what it writes is
-// charged to the one that it is in.
+// wanders moves a process between two cgroups. Its writes are charged to the cgroup that it is in.
 func (s *arena) wanders(p *process, first, second writer) (stop func()) {
 	return s.repeat(func(i int) {
 		to := []string{second.name, first.name}[i%2]
@@ -219,15 +217,15 @@ func (s *arena) wanders(p *process, first, second writer) (stop func()) {
 	})
 }
 
-// churning is what a churner is to do; see churn.
+// churning has the arguments of a churner; see churn.
 type churning struct {
 	size, ballast    int
 	without, another string
-	// before is done when it has its memory, in its first cgroup.
+	// before is called once the churner has its memory, while it is in its first cgroup.
 	before func()
 }
 
-// churns runs a churner on a file, that goes from one cgroup to the other and back.
+// churns runs a churner on a file. The churner moves between two cgroups.
 func (s *arena) churns(name string, first, second writer, c churning) (ends func() string) {
 	s.Helper()
 	p := s.prepare("/proc/self/exe", churnCommand, filepath.Join(s.dir, name), strconv.Itoa(c.size), strconv.Itoa(c.ballast), c.without, c.another)
@@ -254,16 +252,15 @@ func (s *arena) churns(name string, first, second writer, c churning) (ends func
 	}
 }
 
-// few is how many switches at least a case needs for so long: far less than there
-// are, which depends on the machine.
+// few returns the least number of switches that a case needs. It is far less than the usual
+// number, which depends on the machine.
 func (s *arena) few() int { return max(3, int(s.duration/(3*time.Second))) }
 
-// enough lets what is under way go on for as long as a case takes, and longer if
-// the files have not gone to and fro enough.
+// enough waits for the duration of a case, and longer until the files have moved often enough.
 func (s *arena) enough(k *shaker) {
 	s.Helper()
 	time.Sleep(s.duration)
-	eventually(s.T, "the files have gone to and fro", func() error {
+	eventually(s.T, "the files have moved between the writers", func() error {
 		if n := int(k.moves.Load()); n < s.few() {
 			return fmt.Errorf("%d switches, want %d", n, s.few())
 		}
@@ -271,7 +268,7 @@ func (s *arena) enough(k *shaker) {
 	})
 }
 
-// rounds is enough for what ends by itself: it is played again.
+// rounds is enough for a load that ends by itself: rounds starts it again.
 func (s *arena) rounds(k *shaker, play func()) {
 	s.Helper()
 	for began := time.Now(); ; {
@@ -283,16 +280,16 @@ func (s *arena) rounds(k *shaker, play func()) {
 	}
 }
 
-// moved checks that files did go to and fro, often, and that nothing went wrong.
+// moved fails the test unless files moved between both writers often, and without errors.
 func (s *arena) moved(k *shaker) {
 	s.Helper()
 	got := s.calm(k)
 	if len(got.switches) < 2 || got.moved() < s.few() {
-		s.Errorf("%d switches, want %d: this proves little", got.moved(), s.few())
+		s.Errorf("files moved %d times to %d writers, want %d times to both: the case shows little", got.moved(), len(got.switches), s.few())
 	}
 }
 
-// calm ends a shaker and checks that nothing went wrong with it but what is excused.
+// calm ends a shaker. It fails the test for each error of the shaker that is not among excused.
 func (s *arena) calm(k *shaker, excused ...error) shaken {
 	s.Helper()
 	got := k.ends()
@@ -301,7 +298,7 @@ func (s *arena) calm(k *shaker, excused ...error) shaken {
 		maps.DeleteFunc(got.errs, func(text string, _ int) bool { return strings.HasSuffix(text, err.Error()) })
 	}
 	if len(got.errs) > 0 {
-		s.Errorf("the shaker has errors: %v", got.errs)
+		s.Errorf("the shaker failed to move files: %v", got.errs)
 	}
 	short := 0
 	for _, n := range got.short {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// testBackstop follows a pod's own limit as containers come and go: it is the
-// sum of theirs while each has one, and none when one has not.
+// testBackstop verifies the limit of a pod's own cgroup while containers start and end: the sum of the
+// containers' limits while each has one, and none while one has no limit.
 func testBackstop(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.a": "/data wbps=1Mi",
@@ -14,7 +14,7 @@ func testBackstop(t *testing.T) {
 	pod.run(sleeper("a", "/data", "ext4"))
 	wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
 
-	b := pod.run(sleeper("b", "/data", "ext4")) // a may do what it likes on vda
+	b := pod.run(sleeper("b", "/data", "ext4")) // a has no limit on vda
 	wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=3145728"})
 
 	free := pod.run(sleeper("free"))
@@ -30,8 +30,8 @@ func testBackstop(t *testing.T) {
 	awaitIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
 }
 
-// testPodTotalStays: a total is no sum, and an unlimited container does not
-// take it off.
+// testPodTotalStays verifies that a pod-total is not replaced by a sum, and stays in force beside an unlimited
+// container.
 func testPodTotalStays(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "pod-total":   "/data wbps=3Mi",

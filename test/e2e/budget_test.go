@@ -8,8 +8,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestBudget: a container that would exceed the budget of its namespace is refused, and is created once there is room. A restart of the plugin, a
-// container that is created again, and a new policy change nothing about what runs.
+// TestBudget verifies that a container that would exceed the budget of its namespace is rejected, and is
+// created once there is room. A restart of the plugin, the recreation of a container, and a new policy do not
+// affect running containers.
 func TestBudget(t *testing.T) {
 	budget := func(rate string) string {
 		return `budgets: [{namespaces: ["tenant-*"], limits: ["* wbps=` + rate + `"]}]` + "\n"
@@ -70,7 +71,7 @@ func eventuallyStatus(t *testing.T, line string) {
 	eventually(t, "status has the line "+line, func() error {
 		out, err := command(t, "status")
 		if err == nil && !regexp.MustCompile("(?m)^"+line+"$").MatchString(out) {
-			return fmt.Errorf("it has not:\n%s", out)
+			return fmt.Errorf("status is\n%s", out)
 		}
 		return err
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// calibration is what `calibrate -o json` says of a disk.
+// calibration is the result of `calibrate -o json` for a disk.
 type calibration struct {
 	model  blkio.CostModel
 	random float64 // reads of 4 KiB per second
@@ -71,7 +71,7 @@ func calibrating(t *testing.T, disk string, args ...string) (cmd *exec.Cmd, stdo
 func agree(t *testing.T, name string, a, b float64) {
 	t.Helper()
 	if a < 0.9*b || b < 0.9*a {
-		t.Errorf("%s: %.0f and %.0f", name, a, b)
+		t.Errorf("%s: two measurements differ by more than 10 %%: %.0f and %.0f", name, a, b)
 	}
 }
 
@@ -85,8 +85,8 @@ func free(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// TestCalibrationsAgree: two calibrations of a disk agree, and so does fio. It takes minutes, and
-// runs with a proof only.
+// TestCalibrationsAgree verifies that two calibrations of a disk agree with one another and with fio. It takes
+// minutes, so it runs only in a proof.
 func TestCalibrationsAgree(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	saved := t.TempDir()
@@ -110,29 +110,29 @@ func TestCalibrationsAgree(t *testing.T) {
 	publish(t, &measured, "`calibrate`")
 	publish(t, &fio, "fio, at depth 4")
 	if files, err := os.ReadDir(saved); err != nil || len(files) != 1 {
-		t.Errorf("saved: %v, %v", files, err)
+		t.Errorf("saved calibrations: %v, %v, want one file", files, err)
 	}
 }
 
-// TestCalibrate: a calibration that is interrupted ends within a second and leaves nothing behind, and
-// only one of a disk runs at a time.
+// TestCalibrate verifies that an interrupted calibration ends within a second and leaves nothing behind, and
+// that only one calibration of a disk runs at a time.
 func TestCalibrate(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	before := free(t, b.dir)
 	b.interruptCalibration("the file is written", func(diskWork) error {
 		if now := free(t, b.dir); now > before-64<<20 {
-			return fmt.Errorf("%d of %d bytes are free", now, before)
+			return fmt.Errorf("%d of %d bytes are free, want 64 MiB less", now, before)
 		}
 		return nil
 	}, func() {
 		locked, _, stderr := calibrating(t, sharedDisk)
 		if err := locked.Run(); err == nil || !strings.Contains(stderr.String(), "another program has locked it") {
-			t.Errorf("two at once: %v: %s", err, stderr)
+			t.Errorf("a second calibration of the disk at the same time: error %v, stderr %q, want that another program has locked the disk", err, stderr)
 		}
 	})
 	b.interruptCalibration("the disk is read", func(did diskWork) error {
 		if did.reads < noise.SharedOperations {
-			return fmt.Errorf("%.0f reads", did.reads)
+			return fmt.Errorf("the disk did %.0f reads, want at least %v", did.reads, noise.SharedOperations)
 		}
 		return nil
 	}, func() {})
@@ -171,11 +171,11 @@ func (b *slowBench) interruptCalibration(state string, reached func(did diskWork
 	after := b.diskWork().since(atSignal)
 	b.Logf("interrupted while %s: it ended in %v, and the disk worked for %.2f s", state, time.Since(start), after.seconds())
 	if after.seconds() > inTime {
-		b.Errorf("interrupted while %s: the disk worked for %.2f s after that: %+v", state, after.seconds(), after)
+		b.Errorf("interrupted while %s: the disk worked for %.2f s after the signal, want at most %.1f s: %+v", state, after.seconds(), inTime, after)
 	}
 	eventually(b.T, "nothing is left behind", func() error {
 		if now := free(b.T, b.dir); now < freeBefore-1<<20 {
-			return fmt.Errorf("%d of %d bytes are free", now, freeBefore)
+			return fmt.Errorf("%d of %d bytes are free: a file was left", now, freeBefore)
 		}
 		return nil
 	})

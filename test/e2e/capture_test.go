@@ -14,17 +14,17 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// captureTo asks for what blkio/testdata has of real nodes.
+// captureTo is the file to write a capture to, in the form of those of real nodes in blkio/testdata.
 var captureTo = flag.String("capture", "", "write sysfs with the stacks of TestStorage to this `file`")
 
-// captured are the attributes of a block device that a program may look at.
+// captured are the attributes of a block device that the program may read.
 var captured = []string{
 	"dev", "size", "ro", "hidden", "partition", "queue/rotational", "queue/scheduler", "device/model",
 	"dm/name", "dm/uuid", "md/level", "loop/backing_file",
 }
 
-// capture writes a txtar archive: sysfs as far as it is about block devices, symlinks as
-// empty files "NAME -> TARGET", and beside it mountinfo and what lsblk makes of it.
+// capture writes a txtar archive of the block devices in sysfs, with symlinks as empty files
+// "NAME -> TARGET", of mountinfo, and of the output of lsblk.
 func capture(t *testing.T) {
 	if *captureTo == "" {
 		return

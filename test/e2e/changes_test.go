@@ -9,9 +9,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestMountComesLater: a disk that is mounted into a running container is limited
-// there, without the next resync, and for as long as the container runs; also one that
-// is mounted over the volume itself. Beside it is a container that it does not come into.
+// TestMountComesLater verifies that a disk that is mounted into a running container is limited there, without a
+// resync, and for as long as the container runs. The same holds for a disk that is mounted over the volume
+// itself. A container that does not get the mount is not limited on that disk.
 func TestMountComesLater(t *testing.T) {
 	host, err := os.MkdirTemp(volumes["ext4"], "later-")
 	if err != nil {
@@ -52,14 +52,14 @@ func TestMountComesLater(t *testing.T) {
 			t.Error(err)
 		}
 		if n, err := cgroup.Dir(k.Cgroup).Counter(node.disks["vdd"], "wbytes"); err != nil || n < mib {
-			t.Errorf("%s wrote %d bytes to the disk (%v)", k.Name, n, err)
+			t.Errorf("%d bytes of container %s are charged on vdd (%v), want at least 1 MiB", n, k.Name, err)
 		}
 	}
 	os.Remove(filepath.Join(volumes["xfs"], "later"))
 }
 
-// TestFilesystemGrows: a btrfs gets one more disk while a container writes to it, and
-// the limit is on that disk as well.
+// TestFilesystemGrows verifies that a disk that is added to a btrfs while a container writes to it is limited
+// as well.
 func TestFilesystemGrows(t *testing.T) {
 	k := newKit(t, 1)
 	first, second := k.pair()
@@ -76,8 +76,8 @@ func TestFilesystemGrows(t *testing.T) {
 	awaitIOMax(t, c.Cgroup, disks{raw[0]: "wbps=1048576", raw[1]: "wbps=1048576"})
 }
 
-// TestVolumeGrows: a volume that is made larger while it is mounted, and mounted
-// elsewhere, keeps its limit.
+// TestVolumeGrows verifies that a volume keeps its limit when it is enlarged while it is mounted, and when it
+// is mounted at another path.
 func TestVolumeGrows(t *testing.T) {
 	k := newKit(t, 1)
 	group := k.volumeGroup()
@@ -103,8 +103,8 @@ func TestVolumeGrows(t *testing.T) {
 	wantIOMax(t, k2.Cgroup, disks{disk: "wbps=2097152"})
 }
 
-// TestVolumeIsRenumbered: the next container of a pod finds another disk at the path of
-// its volume, and nothing of the first one is left.
+// TestVolumeIsRenumbered verifies that the next container of a pod is limited on the disk that is now at the
+// path of its volume, and that no limit for the former disk remains.
 func TestVolumeIsRenumbered(t *testing.T) {
 	k := newKit(t, 1)
 	group, dir := k.volumeGroup(), t.TempDir()

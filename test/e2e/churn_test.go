@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// churner does to a file whatever programs do to files, at random, and knows what
-// must be in it. It is a process of its own: this program, called by churnCommand.
+// churner does random operations on a file, of all kinds that programs do, and knows the content that
+// the file must have. It is a process of its own: this program, called with churnCommand.
 type churner struct {
 	path string
-	// another file that is read, for its pages to take the place of others, or "".
+	// another is a file that is read so that its pages replace those of other files; "" for none.
 	another string
 	f       *os.File
 	direct  *os.File
-	want    []byte // what is in the file
-	size    int    // at most
+	want    []byte // content of the file
+	size    int    // largest size of the file
 	block   []byte // aligned, for direct I/O
 	random  *rand.Rand
 	done    map[string]int
@@ -37,10 +37,10 @@ const (
 	churnBlock   = 64 << 10
 )
 
-// churn takes the file, how large it may be, how much memory to have beside, what
-// not to do, separated by commas, and another file, to be read. It says "ready" when
-// it has the memory, begins when it is told to, ends when nobody can tell it any
-// more, and says at the end how often it did what.
+// churn runs a churner. Its arguments are the file, the largest size of the file, the memory to
+// allocate beside it, the excluded operations, separated by commas, and another file to read. It
+// prints "ready" once it has the memory, begins when it gets a line, ends at the end of its standard
+// input, and prints the number of each operation.
 func churn(args []string) error {
 	c, err := newChurner(args)
 	if err != nil {
@@ -131,13 +131,13 @@ func (c *churner) operate(name string, do func() error) error {
 	return nil
 }
 
-// place is where to do something, as far as the file may reach.
+// place returns a random offset and length within the largest size of the file.
 func (c *churner) place() (at, n int) {
 	n = 1 + c.random.IntN(churnBlock)
 	return c.random.IntN(c.size - n), n
 }
 
-// put has bytes in what must be in the file. Beyond its end there are zeros.
+// put writes bytes to the expected content. A gap behind its end becomes zeros.
 func (c *churner) put(at int, data []byte) {
 	c.want = c.want[:max(len(c.want), at+len(data))]
 	copy(c.want[at:], data)
@@ -172,8 +172,8 @@ func (c *churner) writeDirect() error {
 	return nil
 }
 
-// mapped writes through a mapping, for which the blocks have to be there: without
-// space it would be killed.
+// mapped writes through a mapping. The blocks have to be allocated: without space the kernel would
+// kill the process.
 func (c *churner) mapped() error {
 	if len(c.want) < 4096 {
 		return nil
@@ -250,8 +250,8 @@ func (c *churner) punch() error {
 	return nil
 }
 
-// clone makes another file of the same blocks, and looks at what is in that after this
-// one was written to again.
+// clone creates another file of the same blocks, and compares its content after this file was written
+// to again.
 func (c *churner) clone() error {
 	path := c.path + ".clone"
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -274,7 +274,8 @@ func (c *churner) clone() error {
 	return err
 }
 
-// readAnother is charged for all of it: nobody has it in memory.
+// readAnother reads the other file, which is not in the page cache, so that all of it is charged to
+// this process.
 func (c *churner) readAnother() error {
 	if c.another == "" {
 		return nil
@@ -295,8 +296,8 @@ func (c *churner) readAnother() error {
 
 func (c *churner) fsync() error { return c.f.Sync() }
 
-// recreate unlinks the file and makes another of its name. Who has opened the old
-// one by its number goes on with it.
+// recreate unlinks the file and creates another one with its name. A process that has opened the old
+// one by its inode number continues with the old one.
 func (c *churner) recreate() (err error) {
 	if c.f != nil {
 		if err := os.Remove(c.path); err != nil {
@@ -315,7 +316,7 @@ func (c *churner) recreate() (err error) {
 	return err
 }
 
-// learn takes what is in the file for what must be in it.
+// learn makes the content of the file the expected content.
 func (c *churner) learn() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(c.f.Fd()), &st); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// TestClockJumps: the node's clock jumps ahead, and back to before the plugin's start. The reconciler goes on,
-// probes find the plugin, and the limits of a pod go when it has ended.
+// TestClockJumps verifies that, when the node's clock jumps ahead, and back to before the plugin's start, the
+// reconciler keeps working, probes succeed, and the limits of an ended pod are removed.
 func TestClockJumps(t *testing.T) {
 	startPlugin(t)
 	pod := runPod(t, "pod", limited)

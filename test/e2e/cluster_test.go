@@ -28,7 +28,7 @@ func startCluster(t *testing.T) cluster {
 		if t.Failed() {
 			t.Logf("pods:\n%s", c.output("describe", "pods"))
 		}
-		// Not the target: who stops that does not wait for its parts.
+		// The units are stopped, not the target: systemctl would not wait for the target's units.
 		endUnits(t, "cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 		if err := os.RemoveAll("/run/etcd"); err != nil { // the next one is another cluster
 			t.Error(err)

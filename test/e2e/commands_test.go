@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// statusOf is what `status -o json` says of a pod: "c vdb wbps 1Mi 1Mi ok".
+// statusOf returns the rows of a pod in `status -o json`, such as "c vdb wbps 1Mi 1Mi ok".
 func statusOf(t *testing.T, pod podOf) []string {
 	t.Helper()
 	out, err := command(t, "status", "-o", "json", "--pod", "default/"+pod.Name)
@@ -40,12 +40,12 @@ func wantStatus(t *testing.T, pod podOf, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	if got := statusOf(t, pod); !slices.Equal(got, want) {
-		t.Errorf("status says\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("status of the pod is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// TestStatus compares what the command says with io.max, as the kernel has it
-// and as we make it behind the program's back.
+// TestStatus verifies that the command shows io.max as the kernel has it, also after the test
+// has changed it.
 func TestStatus(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", annotations{
@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 		return err
 	})
 
-	p.kill(t) // so that nobody repairs
+	p.kill(t) // so that no instance repairs the drift
 	vda, vdb := node.disks["vda"], node.disks["vdb"]
 	for _, line := range []string{vda + " wbps=5242880", vdb + " wbps=max"} {
 		if err := cgroup.Dir(k.Cgroup).SetIOMax(line); err != nil {
@@ -77,7 +77,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// testClear: the way out of a limit that was a mistake, with the program running.
+// testClear verifies that clear removes the limits of a running pod while the plugin runs, as after a limit
+// that was a mistake.
 func testClear(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	other := runPod(t, "other", limited)
@@ -93,7 +94,7 @@ func testClear(t *testing.T) {
 	wantStatus(t, pod, "c vdb wbps 1Mi max cleared", " vdb wbps 1Mi max cleared")
 	wantIOMax(t, bystander.Cgroup, limitedDisk)
 
-	// A container that comes later has its limit, as the help text says.
+	// A container that is created later gets its limit, as the help text says.
 	wantIOMax(t, pod.run(sleeper("later", "/data", "ext4")).Cgroup, limitedDisk)
 	wantIOMax(t, pod.Cgroup, nil)
 
@@ -104,7 +105,7 @@ func testClear(t *testing.T) {
 	awaitIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576", "vdd": "wbps=5000000"})
 }
 
-// TestClearAll works without the program.
+// TestClearAll verifies that clear removes all limits of the node without the plugin.
 func TestClearAll(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -117,7 +118,7 @@ func TestClearAll(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, nil)
 }
 
-// TestCheck: what the command predicts is what the pod gets.
+// TestCheck verifies that a pod gets the limits that the command predicts.
 func TestCheck(t *testing.T) {
 	const manifest = `
 apiVersion: v1
@@ -141,15 +142,15 @@ spec:
 	}
 	out, err := check("/data wbps=1Mi; rootfs wiops=100")
 	if err != nil || !strings.Contains(out, node.disks["vdc"]+" wbps=1048576") || !strings.Contains(out, node.disks["vda"]+" wiops=100") {
-		t.Errorf("check says (%v)\n%s", err, out)
+		t.Errorf("check: error %v, want wbps on vdc and wiops on vda in\n%s", err, out)
 	}
 	out, err = check("/data wpbs=1Mi")
 	if err == nil || !strings.Contains(out, `unknown key "wpbs" (did you mean "wbps"?)`) {
-		t.Errorf("check of a wrong annotation says (%v)\n%s", err, out)
+		t.Errorf("check of an annotation with an unknown key: error %v, output\n%s", err, out)
 	}
 }
 
-// TestDevices: each disk of the node is there, and takes limits.
+// TestDevices verifies that the command lists each disk of the node, and that each can be limited.
 func TestDevices(t *testing.T) {
 	out, err := command(t, "devices")
 	if err != nil {
@@ -160,7 +161,7 @@ func TestDevices(t *testing.T) {
 			return strings.Contains(line, disk) && strings.Contains(line, node.disks[disk])
 		})
 		if !found {
-			t.Errorf("disk %s %s is not in\n%s", disk, node.disks[disk], out)
+			t.Errorf("devices does not list disk %s (%s):\n%s", disk, node.disks[disk], out)
 		}
 	}
 	for _, text := range []string{"─ext4 ", "─xfs ", "─btrfs "} {
@@ -198,7 +199,7 @@ func orphansOf(t *testing.T, uid string, args ...string) []orphan {
 	return nil
 }
 
-// mountOrphan mounts a volume for a pod that is not there, and opens a file on it.
+// mountOrphan mounts a volume for a pod that does not exist, and opens a file on it.
 func mountOrphan(t *testing.T, uid string) (at string) {
 	t.Helper()
 	const pods = "/var/lib/kubelet/pods/"
@@ -227,23 +228,23 @@ func mountOrphan(t *testing.T, uid string) (at string) {
 	return at
 }
 
-// TestOrphan: a volume that is mounted for a pod that is not there, and a process
-// that holds it.
+// TestOrphan verifies that devices and status list a volume that is mounted for a pod that does not exist, and
+// the process that keeps it in use.
 func TestOrphan(t *testing.T) {
 	runPod(t, "pod", limited) // the cgroup of all pods is there once one is
 	const uid = "00000000-aaaa-bbbb-cccc-000000000000"
 	at := mountOrphan(t, uid)
 	if orphans := orphansOf(t, uid, "devices"); orphans != nil {
-		t.Errorf("a pod that has just come is gone: %+v", orphans)
+		t.Errorf("a volume that was just mounted counts as orphaned within the grace period: %+v", orphans)
 	}
 	for _, cmd := range []string{"devices", "status"} {
 		orphans := orphansOf(t, uid, cmd, "--orphan-grace", "0s")
 		if len(orphans) != 1 {
-			t.Fatalf("%s says nothing of the orphan", cmd)
+			t.Fatalf("%s lists %d orphaned volumes of the pod, want 1", cmd, len(orphans))
 		}
 		o := orphans[0]
 		if o.Volume != "data" || o.Mountpoint != at || o.Type != "xfs" || o.State != "noCgroup" || len(o.Disks) != 1 {
-			t.Errorf("%s says %+v", cmd, o)
+			t.Errorf("%s lists the orphaned volume as %+v, want volume data of type xfs at %s with one disk", cmd, o, at)
 		}
 		if cmd != "devices" {
 			continue

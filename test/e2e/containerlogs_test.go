@@ -17,9 +17,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestContainerLogs: the runtime writes what a container prints, so the container's
-// limits do not hold for it, and hold for all else. With -proof it measures what that
-// does to a neighbour (docs/how-to/container-logs.md).
+// TestContainerLogs verifies that the output of a container, which the runtime writes, is not limited, and that
+// its other writes are. With -proof the test measures the effect on a neighbour
+// (docs/how-to/container-logs.md).
 func TestContainerLogs(t *testing.T) {
 	b := newSlowBench(t, slowDisk)
 	startPlugin(t)
@@ -94,7 +94,7 @@ func (b *slowBench) charges() {
 	const enough = 16 * mib
 	within(b.T, 2*deadline, "the container prints 16 MiB", func() error {
 		if size := b.logged(k); size < enough {
-			return fmt.Errorf("its log has %d bytes", size)
+			return fmt.Errorf("the log of the container has %d bytes, want %d", size, enough)
 		}
 		return nil
 	})
@@ -102,7 +102,7 @@ func (b *slowBench) charges() {
 	own, paid := b.counter(cgroup.Dir(k.Cgroup), "wbytes"), b.counter(b.payer(), "wbytes")-before
 	b.Logf("of the log, %d bytes are charged to the container, and %d to %s", own, paid, b.payer())
 	if own > mib || paid < enough {
-		b.Errorf("%d bytes are charged to the container, and %d to the runtime, want none and %d", own, paid, enough)
+		b.Errorf("of the log, %d bytes are charged to the container and %d to the runtime, want none and at least %d", own, paid, enough)
 	}
 	if err := checkIOMax(k.Cgroup, disks{"vda": "wbps=2097152", slowDisk: "wbps=2097152"}); err != nil {
 		b.Error(err)
@@ -116,7 +116,7 @@ func (b *slowBench) charges() {
 	defer cancel()
 	m, err := cgroup.Dir(k.Cgroup).Measure(ctx, b.number, "wbytes", settle, 2*time.Second)
 	if err != nil || m.Over(2*mib) > 1.1 {
-		b.Errorf("beside that, the container writes %v (%v), limit 2 MiB/s", m, err)
+		b.Errorf("while it prints, the container writes %v (%v), limit 2 MiB/s", m, err)
 	}
 	b.Logf("beside that, the container writes %v", m)
 	if err := <-ended; err != nil {

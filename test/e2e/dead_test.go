@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dead is a container that has ended with data left to write, as status says.
+// dead is a row of status about a container that has ended with unwritten data.
 type dead struct {
 	Namespace, Pod, Container, Disk, DrainsAt, Since string
 	MeasuredBps, Left                                int64
@@ -32,22 +32,22 @@ func deadOf(t *testing.T, pod podOf) ([]dead, string) {
 	return answer.Dead, answer.DeadNote
 }
 
-// TestDead: status lists the data that a container has left at a limit that cannot be
-// lifted any more, with its pod, until the data is on the disk.
+// TestDead verifies that status lists the unwritten data of an ended container whose limit cannot be lifted any
+// more, with its pod, until the data is on the disk.
 func TestDead(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
 	pod := runPod(t, "pod", annotations{limits + "container.web": "/data wbps=512Ki"})
 	pod.run(sleeper("free")) // so that the pod as a whole has no limit
 	writeAndEnd(t, pod, "web", "4Mi")
-	eventually(t, "status shows what is left", func() error {
+	eventually(t, "status lists the unwritten data", func() error {
 		rows, note := deadOf(t, pod)
 		if len(rows) != 1 {
-			return fmt.Errorf("%d lines %+v (%s)", len(rows), rows, note)
+			return fmt.Errorf("status lists %d ended containers, want 1: %+v (%s)", len(rows), rows, note)
 		}
 		got := rows[0]
 		t.Logf("%+v (%s)", got, note)
 		if got.Left < mib || got.Left > 6*mib {
-			return fmt.Errorf("%d bytes are left, of 4 MiB", got.Left)
+			return fmt.Errorf("%d bytes are unwritten, want 1 to 6 MiB", got.Left)
 		}
 		got.MeasuredBps, got.Left, got.Since = 0, 0, ""
 		want := dead{Namespace: "default", Pod: pod.Name, Container: "web", Disk: "vdb", DrainsAt: "wbps=512Ki"}
@@ -57,18 +57,17 @@ func TestDead(t *testing.T) {
 		return nil
 	})
 
-	// Else the kernel begins half a minute later. It takes as long as the limit
-	// says.
+	// Without this sync the kernel would begin half a minute later. The sync takes as long as at the limit.
 	sync := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "sync", volumes["ext4"])
 	if err := sync.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sync.Wait() }() // killed or done: what counts is below
-	within(t, 2*time.Minute, "nothing is left", func() error {
+	defer func() { _ = sync.Wait() }() // killed or done: status decides the result
+	within(t, 2*time.Minute, "status lists no unwritten data", func() error {
 		rows, note := deadOf(t, pod)
 		if len(rows) == 0 {
 			return nil
 		}
-		return fmt.Errorf("%+v (%s)", rows, note)
+		return fmt.Errorf("status lists %+v (%s)", rows, note)
 	})
 }

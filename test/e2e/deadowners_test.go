@@ -71,13 +71,13 @@ func (d *deadOwners) release(files []string) error {
 	}
 	time.Sleep(time.Second)
 	if i := slices.IndexFunc(files, d.has); i >= 0 {
-		return fmt.Errorf("%s is", files[i])
+		return fmt.Errorf("%s belongs to a removed cgroup", files[i])
 	}
 	return nil
 }
 
-// leavesNothing removes the writers and checks that after the release no file is of
-// a cgroup that has gone. One that was is made first.
+// leavesNothing removes the writers and verifies that, after the release, no file belongs to a removed cgroup.
+// Before that it makes sure that one does.
 func (s *arena) leavesNothing() {
 	s.Helper()
 	dead := s.deadOwners()
@@ -88,7 +88,7 @@ func (s *arena) leavesNothing() {
 	s.a.remove()
 	s.b.remove()
 	if !dead.has(left) {
-		s.Error("no file is of a dead cgroup: what follows proves nothing")
+		s.Error("no file belongs to a removed cgroup: the case cannot show anything")
 	}
 	files := s.files()
 	if dead.release(files) == nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestUnit installs the systemd unit as README says: what it takes away from the
-// program must not be needed.
+// TestUnit verifies that the systemd unit, installed as the README says, leaves the program all privileges that
+// it needs.
 func TestUnit(t *testing.T) {
 	log := startUnit(t, "nri-blkio")
 	eventually(t, "the unit serves", logHas(log, logServing))
@@ -41,16 +41,16 @@ func TestUnit(t *testing.T) {
 		if strings.Count(journal("nri-blkio"), logLost) == lost {
 			return // this one was won
 		}
-		os.Remove(testFile(t, "ext4", "c")) // it is the dead container's
+		os.Remove(testFile(t, "ext4", "c")) // the removed cgroup owns it
 		if err := k.Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Error("three races were lost")
+	t.Error("in three exits the cgroup was removed before its limits were lifted")
 }
 
-// TestWritebackUnit: the other part's unit has what it needs, also for files that
-// are mapped and another user's.
+// TestWritebackUnit verifies that the unit of the writeback part has the privileges that it needs, also for
+// files that are mapped or that belong to another user.
 func TestWritebackUnit(t *testing.T) {
 	log := startUnit(t, "nri-blkio-writeback")
 	eventually(t, "the unit runs", logHas(log, "Started"))
@@ -75,8 +75,8 @@ func startUnit(t *testing.T, name string) func() (string, error) {
 	return func() (string, error) { return journal(name), nil }
 }
 
-// repairsForeignFiles: files of another user, on a volume that only that one may
-// enter, are given to who writes them, mapped ones too.
+// repairsForeignFiles verifies that files of another user, on a volume that only this user may
+// enter, move to their writers, also if they are mapped.
 func repairsForeignFiles(t *testing.T, ways []wayToWrite) {
 	t.Helper()
 	private(t, "/mnt/ext4")
@@ -155,7 +155,7 @@ func daemonSets(t *testing.T, profile string, ways []wayToWrite, lacks ...string
 	within(t, kubeletDeadline, "status in the pod needs no flags", func() error {
 		out, err := limitsPod.running(t, "nri-blkio")["nri-blkio"].Exec(t.Context(), deadline, "/nri-blkio", "status")
 		if err == nil && !strings.Contains(out, "/"+name) {
-			err = fmt.Errorf("pod %s is missing in\n%s", name, out)
+			err = fmt.Errorf("status does not list pod %s:\n%s", name, out)
 		}
 		return err
 	})
@@ -193,7 +193,7 @@ func wantHostReadOnly(t *testing.T, k *cri.Container) {
 			unix.Close(fd)
 		}
 		if !errors.Is(err, unix.EROFS) {
-			t.Errorf("/host/%s opened for writing in %s: %v", name, k.Name, cmp.Or(err, errOpened))
+			t.Errorf("open /host/%s for writing in container %s: %v, want read-only file system", name, k.Name, cmp.Or(err, errOpened))
 		}
 	}
 }
@@ -220,8 +220,8 @@ func logOf(p staticPod) func() (string, error) {
 	return func() (string, error) { return podLog(p.name) }
 }
 
-// private makes a filesystem one that only another user than root may enter, for
-// the time of the test: a database's, for instance.
+// private makes a filesystem accessible only to a user other than root for the time of the test, as that of a
+// database.
 func private(t *testing.T, mountpoint string) {
 	t.Helper()
 	if err := errors.Join(os.Chown(mountpoint, 999, 999), os.Chmod(mountpoint, 0o700)); err != nil {
@@ -234,13 +234,13 @@ func private(t *testing.T, mountpoint string) {
 	})
 }
 
-// stubNoise is what the NRI library says of Debian's version of containerd 1.7,
-// "1.7.24~ds1", and nothing follows from.
+// stubNoise is a warning of the NRI library about the version of Debian's containerd 1.7, "1.7.24~ds1". It has
+// no consequences.
 const stubNoise = "nri: failed to infer runtime NRI version"
 
-// wantQuiet fails the test for what the program says that it lacks, other than what
-// it is meant to lack. Two messages are allowed: one about a lost race, and, on a busy machine, one about a
-// write to cgroupfs that took longer than its deadline of a second, if it was done after that.
+// wantQuiet fails the test for each warning and error in the log, and for each missing privilege, except for
+// those in lacks. Two messages are allowed: one about limits that were lifted too late, and, on a busy machine,
+// one about a write to cgroupfs that took longer than its deadline of a second, if it was done after that.
 func wantQuiet(t *testing.T, log func() (string, error), lacks ...string) {
 	t.Helper()
 	text, err := log()
@@ -256,7 +256,7 @@ func wantQuiet(t *testing.T, log func() (string, error), lacks ...string) {
 		for _, bad := range []string{"level=warning", "level=error", `"level":"warning"`, `"level":"error"`, "CAP_SYS_NICE"} {
 			isExpected := slices.ContainsFunc(lacks, func(what string) bool { return strings.Contains(line, what) })
 			if strings.Contains(line, bad) && !isExpected && !strings.Contains(line, stubNoise) && !strings.Contains(line, logLost) {
-				t.Errorf("logged: %s", line)
+				t.Errorf("the log has an unexpected line: %s", line)
 			}
 		}
 	}
@@ -268,8 +268,8 @@ func isSlowWrite(line string) bool {
 		(strings.Contains(line, "not done within") || strings.Contains(line, "hangs in the kernel"))
 }
 
-// daemonPod is the pod of a profile's DaemonSet without what only an API server has:
-// a service account, a ConfigMap. It logs more.
+// daemonPod returns the pod of a profile's DaemonSet without the parts that need an API server, a service
+// account and a ConfigMap, and with a more detailed log.
 func daemonPod(t *testing.T, profile, name string) string {
 	t.Helper()
 	spec := daemonSpec(t, profile, name)
@@ -303,7 +303,7 @@ func daemonSpec(t *testing.T, profile, name string) map[string]any {
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v: %s", err, built)
 	}
-	// The validator is in no kustomization: an operator who wants it adds it.
+	// The validator is in no kustomization: operators add it if they want it.
 	validator, err := os.ReadFile(filepath.Join(node.payload, "deploy/kubernetes/validator.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func podLog(name string) (string, error) {
 	}
 	files, err := filepath.Glob("/var/log/pods/nri-blkio_" + name + "-" + host + "_*/*/*.log")
 	if err != nil || len(files) == 0 {
-		return "", fmt.Errorf("it has no log: %w", err)
+		return "", fmt.Errorf("pod %s has no log: %w", name, err)
 	}
 	data, err := os.ReadFile(files[len(files)-1])
 	return string(data), err
@@ -351,7 +351,7 @@ func logHas(log func() (string, error), text string) func() error {
 	return func() error {
 		now, err := log()
 		if err == nil && !strings.Contains(now, text) {
-			err = fmt.Errorf("its log is %q", now)
+			err = fmt.Errorf("the log has no %q: %q", text, now)
 		}
 		return err
 	}

@@ -67,8 +67,8 @@ var refusals = []refusal{
 	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": duplicate target "/data/x", first in entry 1 (write all its limits into one entry)`},
 }
 
-// testRefusals: an error fails the container that it is about, and no other.
-// All of it happens in one pod, which is quick and shows the second half.
+// testRefusals verifies that an error fails the container that it is about, and no other. All cases use one
+// pod, which is fast and shows that the others run.
 func testRefusals(t *testing.T) {
 	a := annotations{limits + "container.good": "/data wbps=1Mi", weight + "container.weight": "0"}
 	for _, r := range refusals {
@@ -111,35 +111,35 @@ func wantRefusal(t *testing.T, pod podOf, container, annotation, want string) {
 	for try := range 3 {
 		k, err := pod.Create(t.Context(), refusedConfig(container))
 		if err == nil {
-			t.Errorf("created, want %q", want)
+			t.Errorf("the container was created, want it rejected with %q", want)
 			_ = k.Remove(t.Context())
 			return
 		}
 		message := status.Convert(err).Message()
 		at := strings.Index(message, "nri-blkio: ")
 		if at < 0 {
-			t.Fatalf("no line of ours in %q", message)
+			t.Fatalf("the error has no message of nri-blkio: %q", message)
 		}
 		line := message[at:]
 		if try == 0 {
 			first = message
 			for _, dir := range volumes {
 				if strings.Contains(message, dir) {
-					t.Errorf("the tenant is told of %s on the node: %s", dir, message)
+					t.Errorf("the message shows the tenant the node's path %s: %s", dir, message)
 				}
 			}
 			if len(line) > maxMessage {
-				t.Errorf("%d bytes, want at most %d: %s", len(line), maxMessage, line)
+				t.Errorf("the message has %d bytes, want at most %d: %s", len(line), maxMessage, line)
 			}
 			if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
-				t.Errorf("not one line of printable ASCII: %q", line)
+				t.Errorf("the message is not one line of printable ASCII: %q", line)
 			}
 			if line != want {
-				t.Errorf("refused with\n%s\nwant\n%s", line, want)
+				t.Errorf("the message is\n%s\nwant\n%s", line, want)
 			}
 		}
 		if message != first {
-			t.Errorf("try %d says\n%s\nthe first said\n%s", try+1, message, first)
+			t.Errorf("the error of try %d is\n%s\nthat of the first try was\n%s", try+1, message, first)
 		}
 	}
 }
@@ -172,9 +172,9 @@ func testPodRefusals(t *testing.T) {
 	})
 }
 
-// testOtherContainersMount: a container is refused where it names what only another one
-// of its pod has mounted. Nothing of what it asks is done, and the other one, which runs,
-// keeps what it has.
+// testOtherContainersMount verifies that a container is rejected if its annotation names a mount that
+// only another container of the pod has. None of its limits are written, and the other container,
+// which runs, keeps its limits.
 func testOtherContainersMount(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.a": "/data wbps=1Mi; /other wbps=1Mi",

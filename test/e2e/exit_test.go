@@ -21,8 +21,8 @@ const (
 	logStuck  = "Lifting limits of an ended container failed"
 )
 
-// pending is what is written and on no disk yet, in bytes. The kernel's figures
-// of one disk leave out what cgroups other than the root write.
+// pending returns the bytes that are dirty or under writeback on the node. The kernel's figures of one disk
+// leave out the writes of all cgroups but the root.
 func pending() (int, error) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -43,13 +43,13 @@ func pending() (int, error) {
 	return sum, nil
 }
 
-// awaitOnDisk waits until next to nothing is pending.
+// awaitOnDisk waits until at most 1 MiB is dirty or under writeback.
 func awaitOnDisk(t *testing.T) {
 	t.Helper()
 	eventually(t, "the data is on the disk", func() error {
 		left, err := pending()
 		if err == nil && left > mib {
-			err = fmt.Errorf("%d bytes are pending", left)
+			err = fmt.Errorf("%d bytes are dirty or under writeback, want at most 1 MiB", left)
 		}
 		return err
 	})
@@ -63,8 +63,8 @@ func writeAndEnd(t *testing.T, pod podOf, name, size string) {
 	pod.run(working(t, name, "write", "--size", size))
 }
 
-// endInTime runs a pod whose container c leaves 16 MiB in the page cache, beside
-// others, until the race at its end is won: one can be lost, on a busy machine.
+// endInTime runs a pod whose container c leaves 16 MiB in the page cache, beside other containers. It tries
+// again if the cgroup was removed before the limits were lifted, which happens on a busy machine.
 func endInTime(t *testing.T, p *instance, a annotations, others ...cri.ContainerConfig) podOf {
 	t.Helper()
 	for try := range 3 {
@@ -83,8 +83,8 @@ func endInTime(t *testing.T, p *instance, a annotations, others ...cri.Container
 	return podOf{}
 }
 
-// TestHandOver: what a container has left to write is on its disk soon after its
-// end. At its limit that would take half a minute, and begin as late as that.
+// TestHandOver verifies that the unwritten data of a container is on its disk soon after its end. At its limit
+// that would take half a minute, and would begin half a minute later.
 func TestHandOver(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	// With another one, so that the pod as a whole has no limit.
@@ -98,7 +98,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestNoHandOver is the same without it, which is what is to be seen above.
+// TestNoHandOver verifies that the data of an ended container is written late and slowly without the
+// hand-over. Otherwise TestHandOver would show nothing.
 func TestNoHandOver(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
@@ -107,7 +108,7 @@ func TestNoHandOver(t *testing.T) {
 	eventually(t, "the container has written", func() error {
 		left, err := pending()
 		if err == nil && left < 15*mib {
-			err = fmt.Errorf("%d bytes are pending", left)
+			err = fmt.Errorf("%d bytes are dirty or under writeback, want at least 15 MiB", left)
 		}
 		return err
 	})
@@ -118,11 +119,11 @@ func TestNoHandOver(t *testing.T) {
 	}
 	t.Logf("%v later %d of 16 MiB are not on the disk", measure, left/mib)
 	if left < 4*mib {
-		t.Error("so little that TestHandOver shows nothing")
+		t.Errorf("only %d bytes are not on the disk, want at least 4 MiB: without a hand-over the data is written as fast, so TestHandOver shows nothing", left)
 	}
 }
 
-// TestHandOverWithinThePod: it is no burst where the pod is limited.
+// TestHandOverWithinThePod verifies that the hand-over does not exceed the limit of the pod.
 func TestHandOverWithinThePod(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := endInTime(t, p, annotations{limits + "container.c": "/data wbps=1Mi"})
@@ -132,10 +133,10 @@ func TestHandOverWithinThePod(t *testing.T) {
 	rate := float64(512*(sectors(t, "vdb")-before)) / time.Since(began).Seconds()
 	t.Logf("%.0f/s were written after the end of the container, %.1f %% of the pod's limit", rate, rate/mib*100)
 	if rate > 1.1*mib {
-		t.Error("more than the limit allows")
+		t.Errorf("%.0f bytes/s were written after the end, the pod's limit is %d", rate, mib)
 	}
 	if rate < mib/2 {
-		t.Error("that is far from what it allows: no sync?")
+		t.Errorf("%.0f bytes/s were written after the end, want at least half of the pod's limit of %d: was there no sync?", rate, mib)
 	}
 }
 
@@ -145,7 +146,7 @@ func sectors(t *testing.T, disk string) int64 {
 	data, err := os.ReadFile("/sys/block/" + disk + "/stat")
 	fields := strings.Fields(string(data))
 	if err != nil || len(fields) < 7 {
-		t.Fatalf("%q, %v", data, err)
+		t.Fatalf("read the counters of %s: %q, %v", disk, data, err)
 	}
 	n, err := strconv.ParseInt(fields[6], 10, 64)
 	if err != nil {
@@ -170,7 +171,7 @@ func TestExits(t *testing.T) {
 	eventually(t, "each exit is counted", func() error {
 		won, lost, stuck := p.count(logLifted), p.count(logLost), p.count(logStuck)
 		if won+lost != exits {
-			return fmt.Errorf("%d won, %d lost, %d failed otherwise, of %d exits", won, lost, stuck, exits)
+			return fmt.Errorf("limits lifted at %d exits, too late at %d, failed at %d, want %d exits", won, lost, stuck, exits)
 		}
 		return nil
 	})
@@ -186,7 +187,8 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestEnds: however a container ends, what it has left to write is handed over.
+// TestEnds verifies that the unwritten data of a container is handed over for each way in which a container can
+// end.
 func TestEnds(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	ends := []struct {
@@ -209,7 +211,7 @@ func TestEnds(t *testing.T) {
 				administer(t, "systemctl", "stop", filepath.Base(k.Cgroup))
 				return
 			}
-			writeCgroup(t, k.Cgroup, "cgroup.kill", "1") // it kills whoever is left, then
+			writeCgroup(t, k.Cgroup, "cgroup.kill", "1") // as systemd does at last
 		}},
 		{"plugin restarted before", func(t *testing.T, _ podOf, k *cri.Container) {
 			p.kill(t)
@@ -233,27 +235,27 @@ func TestEnds(t *testing.T) {
 				e.end(t, pod, k)
 				began := time.Now()
 				if p.handedOver(t, k.Name) {
-					// The pod's limit is the same; it goes with the last byte.
+					// The pod has the same limit until all its data is written.
 					awaitOnDisk(t)
 					t.Logf("4 MiB were on the disk %v after the end", time.Since(began).Round(10*time.Millisecond))
 					return
 				}
 			}
-			t.Error("three races were lost")
+			t.Error("in three exits the cgroup was removed before its limits were lifted")
 		})
 	}
 }
 
-// handedOver waits for the end of a container to be told, and says if its limits
+// handedOver waits until the plugin has logged the end of a container, and reports whether its limits
 // were lifted.
 func (p *instance) handedOver(t *testing.T, container string) bool {
 	t.Helper()
 	var lifted bool
-	eventually(t, "the end of "+container+" is told", func() error {
+	eventually(t, "the log has the end of container "+container, func() error {
 		log := p.log.String()
 		lifted = strings.Contains(log, logLifted)
 		if !lifted && !strings.Contains(log, logLost) {
-			return errors.New("it is not")
+			return errors.New("the log has neither lifted limits nor a removed cgroup")
 		}
 		return nil
 	})
@@ -261,15 +263,15 @@ func (p *instance) handedOver(t *testing.T, container string) bool {
 	return lifted
 }
 
-// TestPluginEndsWithTheSync: a plugin that is killed as it syncs leaves no process,
-// and the next one begins with nothing held that has gone.
+// TestPluginEndsWithTheSync verifies that a plugin that is killed during a sync leaves no process, and that the
+// next instance limits the next container of the pod.
 func TestPluginEndsWithTheSync(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	// The pod's limit holds, so the sync takes its time.
 	pod := endInTime(t, p, annotations{limits + "containers": "/data wbps=512Ki"})
 	eventually(t, "the sync has begun", func() error {
 		if syncs(t) == "" {
-			return errors.New("it has not")
+			return errors.New("no sync process runs")
 		}
 		return nil
 	})

@@ -22,9 +22,9 @@ const (
 	requiredPlugins = "required-plugins.noderesource.dev"
 )
 
-// TestFailClosed: with both plugins required, no container of an annotated pod runs
-// without its limits whatever happens to the plugin, other pods start, and all
-// recovers when the plugin returns.
+// TestFailClosed verifies that, with both plugins required, no container of an annotated pod runs without its
+// limits, whatever happens to the plugin. Other pods start, and annotated ones start again when the plugin
+// returns.
 func TestFailClosed(t *testing.T) {
 	if node.containerd == "1.7" {
 		t.Skip("containerd 1.7 has no validation of adjustments")
@@ -48,11 +48,11 @@ func TestFailClosed(t *testing.T) {
 	if *proof {
 		f.flaps()
 	}
-	// The validator alone refuses what the plugin has not decided, without the annotation too.
+	// The validator alone rejects containers without a decision of the plugin, also without the annotation.
 	f.main.kill(t)
 	alone := runPod(t, "alone", limited)
 	if _, err := alone.Create(t.Context(), sleeper("c", "/data", "ext4")); err == nil || !strings.Contains(err.Error(), "nri-blkio-validator") {
-		t.Errorf("created without the plugin: %v", err)
+		t.Errorf("create a container without the plugin: error %v, want a rejection by nri-blkio-validator", err)
 	}
 	// Without the validator, and after a start of the runtime, it is containerd that refuses.
 	f.main = startPlugin(t)
@@ -107,7 +107,7 @@ func (f *failClosed) during(what string, begin, end func()) {
 	f.Logf("%s: %d containers refused, %d limited; %s for a refusal, %s for a container of another pod; limited again after %v",
 		what, refused, limited, spread(took), spread(others), time.Since(began).Round(10*time.Millisecond))
 	if what != "starved" && limited > 0 { // starved, the plugin may answer in time
-		f.Errorf("%s: %d containers were created", what, limited)
+		f.Errorf("%s: %d containers of the annotated pod were created, want none", what, limited)
 	}
 }
 
@@ -119,7 +119,7 @@ func (f *failClosed) try() error {
 	k, err := f.limited.Create(f.Context(), sleeper("c"+strconv.Itoa(f.created), "/data", "ext4"))
 	if err != nil {
 		if !strings.Contains(err.Error(), "nri-blkio") {
-			f.Errorf("refused for another reason: %v", err)
+			f.Errorf("the creation failed with an error that does not name nri-blkio: %v", err)
 		}
 		return err
 	}
@@ -127,7 +127,7 @@ func (f *failClosed) try() error {
 		f.Error(err)
 	}
 	if err := checkIOMax(k.Cgroup, limitedDisk); err != nil {
-		f.Errorf("it runs without its limits: %v", err)
+		f.Errorf("a container of the annotated pod runs without its limits: %v", err)
 	}
 	if err := k.Remove(f.Context()); err != nil {
 		f.Error(err)
@@ -146,11 +146,11 @@ func (f *failClosed) startsPlain(what string) {
 	f.created++
 	k, err := f.plain.Run(f.Context(), sleeper("c"+strconv.Itoa(f.created)))
 	if err != nil {
-		f.Errorf("%s: a pod without annotations: %v", what, err)
+		f.Errorf("%s: a container of a pod without annotations does not start: %v", what, err)
 		return
 	}
 	if err := k.Remove(f.Context()); err != nil {
-		f.Errorf("%s: a pod without annotations: %v", what, err)
+		f.Errorf("%s: a container of a pod without annotations cannot be removed: %v", what, err)
 	}
 }
 
@@ -183,7 +183,7 @@ func (f *failClosed) flaps() {
 	f.recovers()
 }
 
-// spread tells the median and the largest of some times.
+// spread returns the text of the median and of the largest of some times.
 func spread(all []time.Duration) string {
 	slices.Sort(all)
 	return fmt.Sprintf("%v (at most %v)", all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))

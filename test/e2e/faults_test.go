@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// What goes wrong with a disk as a container ends: whatever it is, the plugin, the
-// next container and the runtime go on, and nothing is left behind.
+// These tests make a disk or a filesystem fail when a container ends. After each failure the plugin,
+// the next container and the runtime must work, and nothing may be left behind.
 
 // ending is a container with data to write, on a disk of the test's own.
 type ending struct {
@@ -48,21 +48,21 @@ func newEnding(t *testing.T, disk, dir string) *ending {
 	return e
 }
 
-// ends stops the container and waits for the plugin to tell of it.
+// ends stops the container and waits until the plugin has logged its end.
 func (e *ending) ends() {
 	e.Helper()
 	if err := e.k.Stop(e.Context()); err != nil {
 		e.Error(err)
 	}
-	eventually(e.T, "the end is told", func() error {
+	eventually(e.T, "the log has the end of the container", func() error {
 		if e.plugin.count(logLifted)+e.plugin.count(logLost)+e.plugin.count(logStuck) == 0 {
-			return errors.New("it is not")
+			return errors.New("the log has neither lifted limits, nor a removed cgroup, nor a failure")
 		}
 		return nil
 	})
 }
 
-// goesOn checks that containers start and are limited, on another disk.
+// goesOn verifies that containers start and are limited on another disk.
 func (e *ending) goesOn(name string) {
 	e.Helper()
 	pod := runPod(e.T, name, limited)
@@ -73,13 +73,13 @@ func (e *ending) goesOn(name string) {
 	}
 }
 
-// leavesNothing checks what the plugin and the kernel still have of the container.
+// leavesNothing waits until neither the plugin nor the kernel has anything of the container.
 func (e *ending) leavesNothing() {
 	e.Helper()
 	eventually(e.T, "nothing is left", func() error { return e.before.same(e.plugin.debris(e.T)) })
 }
 
-// debris is what a plugin could leave behind.
+// debris has the descriptors, processes and cgroups that a plugin could leave behind.
 type debris struct {
 	descriptors []string
 	processes   string
@@ -95,7 +95,7 @@ func (p *instance) debris(t *testing.T) debris {
 		t.Fatal(err)
 	}
 	for _, fd := range fds {
-		// One that is closed meanwhile has no name, and is none.
+		// A descriptor that was closed meanwhile has no name, and does not count.
 		if name, err := os.Readlink(proc + "fd/" + fd.Name()); err == nil {
 			d.descriptors = append(d.descriptors, name)
 		}
@@ -119,14 +119,14 @@ func (p *instance) debris(t *testing.T) debris {
 // same compares numbers of descriptors: the runtime's sockets come and go.
 func (d debris) same(now debris) error {
 	if len(now.descriptors) > len(d.descriptors) || now.processes != d.processes || len(now.cgroups) > 0 {
-		return fmt.Errorf("%d descriptors, processes %q and cgroups %v, there were %d and %q\n%s",
+		return fmt.Errorf("the plugin has %d descriptors, sync processes %q and cgroups %v; before it had %d descriptors and processes %q; now\n%s",
 			len(now.descriptors), now.processes, now.cgroups, len(d.descriptors), d.processes, strings.Join(now.descriptors, "\n"))
 	}
 	return nil
 }
 
-// TestDiskGone: the disk is taken out while a container has much to write to it,
-// and then the container ends.
+// TestDiskGone verifies that nothing hangs if a disk is removed while a container has much data to write to it,
+// and the container then ends.
 func TestDiskGone(t *testing.T) {
 	disk := scsiDisk(t)
 	e := newEnding(t, disk, mountDisk(t, "/dev/"+disk))
@@ -136,7 +136,7 @@ func TestDiskGone(t *testing.T) {
 	e.leavesNothing()
 }
 
-// TestUnmounted: the volume is unmounted on the node before the container ends.
+// TestUnmounted verifies that nothing hangs if a volume is unmounted on the node before its container ends.
 func TestUnmounted(t *testing.T) {
 	dir := mountDisk(t, stackedDevice(t))
 	e := newEnding(t, "dm-0", dir)
@@ -147,14 +147,15 @@ func TestUnmounted(t *testing.T) {
 	e.leavesNothing()
 }
 
-// TestFilesystemShutdown: the filesystem is shut down, as the kernel does after an error of the disk, before the
-// container ends: each call fails from then on, and what is dirty never gets to the disk.
+// TestFilesystemShutdown verifies that nothing hangs if a filesystem is shut down, as the kernel does after an
+// error of the disk, before the container ends. From then on each call fails, and dirty data never reaches the
+// disk.
 func TestFilesystemShutdown(t *testing.T) {
 	dir := mountDisk(t, stackedDevice(t))
 	e := newEnding(t, "dm-0", dir)
 	shutDown(t, dir)
 	if _, err := os.Create(filepath.Join(dir, "another")); !errors.Is(err, unix.EIO) {
-		t.Errorf("a new file: %v, want %v: what follows proves nothing", err, unix.EIO)
+		t.Errorf("create a file on the filesystem that was shut down: %v, want %v: the test cannot show anything", err, unix.EIO)
 	}
 	e.ends()
 	e.goesOn("beside")
@@ -179,8 +180,8 @@ func shutDown(t *testing.T, dir string) {
 	}
 }
 
-// TestSyncHangs: the disk does not answer as the container ends. The sync waits in
-// the kernel, and nobody else does, also after another plugin's start.
+// TestSyncHangs verifies that, if the disk does not answer when a container ends, only the sync waits in the
+// kernel, also after a restart of the plugin.
 func TestSyncHangs(t *testing.T) {
 	e := newEnding(t, "dm-0", mountDisk(t, stackedDevice(t)))
 	administer(t, "dmsetup", "suspend", "--nolockfs", "e2e")
@@ -188,7 +189,7 @@ func TestSyncHangs(t *testing.T) {
 	t.Cleanup(resume) // once more is no error
 	e.ends()
 	if syncs(t) == "" {
-		t.Error("no sync is under way: what follows proves nothing")
+		t.Error("no sync hangs on the suspended disk: the test cannot show anything")
 	}
 	e.goesOn("beside")
 	e.plugin.kill(t)
@@ -199,7 +200,8 @@ func TestSyncHangs(t *testing.T) {
 	awaitNoSync(t)
 }
 
-// TestNothingLeaks: after containers that came and went the plugin has what it had.
+// TestNothingLeaks verifies that, after many containers have started and ended, the plugin has as many
+// processes and descriptors as before.
 func TestNothingLeaks(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
@@ -212,17 +214,17 @@ func TestNothingLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "each exit is told", func() error {
-		if told := p.count(logLifted) + p.count(logLost); told != exits {
-			return fmt.Errorf("%d of %d are", told, exits)
+	eventually(t, "the log has each exit", func() error {
+		if logged := p.count(logLifted) + p.count(logLost); logged != exits {
+			return fmt.Errorf("the log has %d of %d exits", logged, exits)
 		}
 		return nil
 	})
 	eventually(t, "nothing is left", func() error { return before.same(p.debris(t)) })
 }
 
-// TestUnaskedMounts: a container can write to a mount that no annotation names.
-// It is looked up at the end, so that the pod's limits go when all is written out.
+// TestUnaskedMounts verifies that a mount that no annotation names, but that the container can write to, is
+// found at the end of the container, so that the limits of the pod are removed once all data is written.
 func TestUnaskedMounts(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
@@ -270,7 +272,7 @@ func scsiDisks(t *testing.T, n int, parameters ...string) []string {
 	eventually(t, "the disks are there", func() (err error) {
 		found, err = filepath.Glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
 		if err == nil && len(found) != n {
-			err = fmt.Errorf("%d disks", len(found))
+			err = fmt.Errorf("the kernel has %d disks of scsi_debug, want %d", len(found), n)
 		}
 		return err
 	})

@@ -12,12 +12,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// film is how things change during a scenario in which a file is to be moved: who
-// owns it, and what is charged to whom.
+// film records the owner of a file, and the bytes that are charged to each cgroup, during a scenario in which
+// the file should move.
 type film struct {
 	s      *stage
 	file   string // on the host
-	writer string // cgroup of who writes, and whose it is to be
+	writer string // cgroup of the writer, which should become the owner
 	others []string
 	fair   float64 // bytes per second that the writer is to get
 	shots  []shot
@@ -30,19 +30,20 @@ const shotEvery = 100 * time.Millisecond
 type shot struct {
 	at         time.Time
 	modified   time.Time
-	owner      bool // it is the writer's
+	owner      bool // the writer owns the file
 	own, other int64
 }
 
-// moved is what a film shows. The zero value: the file did not move.
+// moved is the result of a film. The zero value is a file that did not move.
 type moved struct {
 	after   time.Duration // since the writer began
-	drained time.Duration // since then, until what was queued under another was on the disk
-	itself  float64       // what a limited writer gets on a file of its own, by what is fair; 0: not measured
-	times   int           // that it became the writer's
-	right   float64       // of what was written after that, what was charged to the writer
-	told    bool          // right is: who was charged before is there yet, and writes nothing else
-	rate    float64       // of the writer after that, by what is fair
+	drained time.Duration // from the move until the data that was queued under another owner was on the disk
+	itself  float64       // rate of a limited writer on a file of its own, divided by the fair one; 0: not measured
+	times   int           // number of moves to the writer
+	right   float64       // part of the bytes after that which was charged to the writer
+	// isSeparate is true if right is known: the former owner still exists, and writes no other file.
+	isSeparate bool
+	rate       float64 // of the writer after that, divided by the fair one
 }
 
 func (m moved) String() string {
@@ -50,7 +51,7 @@ func (m moved) String() string {
 		return ""
 	}
 	right := ""
-	if m.told {
+	if m.isSeparate {
 		right = fmt.Sprintf("%.1f %%, ", 100*m.right)
 	}
 	text := fmt.Sprintf("%.1f s, drained %.1f s, then %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
@@ -63,8 +64,8 @@ func (m moved) String() string {
 	return text
 }
 
-// films begins one for a writer that is to get so many bytes per second. others are
-// charged with what they write to no other file.
+// films begins a film for a writer that should get fair bytes per second. others are the other owners of the
+// file, which write no other file.
 func (a *account) films(file, writer string, fair float64, others ...string) *account {
 	a.s.Helper()
 	f := &film{
@@ -128,14 +129,14 @@ func (f *film) written(dir string) int64 {
 	return n
 }
 
-// end looks at what was seen.
+// end ends the film and returns its result.
 func (f *film) end() moved {
 	close(f.stop)
 	f.done.Wait()
 	if len(f.shots) == 0 {
 		return moved{}
 	}
-	// To start a writer takes seconds, and to be told of its end, too.
+	// The start of a writer takes seconds, and so does the report of its end.
 	begins, ends := -1, 0
 	for k := 1; k < len(f.shots); k++ {
 		if begins < 0 && !f.shots[k].modified.Equal(f.shots[0].modified) {
@@ -169,7 +170,7 @@ func (f *film) end() moved {
 	from := shots[quiet]
 	out.drained = from.at.Sub(shots[i].at)
 	own, other := float64(last.own-from.own), float64(last.other-from.other)
-	out.told = len(f.others) > 0
+	out.isSeparate = len(f.others) > 0
 	if own+other > 0 {
 		out.right = own / (own + other)
 	}
@@ -179,10 +180,9 @@ func (f *film) end() moved {
 	return out
 }
 
-// drained is the shot of those from a move on with which what was queued before is on
-// the disk: nothing of the others was written for a second. Where these write to other
-// files, too, it is when the first of the writer's own is: it waits for what it has
-// synced before.
+// drained returns the index of the shot, after a move, at which the data that was queued before is on the disk:
+// nothing of the others was written for a second. If the others write other files as well, it is the first shot
+// with writes of the writer, which waits for the data that it has synced before.
 func (f *film) drained(shots []shot, moved int) int {
 	at := moved
 	if len(f.others) == 0 {

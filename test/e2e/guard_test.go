@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestDirtyGuard: with writeback.dirtyGuard a container with a write limit and no
-// memory limit gets a memory.high, from its first instruction on, and no other does.
+// TestDirtyGuard verifies that, with writeback.dirtyGuard, a container with a write limit and without a memory
+// limit gets a memory.high from its first instruction on, and that no other container gets one.
 func TestDirtyGuard(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "writeback: {dirtyGuard: 64Mi}\n"))
 	pod := runPod(t, "pod", annotations{

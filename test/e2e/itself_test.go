@@ -5,12 +5,12 @@ import "fmt"
 // itself is the result of a limited writer on its own file, without another writer: it
 // pauses while it syncs, and the filesystem writes its own metadata.
 type itself struct {
-	rate  float64 // by its limit
-	extra float64 // what was written beyond what it wrote, by that
+	rate  float64 // divided by its limit
+	extra float64 // bytes on the disk in excess of the writer's, divided by the latter
 }
 
-// byItself measures that after a scenario in which a file was moved, once for each way
-// to write.
+// byItself measures the writer on its own file after a scenario in which a file was moved, once for each way to
+// write.
 func (s *stage) byItself(a actor, limit float64, args ...string) {
 	s.Helper()
 	if !*proof || s.moved.after == 0 {

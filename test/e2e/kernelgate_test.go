@@ -19,9 +19,9 @@ const (
 	logUnreleased = "Files of ended containers keep their owner until the kernel releases them"
 )
 
-// TestKernelGate: by default files are moved to their writers on a kernel with the
-// corrections only. On another one the log and status name the bug, the release with its
-// correction and the override, and the override moves files there, too.
+// TestKernelGate verifies that, by default, files are moved to their writers only on a kernel with the
+// corrections. On another kernel, the log and status name the bug, the release with its correction, and the
+// override. With the override files are moved there as well.
 func TestKernelGate(t *testing.T) {
 	version, err := os.ReadFile("/proc/version")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestKernelGate(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	for _, line := range []string{logGated, logUnreleased} {
 		if n := p.count(line); n > 1 || (n == 1) != affected {
-			t.Errorf("the log says %d times: %s", n, line)
+			t.Errorf("the log has %d times %q, want it once on an affected kernel (this one: %t) and never on another", n, line, affected)
 		}
 	}
 	a, b := newWriter(t, "a"), newWriter(t, "b")
@@ -43,17 +43,17 @@ func TestKernelGate(t *testing.T) {
 		p.kill(t)
 		p = startPlugin(t, "--log-level", "debug", "--policy", policyFile(t, "writeback: {repair: true}\n"))
 		if n := p.count(logGated) + p.count(logUnreleased); n > 0 {
-			t.Errorf("with the override the log says %d times that it is off", n)
+			t.Errorf("with the override the log has %d times that repair is off, want 0", n)
 		}
 	}
 	eventually(t, "the file belongs to its writer", func() error {
 		if o := ownerOf(t, file); o.CgroupID != a.id {
-			return fmt.Errorf("it belongs to %+v", o)
+			return fmt.Errorf("the owner is %+v, want cgroup %d", o, a.id)
 		}
 		return nil
 	})
 	if r := report(t); r.Mode != repair.ModeRepair || r.Reason != "" {
-		t.Errorf("the report has mode %s, %q", r.Mode, r.Reason)
+		t.Errorf("the report has mode %s with the reason %q, want mode %s without one", r.Mode, r.Reason, repair.ModeRepair)
 	}
 }
 
@@ -62,12 +62,12 @@ func staysGated(t *testing.T, file string, a, b writer) {
 	t.Helper()
 	f := reported(t, repair.StateWaiting)
 	if f.Owner.CgroupID != b.id || f.Writers[0].CgroupID != a.id {
-		t.Errorf("the report has %+v", f)
+		t.Errorf("the report has the file as %+v, want owner %d and writer %d", f, b.id, a.id)
 	}
 	// As long as a move takes otherwise, and more.
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if o := ownerOf(t, file); o.CgroupID != b.id {
-			t.Fatalf("it belongs to %+v", o)
+			t.Fatalf("on an affected kernel the file moved to %+v, want owner %d", o, b.id)
 		}
 	}
 	text, err := command(t, "status")
@@ -77,6 +77,6 @@ func staysGated(t *testing.T, file string, a, b writer) {
 		}
 	}
 	if r := report(t); r.Mode != repair.ModeGated {
-		t.Errorf("the report has mode %s", r.Mode)
+		t.Errorf("the report has mode %s, want %s", r.Mode, repair.ModeGated)
 	}
 }

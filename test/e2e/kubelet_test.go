@@ -72,7 +72,8 @@ const (
 	guaranteed = "resources: {limits: {cpu: 100m, memory: 64Mi}}"
 )
 
-// TestKubelet drops all manifests at once and looks at one pod after another.
+// TestKubelet verifies the limits of static pods. All manifests are written at once, and one pod is
+// checked after another.
 func TestKubelet(t *testing.T) {
 	startPlugin(t)
 	pods := append(staticPods(), podsOfTwo()...)
@@ -95,8 +96,8 @@ func staticPods() []staticPod {
 		containers:  ctr("c", forever, dataDir, burstable), volume: hostPath,
 		check: inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}}),
 	}, {
-		// The kubelet's directories tell the name of the volume, by another path
-		// where it has a subPath.
+		// The name of the volume is known by the kubelet's directories. The path is another one
+		// for a subPath.
 		name:        "emptydir",
 		annotations: annotations{limits + "container.c": "/data riops=1k; @data wbps=1Mi", limits + "container.sub": "@data wbps=2Mi"},
 		containers:  ctr("c", forever, dataDir) + ", " + ctr("sub", forever, subDir), volume: "emptyDir: {}",
@@ -238,8 +239,8 @@ func inForce(wantPod disks, want map[string]disks) func(*testing.T, staticPod) {
 	}
 }
 
-// checkInit: the init container has its limit while it runs, and the pod's
-// backstop is that of those that run.
+// checkInit verifies that an init container is limited while it runs, and that the backstop of the pod is the
+// sum of the running containers.
 func checkInit(t *testing.T, p staticPod) {
 	inForce(disks{"vdb": "wbps=2097152"}, map[string]disks{"prepare": {"vdb": "wbps=2097152"}})(t, p)
 	inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}})(t, p)
@@ -251,8 +252,8 @@ func checkWeight(t *testing.T, p staticPod) {
 	}
 }
 
-// checkRestart: the container ends by itself, and its successor is limited too.
-// Each is looked at again until it was while it ran.
+// checkRestart verifies that a container that ends, and the one that replaces it, are limited. Each check is
+// repeated until it was made while the container runs.
 func checkRestart(t *testing.T, p staticPod) {
 	var first *cri.Container
 	within(t, kubeletDeadline, "container c is limited", func() error {
@@ -262,18 +263,18 @@ func checkRestart(t *testing.T, p staticPod) {
 	within(t, kubeletDeadline, "container c runs again", func() error {
 		k := p.running(t, "c")["c"]
 		if k.ID == first.ID {
-			return errors.New("it is the same one")
+			return errors.New("the container was not restarted yet")
 		}
 		// The pod has its limit, no sum with the dead.
 		return errors.Join(checkIOMax(k.Cgroup, limitedDisk), checkIOMax(filepath.Dir(k.Cgroup), limitedDisk))
 	})
 }
 
-// checkInvalid: the user reads the line where the kubelet tells why a
-// container waits, as kubectl describe does.
+// checkInvalid verifies that the kubelet's reason why a container waits, which kubectl describe
+// shows, ends with the message of the plugin.
 func checkInvalid(t *testing.T, p staticPod) {
 	want := "nri-blkio: " + limits + `containers: entry 1 "/data wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`
-	within(t, kubeletDeadline, "the kubelet tells why the container waits", func() error {
+	within(t, kubeletDeadline, "the kubelet reports why the container waits", func() error {
 		reason, message, err := waiting(t.Context(), p.fullName(t), "c")
 		if err != nil {
 			return err
@@ -285,7 +286,7 @@ func checkInvalid(t *testing.T, p staticPod) {
 	})
 }
 
-// waiting asks the kubelet why a container of a pod waits.
+// waiting returns the kubelet's reason why a container of a pod waits.
 func waiting(ctx context.Context, pod, container string) (reason, message string, err error) {
 	client := http.Client{
 		Timeout: deadline,

@@ -19,8 +19,8 @@ var (
 	twiceDisk   = disks{"vdb": "wbps=2097152"} // the backstop of two
 )
 
-// TestKilled: limits do not need the program, and its successor gives the
-// containers that started in between theirs.
+// TestKilled verifies that limits stay in force when the plugin is killed, and that the next instance limits
+// the containers that started in between.
 func TestKilled(t *testing.T) {
 	first := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -34,22 +34,22 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody is there to do it: if this fails, what follows proves nothing.
+	// No instance runs that could limit it. If this check fails, the test cannot show anything.
 	wantIOMax(t, between.Cgroup, nil)
 
 	startPlugin(t)
 	awaitIOMax(t, between.Cgroup, limitedDisk)
 	awaitIOMax(t, pod.Cgroup, twiceDisk)
 	wantIOMax(t, before.Cgroup, limitedDisk)
-	// Created without the program and started with it: in time after all.
+	// Created without the plugin and started with it: the limit is in force at the start.
 	if err := unstarted.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	wantIOMax(t, unstarted.Cgroup, limitedDisk)
 }
 
-// TestStopped: a program that hangs may cost a container its limit for a
-// while, and never the node its containers.
+// TestStopped verifies that a plugin that hangs may delay the limits of a container, but never prevents
+// containers from starting.
 func TestStopped(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -58,7 +58,7 @@ func TestStopped(t *testing.T) {
 	p.signal(t, syscall.SIGSTOP)
 	began := time.Now()
 	during := pod.run(sleeper("during", "/data", "ext4"))
-	// The runtime gives up on a plugin once, and for all requests.
+	// The runtime drops a plugin after one timeout, not after one for each request.
 	took := time.Since(began)
 	t.Logf("with a hung plugin a container took %v to start, the runtime's timeout is %s", took, requestTimeout)
 	if took > 30*time.Second {
@@ -73,7 +73,8 @@ func TestStopped(t *testing.T) {
 	wantIOMax(t, after.Cgroup, limitedDisk)
 }
 
-// TestTwoInstances: two that both set io.max would fail each other's creates.
+// TestTwoInstances verifies that a second instance stands by. If both set io.max, each would make the creation
+// of containers fail.
 func TestTwoInstances(t *testing.T) {
 	first := startPlugin(t)
 	second := launch(t)
@@ -87,7 +88,8 @@ func TestTwoInstances(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, twiceDisk)
 }
 
-// TestRuntimeRestarts: the connection is lost, the containers run on.
+// TestRuntimeRestarts verifies that limits are in force after a restart of the runtime, which closes the
+// connection while containers keep running.
 func TestRuntimeRestarts(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -113,8 +115,8 @@ func restartRuntime(t *testing.T) {
 	}
 }
 
-// testEdited: what others do to our values is undone, and what they do beside
-// them is theirs.
+// testEdited verifies that the plugin writes its values again after another program has changed them, and does
+// not change values of other programs.
 func testEdited(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("c", "/data", "ext4"))
@@ -136,7 +138,8 @@ func testEdited(t *testing.T) {
 	staysIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576 riops=500", "vdd": "wbps=5000000"})
 }
 
-// testSystemdReload: systemd puts weights back to its own idea.
+// testSystemdReload verifies that a weight is in force again after daemon-reload, with which systemd writes its
+// own weight.
 func testSystemdReload(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "50"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
@@ -151,8 +154,8 @@ func testSystemdReload(t *testing.T) {
 	}
 }
 
-// testRefusedLeavesNothing: the runtime sends Stop and Remove for what was
-// never there, and the kubelet tries again for ever.
+// testRefusedLeavesNothing verifies that a rejected container leaves nothing. The runtime sends Stop and Remove
+// events for it, although it was never created, and the kubelet tries again without end.
 func testRefusedLeavesNothing(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.bad":  "/data wbps=1",
@@ -176,8 +179,8 @@ func testRefusedLeavesNothing(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, limitedDisk)
 }
 
-// testUpdate: an in-place update writes the spec's values again, also where it
-// knows of one disk and the cgroup has two. With it systemd puts the weight back to its own idea.
+// testUpdate verifies the limits after in-place updates, with which the runtime writes the values of the OCI
+// spec again and systemd its own weight. The spec has one disk, and the cgroup has limits on two.
 func testUpdate(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi riops=100; rootfs wbps=2Mi", weight + "containers": "50"})
 	want := disks{"vda": "wbps=2097152", "vdb": "wbps=1048576 riops=100"}
@@ -210,13 +213,13 @@ func awaitWeight50(t *testing.T, k *cri.Container, when string) {
 	eventually(t, "io.weight "+when, func() error {
 		w, err := cgroup.Dir(k.Cgroup).Weight()
 		if err == nil && w != 50 {
-			err = fmt.Errorf("it is %d, want 50", w)
+			err = fmt.Errorf("io.weight is %d, want 50", w)
 		}
 		return err
 	})
 }
 
-// TestTerminated: an update of the program takes no limit off.
+// TestTerminated verifies that limits stay in force when the plugin is terminated, as for an update.
 func TestTerminated(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)

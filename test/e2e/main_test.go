@@ -18,8 +18,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// node is the node that the tests run on. TestMain sets it once; what is on a
-// node cannot be had twice.
+// node is the node that the tests run on. TestMain sets it once. Tests share it, because a node has one runtime
+// and one set of disks.
 var node struct {
 	payload    string // directory of the program under test
 	containerd string // "2" or "1.7"
@@ -29,8 +29,8 @@ var node struct {
 	disks      map[string]string // kernel name -> device number
 }
 
-// volumes are directories on each of the node's filesystems, as hostPath
-// volumes would be. Which disk each is on is in the names of test/node.
+// volumes has a directory on each of the node's filesystems, as for hostPath volumes. The names in test/node
+// show the disk of each.
 var volumes = map[string]string{
 	"ext4":  "/mnt/ext4/e2e",
 	"part":  "/mnt/part/e2e",
@@ -40,10 +40,10 @@ var volumes = map[string]string{
 	"tmpfs": "/run/e2e",
 }
 
-// requestTimeout is what the runtime gives a plugin for an answer.
+// requestTimeout is the time after which the runtime gives up a request to a plugin.
 const requestTimeout = "10s"
 
-// proof asks for what takes too long for every change.
+// proof enables tests and measurements that take too long for each change.
 var proof = flag.Bool("proof", false, "measure longer")
 
 // soakPods is how many pods TestSoak runs, with -proof.
@@ -164,9 +164,9 @@ func importImage(ctx context.Context, archive string) error {
 	return nil
 }
 
-// giveTime has the runtime wait longer for its plugins than the default 2 s,
-// after which it closes them and lets containers pass: on an emulated node with
-// a dozen pods on the way, a process may not run at all for that long.
+// giveTime raises the timeouts of the runtime for plugins from the default 2 s. After a timeout it closes the
+// connection and starts containers without the plugin. On an emulated node with a dozen pods starting, a
+// process may not run at all for that long.
 func giveTime(ctx context.Context) error {
 	const file, mark, timeouts = "/etc/containerd/config.toml", "\n  disable = false\n",
 		"  plugin_request_timeout = \"" + requestTimeout + "\"\n  plugin_registration_timeout = \"20s\"\n"

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMountList: the mounts that the kernel lists are those of mountinfo, as they come,
-// move and go. Kernels before 6.11 cannot list those of a namespace by its ID; there
-// the text is read, with the same result.
+// TestMountList verifies that the mounts that the kernel lists are those of mountinfo when mounts are added,
+// moved and removed. Kernels before 6.11 cannot list the mounts of a namespace by its ID. There the text is
+// parsed, with the same result.
 func TestMountList(t *testing.T) {
 	const mountinfo = "/proc/self/mountinfo"
 	s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
@@ -67,8 +67,8 @@ func TestMountList(t *testing.T) {
 	}
 }
 
-// sameMounts waits until a refreshed storage has the mounts of a mountinfo file: the
-// node mounts and unmounts others between the two looks.
+// sameMounts waits until a refreshed storage has the mounts of a mountinfo file. It tries again,
+// because the node mounts and unmounts other filesystems between the two reads.
 func sameMounts(t *testing.T, step, mountinfo string, s *storage.Storage) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

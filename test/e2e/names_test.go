@@ -15,14 +15,14 @@ func (w writer) awaitOwner(file string) {
 	w.t.Helper()
 	within(w.t, time.Minute, filepath.Base(file)+" belongs to its writer", func() error {
 		if o := ownerOf(w.t, file); o.CgroupID != w.id {
-			return fmt.Errorf("it belongs to %+v", o)
+			return fmt.Errorf("the owner is %+v, want cgroup %d", o, w.id)
 		}
 		return nil
 	})
 }
 
-// TestRepairHardLink: a file goes to its writer, by whichever of its names that writes and the owner has
-// made it. It is one file for the report.
+// TestRepairHardLink verifies that a file moves to its writer whichever of its names the writer and the owner
+// use, and that the report has one file.
 func TestRepairHardLink(t *testing.T) {
 	startRepair(t)
 	a, b := newWriter(t, "a"), newWriter(t, "b")
@@ -50,9 +50,9 @@ func TestRepairHardLink(t *testing.T) {
 	b.awaitOwner(file)
 }
 
-// TestRepairCopyUp: a write to a file of a lower layer copies it into the upper layer of overlayfs. The copy is
-// charged to the cgroup that writes, at its limit, and belongs to it. As any file of the upper layer's
-// filesystem it goes to another writer later, which writes to it through the overlay.
+// TestRepairCopyUp verifies that the copy of a file of a lower layer, which overlayfs makes at the first write,
+// is charged to the writing cgroup, at its limit, and belongs to it. Like any file of the upper layer's
+// filesystem, it moves later to another writer that writes to it through the overlay.
 func TestRepairCopyUp(t *testing.T) {
 	const size, rate = 8, 4 // MiB
 	startRepair(t)
@@ -73,14 +73,14 @@ func TestRepairCopyUp(t *testing.T) {
 	took, charged := time.Since(began), a.written("ext4")-before
 	t.Logf("%.1f of %d MiB are charged to the writer, in %v", float64(charged)/mib, size, took.Round(10*time.Millisecond))
 	if charged < size*mib*9/10 {
-		t.Error("the copy is charged to others")
+		t.Errorf("%d bytes of the copy are charged to the writer, want at least 90 %% of %d MiB", charged, size)
 	}
 	if least := size * time.Second / rate / 2; took < least {
-		t.Errorf("at its limit it takes at least %v", least)
+		t.Errorf("the copy took %v, at the writer's limit it takes at least %v", took, least)
 	}
 	upper := filepath.Join(dir, "upper", "f")
 	if got := ownerOf(t, upper); got.CgroupID != a.id {
-		t.Errorf("the copy belongs to %+v", got)
+		t.Errorf("the owner of the copy is %+v, want cgroup %d", got, a.id)
 	}
 	b.starts(waysToWrite[0].command(filepath.Join(merged, "f"))...)
 	b.awaitOwner(upper)

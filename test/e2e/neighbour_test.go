@@ -37,7 +37,7 @@ func TestNeighbour(t *testing.T) {
 		fmt.Printf("%s%s|%.3g|%.3g|%.3g\n", neighbourRow, n.name, p99[i][1], p99[i][0], p99[i][2])
 	}
 	if p99[2][1] >= p99[1][1] {
-		t.Errorf("beside a limited neighbour the median p99 of the reads is %.3g ms, beside an unlimited one %.3g ms", p99[2][1], p99[1][1])
+		t.Errorf("the median p99 of the reads is %.3g ms beside a limited neighbour, want less than the %.3g ms beside an unlimited one", p99[2][1], p99[1][1])
 	}
 }
 
@@ -50,7 +50,7 @@ func (b *slowBench) reads(n neighbour) float64 {
 		// What it writes first goes into memory only.
 		eventually(b.T, "the neighbour's writes reach the disk", func() error {
 			if got := b.counter(cgroup.Dir(k.Cgroup), "wbytes"); got < 4*mib {
-				return fmt.Errorf("%d bytes", got)
+				return fmt.Errorf("the neighbour wrote %d bytes, want 4 MiB", got)
 			}
 			return nil
 		})

@@ -25,8 +25,8 @@ type observed struct {
 	owners         map[uint64]bool
 }
 
-// observe returns what was written to a file meanwhile, by writer. Who forks a
-// writer in its cgroup dirties nothing.
+// observe returns the writes to a file while do runs, by the writer's cgroup. The process that
+// forks a writer into its cgroup dirties nothing.
 func observe(t *testing.T, o *writeback.Observer, file string, do func()) map[uint64]observed {
 	t.Helper()
 	if _, _, err := o.Read(); err != nil { // what was before
@@ -97,8 +97,8 @@ func superBlock(t *testing.T, dir string) blkio.Dev {
 	return blkio.Dev{}
 }
 
-// TestObserver: the observer distinguishes the writer of a file, the cgroup that the pages
-// are charged to, and the owner of the file.
+// TestObserver verifies that the observer distinguishes the writer of a file, the cgroup that the pages are
+// charged to, and the owner of the file.
 func TestObserver(t *testing.T) {
 	const size = 4 * mib
 	for _, fs := range filesystemsWithOwners {
@@ -134,7 +134,7 @@ func TestObserver(t *testing.T) {
 					t.Errorf("%s: owned by %v, too", step.name, sum.owners)
 				}
 			}
-			// By mmap alone: no system call tells of that.
+			// A write by mmap, which no system call reports.
 			got := observe(t, o, file, func() {
 				a.does("fio", "--name=m", "--filename="+file, "--ioengine=mmap", "--rw=write", "--bs=64k", "--size=1M", "--output=/dev/null")
 			})
@@ -146,8 +146,8 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// TestForeign: the alarm rings for the first page of another's file, once each time
-// that it is set.
+// TestForeign verifies that the alarm reports the first write to a file of another owner, once each time that
+// the alarm is set.
 func TestForeign(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
@@ -198,14 +198,14 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestObserverElsewhere: what is not watched is not counted, and where nothing is
-// watched nothing of ours runs.
+// TestObserverElsewhere verifies that writes to unwatched filesystems are not counted, and that no program is
+// attached while no filesystem is watched.
 func TestObserverElsewhere(t *testing.T) {
 	a := newWriter(t, "a")
 	o := watch(t, "ext4")
 	file := testFile(t, "xfs", "f")
 	if got := observe(t, o, file, func() { a.writes(file, 1, "1M") }); len(got) > 0 {
-		t.Errorf("got %v", got)
+		t.Errorf("writes to an unwatched filesystem were counted: %v", got)
 	}
 	if n := tracingLinks(t); n != 1 {
 		t.Errorf("%d programs are attached, want 1", n)
@@ -214,7 +214,7 @@ func TestObserverElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := tracingLinks(t); n != 0 {
-		t.Errorf("%d programs are attached, and nothing is watched", n)
+		t.Errorf("%d programs are attached while no filesystem is watched, want 0", n)
 	}
 }
 
@@ -233,7 +233,7 @@ func tracingLinks(t *testing.T) int {
 	return n
 }
 
-// TestObserverLoss: what there is no room for is counted.
+// TestObserverLoss verifies that writes for which the observer has no room are counted as lost.
 func TestObserverLoss(t *testing.T) {
 	a := newWriter(t, "a")
 	o := watch(t, "ext4")
@@ -254,14 +254,14 @@ func TestObserverLoss(t *testing.T) {
 	}
 	t.Logf("%d files, %d bytes, %d lost", len(found), sum, lost)
 	if lost < 400*4096 || sum+lost < files*4096 {
-		t.Errorf("%d bytes are counted and %d lost, %d were written", sum, lost, files*4096)
+		t.Errorf("%d bytes are counted and %d lost, want %d together and some lost", sum, lost, files*4096)
 	}
 	if again, _, err := o.Read(); err != nil || len(again) > 100 {
-		t.Errorf("%d are counted again, %v", len(again), err)
+		t.Errorf("a second read returns %d files again, error %v, want at most 100", len(again), err)
 	}
 }
 
-// TestObserverCost: how much of the time to write goes into counting.
+// TestObserverCost measures the share of the time of a write that the observer uses.
 func TestObserverCost(t *testing.T) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// orphaned is a volume of a pod that is gone, as `devices` tells of it.
+// orphaned is an orphaned volume, as `devices` lists it.
 type orphaned struct {
 	UID, Namespace, Pod, Volume, Plugin, Mountpoint, State string
 	Disks                                                  []string
 }
 
-// listOrphans asks without the time that a new pod is given.
+// listOrphans returns the orphaned volumes, without the grace period for new pods.
 func listOrphans(t *testing.T) []orphaned {
 	t.Helper()
 	out, err := command(t, "devices", "-o", "json", "--orphan-grace", "0s")
@@ -29,9 +29,9 @@ func listOrphans(t *testing.T) []orphaned {
 	return answer.Orphans
 }
 
-// areOrphaned: a pod ends while the kubelet does not run, as when that is upgraded.
-// Its volumes stay mounted, and are told of until the kubelet is back and has
-// unmounted them. One it never does (docs/reference/quirks.md).
+// areOrphaned ends a pod while the kubelet does not run, as during an upgrade of the kubelet.
+// The pod's volumes stay mounted, and are listed until the kubelet runs again and has
+// unmounted them. It never unmounts one of them (docs/reference/quirks.md).
 func (c cluster) areOrphaned(kinds []volumeKind) {
 	c.Helper()
 	const stays = "subpathexpr-of-a-hostpath"
@@ -61,26 +61,26 @@ func (c cluster) areOrphaned(kinds []volumeKind) {
 			UID: uid, Namespace: "default", Pod: "volumes", Volume: v.directory(), Plugin: v.orphan, State: state, Disks: v.disks,
 		}
 		if !slices.ContainsFunc(found, want.is) {
-			c.Errorf("the orphan %+v is not in %+v", want, found)
+			c.Errorf("the orphaned volume %+v is not listed in %+v", want, found)
 		}
 	}
 	administer(c.T, "systemctl", "start", "cluster-kubelet")
 	var left []orphaned
-	within(c.T, clusterDeadline, "the kubelet unmounts what it missed", func() error {
+	within(c.T, clusterDeadline, "the kubelet unmounts the volumes of the removed pod", func() error {
 		left = slices.DeleteFunc(listOrphans(c.T), func(o orphaned) bool { return o.UID != uid })
 		for _, o := range left {
 			if o.Volume != stays {
-				return fmt.Errorf("%+v", o)
+				return fmt.Errorf("still mounted: %+v", o)
 			}
 		}
 		return nil
 	})
 	if len(left) != 1 {
-		c.Fatalf("the orphans are %+v, want that of %s", left, stays)
+		c.Fatalf("the orphaned volumes are %+v, want only %s", left, stays)
 	}
 	administer(c.T, "umount", left[0].Mountpoint)
 	if left = listOrphans(c.T); slices.ContainsFunc(left, func(o orphaned) bool { return o.UID == uid }) {
-		c.Errorf("once it is unmounted there are %+v", left)
+		c.Errorf("after the unmount of the last orphaned volume %+v are listed", left)
 	}
 }
 

@@ -14,10 +14,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// testExecOutlives: a process that an exec has started is in the container's cgroup, and limited like the
-// first one. The first one ends before it. With a PID namespace of its own the kernel ends the others then;
-// where the containers of a pod share one (shareProcessNamespace), the runtime has to. What they have
-// written is on the disk soon, and then the pod's limits go.
+// testExecOutlives verifies that a process that an exec has started is limited like the container's first one,
+// also after the first one has ended. In a PID namespace of its own the kernel ends the others with the first
+// one. If the containers of a pod share a PID namespace (shareProcessNamespace), the runtime has to end them.
 func testExecOutlives(t *testing.T) {
 	for name, own := range map[string]bool{"shared": false, "own": true} {
 		t.Run(name, func(t *testing.T) {
@@ -26,7 +25,7 @@ func testExecOutlives(t *testing.T) {
 			k := pod.run(sleeper("c", "/data", "ext4"))
 			first := processes(t, k)
 			if len(first) != 1 {
-				t.Fatalf("it has processes %v", first)
+				t.Fatalf("the container has processes %v, want one", first)
 			}
 			file := testFile(t, "ext4", "f")
 			ended := make(chan struct{})
@@ -40,7 +39,7 @@ func testExecOutlives(t *testing.T) {
 				return err
 			})
 			if all := processes(t, k); len(all) != 2 {
-				t.Errorf("it has processes %v", all)
+				t.Errorf("the container has processes %v, want the first one and the exec", all)
 			}
 			wantIOMax(t, k.Cgroup, limitedDisk)
 			if err := unix.Kill(first[0], unix.SIGTERM); err != nil {
@@ -48,7 +47,7 @@ func testExecOutlives(t *testing.T) {
 			}
 			eventually(t, "the cgroup is removed", func() error {
 				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, k.Cgroup)); !errors.Is(err, os.ErrNotExist) {
-					return errors.Join(errors.New("it is there"), err)
+					return errors.Join(errors.New("the cgroup exists"), err)
 				}
 				return nil
 			})

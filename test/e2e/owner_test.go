@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// fileOwner is what the command owner says of a file.
+// fileOwner is a row of `owner -o json`.
 type fileOwner struct {
 	State, Cgroup, Namespace, Pod, Container string
 	CgroupID                                 uint64
@@ -34,7 +34,7 @@ func ownerOf(t *testing.T, file string) fileOwner {
 	return answer.Files[0]
 }
 
-// TestOwner: the command names the owner of a file in the kernel.
+// TestOwner verifies that the command shows the owner of a file in the kernel.
 func TestOwner(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
@@ -44,9 +44,9 @@ func TestOwner(t *testing.T) {
 			a.writes(file, 1, "64k", "oflag=append")
 			want := fileOwner{State: "live", Cgroup: a.name, CgroupID: a.id}
 			if got := ownerOf(t, file); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
+				t.Errorf("owner of %s is %+v, want %+v", file, got, want)
 			}
-			// What is dirty keeps it from being given to another.
+			// The kernel does not move a dirty file to another owner.
 			a.remove()
 			want.State, want.Cgroup = "gone", ""
 			if got := ownerOf(t, file); got != want {
@@ -62,7 +62,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// drop has the kernel forget what is clean.
+// drop makes the kernel drop clean pages, inodes and dentries.
 func drop(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
@@ -70,7 +70,7 @@ func drop(t *testing.T) {
 	}
 }
 
-// testOwnerOfContainers: the owner is named as the container that it is.
+// testOwnerOfContainers verifies that the command names the container that owns a file.
 func testOwnerOfContainers(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("web", "/data", "ext4"))
@@ -80,12 +80,12 @@ func testOwnerOfContainers(t *testing.T) {
 	}
 	got := ownerOf(t, file)
 	if got.State != "live" || got.Namespace != "default" || got.Pod != pod.Name || got.Container != "web" || !strings.HasPrefix(got.Cgroup, strings.TrimPrefix(pod.Cgroup, "/")) {
-		t.Errorf("got %+v", got)
+		t.Errorf("owner is %+v, want container web of pod %s", got, pod.Name)
 	}
 }
 
-// TestNoDeadOwner: half a minute after a container's end no file is under its
-// limit any more, if the race at its end was won.
+// TestNoDeadOwner verifies that, half a minute after the end of a container, no file is under its limit any
+// more, if the limits were lifted before the cgroup was removed.
 func TestNoDeadOwner(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
@@ -98,7 +98,7 @@ func TestNoDeadOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ownerOf(t, file); got.Container != name {
-			t.Fatalf("before its end: %+v", got)
+			t.Fatalf("before the container's end the owner is %+v, want container %s", got, name)
 		}
 		if err := k.Stop(t.Context()); err != nil {
 			t.Fatal(err)
@@ -106,21 +106,21 @@ func TestNoDeadOwner(t *testing.T) {
 		if !p.handedOver(t, name) {
 			continue // lost
 		}
-		within(t, 30*time.Second, "the file is a living cgroup's", func() error {
+		within(t, 30*time.Second, "the owner of the file is a living cgroup", func() error {
 			got := ownerOf(t, file)
 			if got.State != "live" && got.State != "none" {
-				return fmt.Errorf("it is %+v", got)
+				return fmt.Errorf("the owner is %+v", got)
 			}
 			t.Logf("%+v", got)
 			return nil
 		})
 		return
 	}
-	t.Error("three races were lost")
+	t.Error("in three exits the cgroup was removed before its limits were lifted")
 }
 
-// TestReleaseBtrfs: after a sync as the plugin does it, one release is enough on btrfs,
-// too. The dead cgroup was the first to change metadata, and so has that.
+// TestReleaseBtrfs verifies that, after a sync as the plugin makes it, one release of removed cgroups suffices
+// on btrfs as well. The removed cgroup changed metadata first, so it owns the metadata.
 func TestReleaseBtrfs(t *testing.T) {
 	tree, err := cgroupfs.OpenHierarchy(cgroup.Root)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestReleaseBtrfs(t *testing.T) {
 	a.remove()
 	file := filepath.Join(dir, "f1")
 	if got := ownerOf(t, file); got.State != "gone" {
-		t.Fatalf("it is %+v: this proves nothing", got)
+		t.Fatalf("the owner is %+v, want a removed cgroup: the test cannot show anything", got)
 	}
 	if _, err := command(t, "sync", dir); err != nil {
 		t.Fatal(err)
@@ -141,16 +141,16 @@ func TestReleaseBtrfs(t *testing.T) {
 	if err := tree.Cgroup(".").ReleaseRemovedOwners(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 5*time.Second, "the file is of no dead cgroup", func() error {
+	within(t, 5*time.Second, "the owner of the file is no removed cgroup", func() error {
 		if got := ownerOf(t, file); got.State == "gone" {
-			return fmt.Errorf("it is %+v", got)
+			return fmt.Errorf("the owner is %+v", got)
 		}
 		return nil
 	})
 }
 
-// TestNewPodOnOldVolume: what a new pod writes to the files of one that has ended is
-// charged to it, and its own limit holds.
+// TestNewPodOnOldVolume verifies that the writes of a new pod to files of an ended pod are charged to the new
+// pod, at its own limit.
 func TestNewPodOnOldVolume(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	file := testFile(t, "ext4", "f")
@@ -168,9 +168,9 @@ func TestNewPodOnOldVolume(t *testing.T) {
 			continue // lost
 		}
 		awaitOnDisk(t)
-		eventually(t, "the old pod's files are its no more", func() error {
+		eventually(t, "the files of the old pod have no owner", func() error {
 			if got := ownerOf(t, file); got.State != "none" {
-				return fmt.Errorf("%+v", got)
+				return fmt.Errorf("the owner of %s is %+v", file, got)
 			}
 			return nil
 		})
@@ -189,36 +189,37 @@ func TestNewPodOnOldVolume(t *testing.T) {
 		}
 		t.Logf("%d of 16 MiB are charged to the new pod's container", (after-before)/mib)
 		if after-before < 15*mib {
-			t.Error("too little")
+			t.Errorf("%d bytes are charged to the new pod, want at least 15 MiB", after-before)
 		}
 		if got := ownerOf(t, file); got.Pod != pod.Name || got.Container != "next" {
-			t.Errorf("the file is of %+v", got)
+			t.Errorf("the owner of the file is %+v, want container next of pod %s", got, pod.Name)
 		}
 		return
 	}
-	t.Error("three races were lost")
+	t.Error("in three exits the cgroup was removed before its limits were lifted")
 }
 
-// TestOwnerForbidden: who may not look gets one line that says so.
+// TestOwnerForbidden verifies that a user without the necessary privileges gets one line with the reason.
 func TestOwnerForbidden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
 		filepath.Join(node.payload, "nri-blkio"), "owner", "/etc/passwd").CombinedOutput()
 	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.HasPrefix(string(out), "nri-blkio: the writeback owner of files cannot be read on this kernel: ") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("owner without privileges: error %v, output %q, want one line with the reason", err, out)
 	}
 }
 
-// TestOwnerErrors: what cannot be found is said, a line each, and the rest shown.
+// TestOwnerErrors verifies that the command prints a line for each file that cannot be found, and the owners of
+// the others.
 func TestOwnerErrors(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "owner", "/no/one", "/etc/passwd", "/no/\x1b[2Jtwo")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err == nil || strings.Count(string(out), "\n") != 2 || !strings.Contains(string(out), "\n/etc/passwd ") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("owner of three files: error %v, output %q, want an error and the owner of /etc/passwd", err, out)
 	}
 	want := "nri-blkio: open /no/one: no such file or directory\nnri-blkio: open /no/\\x1b[2Jtwo: no such file or directory\n"
 	if got := stderr.String(); got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("stderr is %q, want %q", got, want)
 	}
 }

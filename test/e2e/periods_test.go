@@ -60,7 +60,7 @@ func TestPeriods(t *testing.T) {
 	for i, c := range cases {
 		publish(t, &rows[i], c.String())
 		if got, _ := rows[i].Figure("share"); !c.fails && math.Abs(got.Median-60) > 10 {
-			t.Errorf("%s: weight 300 beside 200 gets %.1f %%", c, got.Median)
+			t.Errorf("%s: weight 300 beside 200 gets %.1f %%, want 50 to 70 %%", c, got.Median)
 		}
 	}
 }

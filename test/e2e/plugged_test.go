@@ -11,10 +11,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestDiskIsPlugged: a disk that running containers get by a device node, made from
-// outside as KubeVirt does, is limited in the one whose limit is for each disk as soon
-// as that uses it, and none of the disks that it is made of. It leaves, and no limit
-// moves on to those.
+// TestDiskIsPlugged verifies that a disk that running containers get by a device node, created from outside as
+// by KubeVirt, is limited once a container with a limit for * uses it. Containers without such a limit, and the
+// disks below, are not limited. After the disk is removed, no limit moves to the disks below.
 func TestDiskIsPlugged(t *testing.T) {
 	startPlugin(t)
 	t.Cleanup(func() { _ = runs("dmsetup", "remove", "--retry", "e2e") }) // where the test did not come so far

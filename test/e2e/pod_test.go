@@ -29,8 +29,7 @@ type podOf struct {
 	t *testing.T
 }
 
-// runPod runs a pod that ends with the test. The name tells two pods of one
-// test apart.
+// runPod runs a pod that ends with the test. The name distinguishes the pods of one test.
 func runPod(t *testing.T, name string, a annotations) podOf {
 	t.Helper()
 	return runSandbox(t, name, 0, a)

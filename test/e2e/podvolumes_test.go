@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -26,17 +25,17 @@ type volumeKind struct {
 	Mode       string // of that, "Filesystem" by default
 	// by is the target in the annotation, the path of the mount by default.
 	by string
-	// device is what it is stored on, where only the running pod tells: a pattern.
+	// device is a pattern of the device that the volume is stored on, if it is known only once the pod runs.
 	device string
-	refuse string // part of what the tenant is told, where it cannot be limited
-	// orphan is the kubelet's plugin that leaves it mounted for a pod that is gone.
+	refuse string // part of the message to the tenant if the volume cannot be limited
+	// orphan is the kubelet's plugin that leaves the volume mounted after its pod was removed.
 	orphan string
 }
 
 // Name of the volume, and of the container that alone has it.
 func (v *volumeKind) Name() string { return strings.TrimPrefix(v.container(), "pod-s-") }
 
-// Path in the container. No two have the same, so that who writes is told by it.
+// Path returns the path in the container. It differs between volumes, so it identifies the writer.
 func (v *volumeKind) Path() string { return "/" + v.Name() }
 
 var volumesManifest = template.Must(template.New("volumes").Parse(`{{range .Volumes}}{{if .Claim -}}
@@ -107,8 +106,8 @@ spec:
 {{- end}}
 `))
 
-// TestStorageOfPods: for each kind of volume that a pod can have, a container has
-// it through the control plane, the kubelet and a CSI driver.
+// TestStorageOfPods verifies limits on each kind of volume that a pod can have, created through the control
+// plane, the kubelet and a CSI driver.
 func TestStorageOfPods(t *testing.T) {
 	k := newKit(t, 2)
 	kinds := podVolumes(k, k.volumeGroup())
@@ -186,7 +185,7 @@ func (d *drawn) volumes(below []string, found map[string][]string) {
 	}
 }
 
-// areDrawn: `devices` has each volume on its disk.
+// areDrawn verifies that `devices` shows each volume on its disk.
 func areDrawn(t *testing.T, kinds []volumeKind) {
 	t.Helper()
 	out, err := command(t, "devices", "-o", "json")
@@ -208,7 +207,8 @@ func areDrawn(t *testing.T, kinds []volumeKind) {
 	}
 }
 
-// obeys: the volume is limited as it is to be, or refused.
+// obeys verifies that the volume obeys its limit, or that its container is rejected if the volume cannot be
+// limited.
 func (v *volumeKind) obeys(t *testing.T, k *cri.Container) {
 	if v.refuse != "" {
 		v.isRefused(t)
@@ -233,7 +233,7 @@ func awaitVolumes(t *testing.T, kinds []volumeKind) map[string]*cri.Container {
 			}
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("not %s", strings.Join(missing, ", "))
+			return fmt.Errorf("these containers do not run: %s", strings.Join(missing, ", "))
 		}
 		return nil
 	})
@@ -252,12 +252,12 @@ func (v *volumeKind) find(t *testing.T) string {
 	return disk
 }
 
-// isRefused: the tenant reads the reason where the kubelet tells why the container waits.
+// isRefused waits until the kubelet's reason why the container waits has the message to the tenant.
 func (v *volumeKind) isRefused(t *testing.T) {
-	eventually(t, "the kubelet tells why the container waits", func() error {
+	eventually(t, "the kubelet reports why the container waits", func() error {
 		_, message, err := waiting(t.Context(), "volumes", v.Name())
 		if err == nil && !strings.Contains(message, v.refuse) {
-			err = errors.New(message)
+			err = fmt.Errorf("the kubelet reports %q, want %q", message, v.refuse)
 		}
 		return err
 	})

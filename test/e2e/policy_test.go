@@ -40,7 +40,7 @@ func readRecord(t *testing.T, dir string) *record.Record {
 	return r
 }
 
-// TestObserve: what would be done is on record, and nothing is done.
+// TestObserve verifies that mode observe records the decisions and changes nothing.
 func TestObserve(t *testing.T) {
 	file := policyFile(t, "mode: observe\n")
 	p := startPlugin(t, "--policy", file)
@@ -76,8 +76,8 @@ func TestObserve(t *testing.T) {
 	awaitIOMax(t, pod.Cgroup, nil)
 }
 
-// TestPolicyReload: a new policy takes effect without a restart, a bad one
-// does not, and running containers keep what they have.
+// TestPolicyReload verifies that a valid new policy takes effect without a restart, that an invalid one does
+// not, and that running containers keep their limits.
 func TestPolicyReload(t *testing.T) {
 	file := policyFile(t, "floors: {bps: 64Ki}\n")
 	p := startPlugin(t, "--policy", file)
@@ -88,9 +88,9 @@ func TestPolicyReload(t *testing.T) {
 	p.await(t, logReloaded, 1)
 	const want = `entry 1 "/data wbps=1Mi": wbps=1Mi is under this node's floor (write at least 2Mi)`
 	wantRefusal(t, pod, "low", limits+"containers", want)
-	eventually(t, "the refusal is on the record of the one that runs", func() error {
+	eventually(t, "the record of the running container has the refusal", func() error {
 		if r := readRecord(t, before.Cgroup); !strings.Contains(r.Error, want) {
-			return fmt.Errorf("it is %+v", r)
+			return fmt.Errorf("the record is %+v", r)
 		}
 		return nil
 	})
@@ -107,8 +107,8 @@ func TestPolicyReload(t *testing.T) {
 	wantIOMax(t, before.Cgroup, limitedDisk)
 }
 
-// TestIgnore: where the policy says so a mistake does not keep a container from
-// starting. What is right in it is enforced, and what is not is on record.
+// TestIgnore verifies that, if the policy ignores invalid annotations, a container with a mistake in one
+// starts. Its valid entries are enforced, and the record has the error.
 func TestIgnore(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "onError: {invalid: ignore, unenforceable: ignore}\n"))
 	pod := runPod(t, "pod", annotations{
@@ -119,13 +119,14 @@ func TestIgnore(t *testing.T) {
 		k := pod.run(sleeper(name, "/data", "ext4", "/mem", "tmpfs"))
 		wantIOMax(t, k.Cgroup, limitedDisk)
 		if r := readRecord(t, k.Cgroup); !strings.HasPrefix(r.Error, "nri-blkio: "+limits+"container."+name+": entry ") {
-			t.Errorf("record of %s has the error %q", name, r.Error)
+			t.Errorf("record of container %s has the error %q, want one about its annotation", name, r.Error)
 		}
 	}
 }
 
-// TestClasses: a rule limits pods without annotations of a namespace from their first instruction
-// on, a reload changes those that run, and its bounds reject an annotation.
+// TestClasses verifies that a rule limits the pods of a namespace without annotations from their first
+// instruction on, that a reload changes the limits of running pods, and that the bounds of the rule reject an
+// annotation.
 func TestClasses(t *testing.T) {
 	const bounded = `classes: {bronze: {limits: ["* wbps=2Mi"]}, silver: {limits: ["* wbps=4Mi"]}}
 rules:

@@ -16,8 +16,8 @@ const (
 	preinstalledConfig = "/etc/nri/conf.d/90-nri-blkio.conf"
 )
 
-// TestPreinstalled: the runtime starts the program, gives it its policy, and
-// starts it anew when it is itself restarted.
+// TestPreinstalled verifies that the runtime starts the plugin, passes its policy, and starts it again after a
+// restart of the runtime.
 func TestPreinstalled(t *testing.T) {
 	t.Cleanup(func() { restartRuntime(t) }) // without it again
 	copyProgram(t, preinstalled)
@@ -38,7 +38,7 @@ func TestPreinstalled(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, twiceDisk)
 	eventually(t, "the writeback part has the policy of the runtime", func() error {
 		if mode := report(t).Mode; mode != repair.ModeObserve {
-			return fmt.Errorf("its mode is %q", mode)
+			return fmt.Errorf("the mode of the writeback part is %q, want %q", mode, repair.ModeObserve)
 		}
 		return nil
 	})

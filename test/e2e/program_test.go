@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,14 +86,14 @@ func launchAs(t *testing.T, by []string, args ...string) *instance {
 // await waits until the log has the text so many times.
 func (p *instance) await(t *testing.T, text string, times int) {
 	t.Helper()
-	eventually(t, "the log of nri-blkio says "+text, func() error {
+	eventually(t, "the log of nri-blkio has "+text, func() error {
 		select {
 		case <-p.done:
 			t.Fatalf("nri-blkio ended with %v:\n%s", p.cmd.ProcessState, p.log)
 		default:
 		}
 		if p.count(text) < times {
-			return errors.New("it does not")
+			return fmt.Errorf("the log has it %d times, want %d", p.count(text), times)
 		}
 		return nil
 	})
@@ -108,7 +109,7 @@ func (p *instance) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// wait returns the exit status of a process that was told to end.
+// wait waits for the end of a process that got a signal, and returns its exit status.
 func (p *instance) wait(t *testing.T) int {
 	t.Helper()
 	select {

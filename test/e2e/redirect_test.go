@@ -10,22 +10,22 @@ import (
 
 // redirect is a volume whose path a tenant leads to another disk after the limits of the
 // container were decided, and back once it is mounted. The runtime mounts it when the
-// container is started, and before it tells plugins of that: no race has to be won.
+// container is started, before it sends the event to plugins, so the test has no race.
 type redirect struct {
 	name, value string
 	mounts      []cri.Mount // with the volume "v" of the tenant's directory
 	want        disks
 }
 
-// TestRedirectedVolume: limits hold for the disk that a volume is really on, before the
-// first instruction, after its path leads back, and for a plugin that starts later.
+// TestRedirectedVolume verifies that limits apply to the disk that a volume is actually on: before the first
+// instruction, after its path leads back to the declared disk, and with a plugin that starts later.
 func TestRedirectedVolume(t *testing.T) {
 	p := startPlugin(t)
 	const one = "wbps=1048576"
 	tests := []redirect{
 		{"star", "* wbps=1Mi", []cri.Mount{{Path: "/data", Host: "v"}}, disks{"vda": one, "vdb": one, "vdd": one}},
 		{"path", "/data wbps=1Mi", []cri.Mount{{Path: "/data", Host: "v"}}, disks{"vdb": one, "vdd": one}},
-		// The mountpoint is /data/real, on a mount that no limit is asked for.
+		// The mountpoint is /data/real, on a mount without a requested limit.
 		{
 			"link", "/data/link wbps=1Mi",
 			[]cri.Mount{{Path: "/data", Host: "shared"}, {Path: "/data/link", Host: "v"}},

@@ -24,9 +24,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// The part of the program that gives files to who writes them is tested by itself,
-// with cgroups of the tests' own: all that it knows of limits is the records on
-// cgroups. TestScenarios has it with containers.
+// These tests run the writeback part alone, which moves files to their writers, with cgroups that
+// the tests create. The part knows limits only by the records on cgroups. TestScenarios runs it
+// with containers.
 
 // diskOf is the disk of each volume that the tests of repair write to.
 var diskOf = map[string]string{"ext4": "vdb", "xfs": "vdd", "btrfs": "vde"}
@@ -102,7 +102,7 @@ func (w writer) starts(command ...string) (end func()) {
 		within(w.t, deadline, "the cgroup is empty", func() error {
 			events, err := os.ReadFile(filepath.Join(cgroup.Root, w.name, "cgroup.events"))
 			if err == nil && !strings.Contains(string(events), "populated 0") {
-				err = errors.New("it is not")
+				err = fmt.Errorf("cgroup.events is %q, want populated 0", events)
 			}
 			return err
 		})
@@ -116,7 +116,7 @@ func killed(err error) bool {
 	return errors.As(err, &exit) && !exit.Exited()
 }
 
-// written is what is charged to the writer on a volume's disk.
+// written returns the bytes that are charged to the writer on a volume's disk.
 func (w writer) written(fs string) uint64 {
 	w.t.Helper()
 	n, err := cgroup.Dir(w.name).Counter(node.disks[diskOf[fs]], "wbytes")
@@ -131,8 +131,8 @@ type wayToWrite struct {
 	command func(file string) []string
 }
 
-// The ways to write to a file that another has made, for ever. Each process of the
-// first two ends soon.
+// waysToWrite are endless ways to write to a file that another writer has created. In the first two, each
+// process ends soon.
 var waysToWrite = []wayToWrite{
 	{"rewrite", func(f string) []string {
 		return []string{"sh", "-c", "while :; do for i in 0 1 2 3 4 5 6 7; do dd if=/dev/zero of=" + f + " bs=1M count=1 seek=$i conv=notrunc,fsync status=none || exit; done; done"}
@@ -151,8 +151,8 @@ func wayUnlinked(f string) []string {
 	return []string{"sh", "-c", "exec 3<>" + f + "; rm " + f + "; while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=8 conv=notrunc,fsync status=none || exit; done"}
 }
 
-// TestRepair: a limited writer gets another's file while it writes to it, and what
-// it writes from then on is charged to it.
+// TestRepair verifies that a file of another cgroup moves to a limited writer while that writes to it, and that
+// its writes are charged to the writer from then on.
 func TestRepair(t *testing.T) {
 	startRepair(t)
 	reader, err := writeback.NewOwnerReader()
@@ -199,7 +199,7 @@ func logSwitches(t *testing.T, all []time.Duration) {
 	t.Logf("%d switches: p50 %v, p99 %v, at most %v", len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
 }
 
-// report is what the program tells status.
+// report returns the report of the writeback part, which status shows.
 func report(t *testing.T) *repair.Report {
 	t.Helper()
 	r, err := repair.ReadReport("/run/nri-blkio/writeback.json")
@@ -221,13 +221,12 @@ func awaitWatched(t *testing.T, fs string) {
 				return nil
 			}
 		}
-		return errors.New("it is not")
+		return fmt.Errorf("the report lists no filesystem of %s", volumes[fs])
 	})
 }
 
-// owns makes a file that belongs to the writer, and opens it. Once in hundreds of times
-// the kernel has no memory at hand for what it knows of a cgroup new to the disk, and
-// gives the file to the root cgroup (inode_attach_wb).
+// owns creates a file that the writer owns, and opens it. In one of some hundred cases the kernel has no memory
+// for its state of a cgroup that is new to the disk, and the root cgroup owns the file (inode_attach_wb).
 func (w writer) owns(reader *writeback.OwnerReader, file string) *os.File {
 	w.t.Helper()
 	var got uint64
@@ -247,27 +246,27 @@ func (w writer) owns(reader *writeback.OwnerReader, file string) *os.File {
 		f.Close()
 		os.Remove(file)
 	}
-	w.t.Fatalf("it belongs to %d at first, want %d", got, w.id)
+	w.t.Fatalf("%s: the owner is cgroup %d before the test, want %d", file, got, w.id)
 	return nil
 }
 
-// chargedRight measures for some seconds what a writer with a limit writes to a file that was moved to
-// it. It is charged to the writer, and not to the owner of before.
+// chargedRight verifies for some seconds that the writes of a limited writer to a file that was moved to it are
+// charged to the writer, and not to the former owner.
 func chargedRight(t *testing.T, a, b writer, fs string, limit float64) {
 	t.Helper()
-	// What was queued drains under the old owner.
+	// Data that was queued before is charged to the former owner.
 	time.Sleep(time.Second)
 	own, others := a.written(fs), b.written(fs)
 	after := time.Now()
 	time.Sleep(3 * time.Second)
 	own, others = a.written(fs)-own, b.written(fs)-others
 	rate := float64(own) / time.Since(after).Seconds()
-	t.Logf("then %.1f MiB charged right, %.1f MiB not, at %.2f of its limit", float64(own)/mib, float64(others)/mib, rate/limit)
+	t.Logf("after the move: %.1f MiB charged to the writer, %.1f MiB to the former owner, at %.2f of the limit", float64(own)/mib, float64(others)/mib, rate/limit)
 	if own == 0 || float64(others) > 0.01*float64(own+others) {
-		t.Error("not charged right")
+		t.Errorf("%d bytes are charged to the writer and %d to the former owner, want at most 1 %% to the former owner", own, others)
 	}
-	if rate > 1.5*limit { // what is written at a time is as much as this time is worth
-		t.Error("above its limit")
+	if rate > 1.5*limit { // one write is as large as the bytes that the limit allows in this time
+		t.Errorf("the writer writes %.0f bytes/s, limit %.0f", rate, limit)
 	}
 }
 
@@ -298,12 +297,12 @@ func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 	var began time.Time // of writing: to start a program takes its time
 	before := modified()
 	end := a.starts(command(file)...)
-	within(t, time.Minute, "it belongs to its writer", func() error {
+	within(t, time.Minute, "the file belongs to its writer", func() error {
 		if now := modified(); began.IsZero() && now.After(before) {
 			began = now
 		}
 		if owner() != a.id {
-			return errors.New("it does not")
+			return fmt.Errorf("the owner is cgroup %d, want %d", owner(), a.id)
 		}
 		return nil
 	})
@@ -311,7 +310,7 @@ func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 	t.Logf("%v; %.1f MiB escaped", took.Round(time.Millisecond), float64(b.written(fs))/mib)
 	chargedRight(t, a, b, fs, limit)
 	if got := owner(); got != a.id {
-		t.Errorf("it belongs to %d at last", got)
+		t.Errorf("the owner at the end is cgroup %d, want %d", got, a.id)
 	}
 	end()
 	os.Remove(file)

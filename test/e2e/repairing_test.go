@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// contest has b make a file and a write to it until the end of the test.
+// contest creates a file as b, and starts to write to it as a until the end of the test.
 func contest(t *testing.T, fs string, a, b writer) (file string) {
 	t.Helper()
 	file = testFile(t, fs, "f")
@@ -25,11 +25,11 @@ func contest(t *testing.T, fs string, a, b writer) (file string) {
 	return file
 }
 
-// reported waits until the program tells status of a file in a state.
+// reported waits until the report has a file in a state, with writers, and returns it.
 func reported(t *testing.T, state repair.State) repair.File {
 	t.Helper()
 	var found repair.File
-	eventually(t, "status says "+string(state), func() error {
+	eventually(t, "the report has a file in state "+string(state), func() error {
 		r := report(t)
 		for _, f := range r.Files {
 			if f.State == state && len(f.Writers) > 0 {
@@ -37,13 +37,13 @@ func reported(t *testing.T, state repair.State) repair.File {
 				return nil
 			}
 		}
-		return fmt.Errorf("it says %+v", r)
+		return fmt.Errorf("the report has no file in state %s: %+v", state, r)
 	})
 	return found
 }
 
-// TestRepairObserves: with --mode observe it is told whose file it is and who writes
-// to it, and nothing is moved.
+// TestRepairObserves verifies that, in mode observe, the report has the owner and the writers of a file, and
+// that no file is moved.
 func TestRepairObserves(t *testing.T) {
 	startRepair(t, "--mode", "observe")
 	a, b := newWriter(t, "a"), newWriter(t, "b")
@@ -51,12 +51,12 @@ func TestRepairObserves(t *testing.T) {
 	file := contest(t, "ext4", a, b)
 	got := reported(t, repair.StateWaiting)
 	if got.Owner.CgroupID != b.id || got.Writers[0].CgroupID != a.id || got.Writers[0].Container != a.name || got.Writers[0].Share < 0.99 || got.Misplaced < mib {
-		t.Errorf("got %+v", got)
+		t.Errorf("report of the file is %+v, want owner %d, writer %d with a share of at least 0.99, and at least 1 MiB misplaced", got, b.id, a.id)
 	}
 	// As long as that takes otherwise, and more.
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if o := ownerOf(t, file); o.CgroupID != b.id {
-			t.Fatalf("it belongs to %+v", o)
+			t.Fatalf("in mode observe the file moved to %+v, want owner %d", o, b.id)
 		}
 	}
 	text, err := command(t, "status")
@@ -73,9 +73,9 @@ func TestRepairObserves(t *testing.T) {
 	}
 }
 
-// TestRepairBudget: who writes and syncs more than may be written out early gets its
-// file all the same. What it has synced is not written early; once it counted, and each
-// pass had the next one wait longer.
+// TestRepairBudget verifies that a file moves to its writer although the writer writes and syncs more than the
+// budget allows to write out early. Data that the writer has synced is not written out early and must not
+// count. In an earlier version it counted, so that each pass delayed the next one.
 func TestRepairBudget(t *testing.T) {
 	startRepair(t, "--policy", policyFile(t, "writeback: {budget: {extraBps: 4Mi}}\n"))
 	reader, err := writeback.NewOwnerReader()
@@ -88,8 +88,8 @@ func TestRepairBudget(t *testing.T) {
 	}
 }
 
-// TestRepairContested: a file that two keep writing to is told as such. It stays
-// where it is, or goes to who is limited most.
+// TestRepairContested verifies that a file that two cgroups keep writing to is reported as contested. It keeps
+// its owner, or moves to the writer with the smallest limit.
 func TestRepairContested(t *testing.T) {
 	for _, rule := range []string{"majority", "strict"} {
 		t.Run(rule, func(t *testing.T) {
@@ -101,12 +101,12 @@ func TestRepairContested(t *testing.T) {
 			b.starts(waysToWrite[0].command(file)...)
 			got := reported(t, repair.StateContested)
 			if len(got.Writers) != 2 {
-				t.Errorf("got %+v", got)
+				t.Errorf("report of the contested file is %+v, want two writers", got)
 			}
 			if rule == "strict" {
-				eventually(t, "it belongs to who is limited most", func() error {
+				eventually(t, "the file belongs to the writer with the smallest limit", func() error {
 					if o := ownerOf(t, file); o.CgroupID != a.id {
-						return fmt.Errorf("it belongs to %+v", o)
+						return fmt.Errorf("the owner is %+v, want cgroup %d", o, a.id)
 					}
 					return nil
 				})
@@ -115,14 +115,13 @@ func TestRepairContested(t *testing.T) {
 			moves := p.count("Moved a file to its writer")
 			time.Sleep(5 * time.Second)
 			if n := p.count("Moved a file to its writer") - moves; n > 3 {
-				t.Errorf("it was moved %d times in 5 s", n)
+				t.Errorf("the file was moved %d times in 5 s, want at most 3", n)
 			}
 		})
 	}
 }
 
-// TestRepairElsewhere: files that no limit concerns are left alone, on a watched
-// filesystem too.
+// TestRepairElsewhere verifies that files without a limited writer are not moved, also on a watched filesystem.
 func TestRepairElsewhere(t *testing.T) {
 	startRepair(t)
 	limited, c, d := newWriter(t, "limited"), newWriter(t, "c"), newWriter(t, "d")
@@ -130,15 +129,15 @@ func TestRepairElsewhere(t *testing.T) {
 	file := contest(t, "ext4", d, c)
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if o := ownerOf(t, file); o.CgroupID != c.id {
-			t.Fatalf("it belongs to %+v", o)
+			t.Fatalf("the file moved to %+v, want owner %d", o, c.id)
 		}
 	}
 	if files := report(t).Files; len(files) > 0 {
-		t.Errorf("told: %+v", files)
+		t.Errorf("the report lists %+v, want no file", files)
 	}
 }
 
-// TestRepairOfTheDead: a file of a cgroup that is gone goes to who writes it.
+// TestRepairOfTheDead verifies that a file of a removed cgroup moves to its writer.
 func TestRepairOfTheDead(t *testing.T) {
 	startRepair(t)
 	reader, err := writeback.NewOwnerReader()
@@ -163,9 +162,9 @@ func TestRepairOfTheDead(t *testing.T) {
 			defer f.Close()
 			began := time.Now()
 			a.starts(waysToWrite[0].command(file)...)
-			eventually(t, "it belongs to the next", func() error {
+			eventually(t, "the file belongs to its writer", func() error {
 				if o, err := reader.Owner(f); err != nil || o.Cgroup != a.id {
-					return fmt.Errorf("it belongs to %+v, %w", o, err)
+					return fmt.Errorf("the owner is %+v, want cgroup %d (%w)", o, a.id, err)
 				}
 				return nil
 			})
@@ -174,14 +173,13 @@ func TestRepairOfTheDead(t *testing.T) {
 	}
 }
 
-// TestRepairForbidden: where the kernel's BPF is out of reach the plugin says so in
-// one line and goes on. So does the part by itself: status and the probe have the
-// reason.
+// TestRepairForbidden verifies that, without access to BPF, the plugin logs the reason once and serves limits.
+// The writeback part alone behaves the same, and status and the probe show the reason.
 func TestRepairForbidden(t *testing.T) {
 	p := launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--state-dir", t.TempDir())
 	p.await(t, logServing, 1)
 	if n := p.count("Writeback repair is unavailable"); n != 1 {
-		t.Errorf("said %d times", n)
+		t.Errorf("the log says %d times that repair is unavailable, want once", n)
 	}
 	p.kill(t)
 	for _, by := range [][]string{
@@ -192,17 +190,17 @@ func TestRepairForbidden(t *testing.T) {
 		p = launchAs(t, by, "--only", "writeback", "--state-dir", state)
 		p.await(t, "the writeback owner of files cannot be read", 1)
 		if text, err := command(t, "status", "--state-dir", state, "--ready", "writeback"); err != nil || !strings.Contains(text, "unavailable") {
-			t.Errorf("the probe: %q, %v", text, err)
+			t.Errorf("status --ready writeback: %q, error %v, want success and the word unavailable", text, err)
 		}
 		p.signal(t, syscall.SIGTERM)
 		if status := p.wait(t); status != 0 || p.count("the writeback owner of files cannot be read") != 1 {
-			t.Errorf("%s: ended with %d: %s", by, status, p.log)
+			t.Errorf("%s: exit status %d, want 0 and the reason logged once: %s", by, status, p.log)
 		}
 	}
 }
 
-// TestRepairVanishing: the disk goes while files on it are moved. The part goes on,
-// on others, and keeps nothing of it.
+// TestRepairVanishing verifies that, if a disk is removed while files on it are being moved, the part continues
+// on other disks and keeps no state of the removed one.
 func TestRepairVanishing(t *testing.T) {
 	disk := scsiDisk(t)
 	dir := mountDisk(t, "/dev/"+disk)
@@ -217,13 +215,13 @@ func TestRepairVanishing(t *testing.T) {
 	a.limit("gone", mib)
 	// Small files: to move each takes many rounds over all of them.
 	b.does("sh", "-c", "cd "+dir+" && for i in $(seq 50); do head -c 4096 /dev/zero > f$i; done; sync -f .")
-	within(t, deadline, "it is watched", func() error {
+	within(t, deadline, "the filesystem of the disk is watched", func() error {
 		for _, w := range report(t).Filesystems {
 			if w.Mountpoint == dir {
 				return nil
 			}
 		}
-		return errors.New("it is not")
+		return fmt.Errorf("the report does not list %s", dir)
 	})
 	end := a.starts("sh", "-c", "cd "+dir+`
 		while for i in $(seq 50); do dd if=/dev/zero of=f$i bs=4k count=1 conv=notrunc,fsync status=none 2>/dev/null || break 2; done; do :; done
@@ -231,10 +229,10 @@ func TestRepairVanishing(t *testing.T) {
 	reported(t, repair.StateRepairing)
 	writeFile(t, "/sys/block/"+disk+"/device/delete", "1")
 	end()
-	eventually(t, "it can be unmounted", func() error { return runs("umount", dir) })
-	eventually(t, "it is watched no more", func() error {
+	eventually(t, "the filesystem of the removed disk can be unmounted", func() error { return runs("umount", dir) })
+	eventually(t, "the report has nothing of the removed disk", func() error {
 		if r := report(t); len(r.Filesystems) > 0 || len(r.Files) > 0 {
-			return fmt.Errorf("it is: %+v", r)
+			return fmt.Errorf("the report has %+v", r)
 		}
 		return nil
 	})
@@ -248,7 +246,7 @@ func TestRepairVanishing(t *testing.T) {
 	switches(t, reader, "ext4", waysToWrite[0].command)
 }
 
-// TestRepairEnds: nothing of it is left in the kernel, nor its report.
+// TestRepairEnds verifies that the part leaves no BPF program in the kernel, and no report.
 func TestRepairEnds(t *testing.T) {
 	p := startRepair(t)
 	a := newWriter(t, "a")
@@ -256,7 +254,7 @@ func TestRepairEnds(t *testing.T) {
 	awaitWatched(t, "ext4")
 	p.signal(t, syscall.SIGTERM)
 	if status := p.wait(t); status != 0 {
-		t.Errorf("ended with %d", status)
+		t.Errorf("exit status %d after SIGTERM, want 0", status)
 	}
 	if r := report(t); r.Mode != "" {
 		t.Errorf("the report is there: %+v", r)

@@ -22,9 +22,8 @@ func reparents(t *testing.T) bool {
 	return strings.Contains(string(symbols), " lru_reparent_memcg\n") || strings.Contains(string(symbols), " lru_gen_reparent_memcg\n")
 }
 
-// TestChargeOfRemoved: which cgroup is charged with the pages that a removed one has left
-// in the page cache. Where that is the parent, these pages are votes for it, and the
-// file becomes the parent's.
+// TestChargeOfRemoved verifies which cgroup is charged for the pages that a removed cgroup has left in the page
+// cache. If it is the parent, these pages are votes for the parent, and the file moves to it.
 func TestChargeOfRemoved(t *testing.T) {
 	filesystems := filesystemsWithOwners
 	if !*proof {
@@ -45,7 +44,7 @@ func TestChargeOfRemoved(t *testing.T) {
 				want = pod.id
 			}
 			if got := ownerOf(t, file); got.CgroupID != a.id || got.State != "gone" {
-				t.Fatalf("it is of %+v: this shows nothing", got)
+				t.Fatalf("the owner is %+v, want the removed cgroup %d: the test cannot show anything", got, a.id)
 			}
 			b.writes(file, 1, "1M", "conv=notrunc,fsync") // what is dirty is not seen to become so
 			if got := chargedWith(t, o, file, func() { b.writes(file, 1, "1M", "conv=notrunc,fsync") }); len(got) != 1 || !got[want] {
@@ -54,10 +53,10 @@ func TestChargeOfRemoved(t *testing.T) {
 			if want != pod.id {
 				return
 			}
-			eventually(t, "the file is the parent's", func() error {
+			eventually(t, "the owner of the file is the parent", func() error {
 				b.writes(file, 1, "1M", "conv=notrunc,fsync")
 				if got := ownerOf(t, file); got.CgroupID != pod.id {
-					return fmt.Errorf("it is of %+v", got)
+					return fmt.Errorf("the owner is %+v, want cgroup %d", got, pod.id)
 				}
 				return nil
 			})

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestDiskReturns: a disk that leaves takes its limits along, and one with its number
-// gets them back at once, not with the next resync.
+// TestDiskReturns verifies that the limits of a disk that returns with the same number are written at once, not
+// at the next resync. The kernel dropped them when the disk was removed.
 func TestDiskReturns(t *testing.T) {
 	device := stackedDevice(t)
 	disk := diskBehind(t, device)

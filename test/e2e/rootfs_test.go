@@ -16,9 +16,9 @@ const runtimeConfig = "/etc/containerd/config.toml"
 // layersDir is where the snapshotter of TestRootfsElsewhere keeps layers: on vdd.
 const layersDir = "/mnt/xfs/e2e-native"
 
-// TestRootfsElsewhere: the default runtime gets a snapshotter of its own, with
-// its root on another disk than containerd's. The plugin runs as containerd is
-// restarted for that, and has to ask containerd: the file does not tell it.
+// TestRootfsElsewhere verifies that the plugin finds writable layers whose snapshotter has its root on another
+// disk than containerd's. containerd is restarted with that configuration while the plugin runs, and the plugin
+// has to ask containerd, because the file does not have the answer.
 func TestRootfsElsewhere(t *testing.T) {
 	p := startPlugin(t)
 	before := runPod(t, "before", annotations{limits + "container.c": "rootfs wbps=2Mi; /data wbps=2Mi"})
@@ -77,7 +77,7 @@ func useNativeSnapshotter(t *testing.T) {
 	writeFile(t, runtimeConfig, changed)
 	restartRuntime(t)
 	// containerd runs with what it has read. The file says otherwise now, so that only
-	// containerd itself can tell where layers are.
+	// containerd itself knows where layers are.
 	writeFile(t, runtimeConfig, string(config))
 }
 

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSafetyBroken: on a filesystem that is full, frozen or read-only the shaker
-// has errors or does nothing, and goes on when that is over.
+// TestSafetyBroken verifies that, on a filesystem that is full, frozen or read-only, the shaker fails or does
+// nothing, and that it works again after that.
 func TestSafetyBroken(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		if fs != "ext4" && !*proof {
@@ -37,13 +37,13 @@ func TestSafetyBroken(t *testing.T) {
 	}
 }
 
-// full: no space is left, again and again, and no byte is lost of what was written.
+// full runs the writers while the disk is full again and again, and verifies that no written byte is lost.
 func full(s *arena, mountpoint string) {
 	filler, spare := s.makes(mountpoint, "filler"), s.makes(mountpoint, "spare")
 	k := s.shake()
-	// A page that is mapped and cannot have a block would kill who writes to it.
+	// A write to a mapped page for which there is no block would kill the writer.
 	c := churning{size: 4 * mib, without: "mmap,recreate,clone"}
-	// Both have made their file, and not begun: XFS makes none without some free blocks.
+	// Both create their files before the disk is full: XFS creates none without some free blocks.
 	last := c
 	last.before = func() {
 		var st unix.Statfs_t
@@ -76,7 +76,7 @@ func full(s *arena, mountpoint string) {
 	stop()
 	s.Log(did)
 	if !strings.Contains(did, "no space") {
-		s.Error("there was space: this proves nothing")
+		s.Error("the filesystem never was full: the case cannot show anything")
 	}
 	s.calm(k, unix.ENOSPC)
 }
@@ -117,7 +117,7 @@ func takeSpace(f *os.File, piece int64) error {
 	return nil
 }
 
-// frozenVolume: the filesystem is frozen while it is shaken and written to.
+// frozenVolume freezes the filesystem while its files are shaken and written to.
 func frozenVolume(s *arena, mountpoint string) {
 	k := s.shake()
 	churns := s.churns("f", s.a, s.b, churning{size: mib, without: "clone"})
@@ -133,19 +133,20 @@ func frozenVolume(s *arena, mountpoint string) {
 	s.moved(k)
 }
 
-// goesOn waits until the shaker has been through all files, from the first on.
+// goesOn waits until the shaker has passed over all files once more, from the first one on.
 func (s *arena) goesOn(k *shaker) {
 	s.Helper()
 	now := k.passes.Load()
-	eventually(s.T, "all is shaken", func() error {
+	eventually(s.T, "the shaker has passed over all files twice", func() error {
 		if n := k.passes.Load(); n < now+2 {
-			return fmt.Errorf("%d passes, there were %d", n, now)
+			return fmt.Errorf("the shaker made %d passes, want 2 more than %d", n, now)
 		}
 		return nil
 	})
 }
 
-// readOnly: what was dirty is written out by the remount, and nothing after it.
+// readOnly verifies that a remount as read-only writes out the dirty data, and that nothing is written after
+// it.
 func readOnly(s *arena, mountpoint string) {
 	s.b.writes(filepath.Join(s.dir, "dirty"), 4, "1M")
 	s.a.writes(filepath.Join(s.dir, "dirty"), 4, "1M")

@@ -23,7 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// sqlite: two writers to each of two databases; what was committed is there.
+// sqlite has two writers write to each of two databases, and verifies that all committed rows exist.
 func sqlite(s *arena) {
 	modes := []string{"wal", "delete"}
 	var writers []*sqliteWriter
@@ -44,7 +44,7 @@ func sqlite(s *arena) {
 	for _, w := range writers {
 		w.ends()
 		if w.err != nil {
-			s.Errorf("%s in mode %s: %v", w.who, w.mode, w.err)
+			s.Errorf("%s in mode %s: %v", w.name, w.mode, w.err)
 		}
 	}
 	s.moved(k)
@@ -62,10 +62,10 @@ func (s *arena) startSQLite(mode string) (writers []*sqliteWriter) {
 			CREATE TABLE log(who TEXT, n INTEGER, data BLOB);
 			CREATE TABLE page(id INTEGER PRIMARY KEY, data BLOB);
 			INSERT INTO page WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<100) SELECT i, randomblob(4000) FROM n;`)
-	for who, w := range map[string]writer{"a": s.a, "b": s.b} {
+	for name, w := range map[string]writer{"a": s.a, "b": s.b} {
 		p := s.prepare("sqlite3", "-bail", "-cmd", ".timeout 60000", "-cmd", "PRAGMA cache_size=20", file)
 		stdin, stdout := p.pipes()
-		writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, who: who, stdin: stdin, answers: bufio.NewReader(stdout)})
+		writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, name: name, stdin: stdin, answers: bufio.NewReader(stdout)})
 	}
 	return writers
 }
@@ -74,18 +74,18 @@ func (s *arena) startSQLite(mode string) (writers []*sqliteWriter) {
 func (s *arena) checkSQLite(mode string, writers []*sqliteWriter) {
 	s.Helper()
 	want := "ok\n"
-	slices.SortFunc(writers, func(a, b *sqliteWriter) int { return strings.Compare(a.who, b.who) })
+	slices.SortFunc(writers, func(a, b *sqliteWriter) int { return strings.Compare(a.name, b.name) })
 	for _, w := range writers {
-		s.Logf("mode %s, %s: %d commits", mode, w.who, w.commits)
+		s.Logf("mode %s, %s: %d commits", mode, w.name, w.commits)
 		if w.commits < fewCommits {
-			s.Error("this proves nothing")
+			s.Errorf("mode %s: writer %s made %d commits, want at least %d", mode, w.name, w.commits, fewCommits)
 		}
-		want += fmt.Sprintf("%s|%d|%d\n", w.who, w.commits, w.commits*(w.commits+1)/2)
+		want += fmt.Sprintf("%s|%d|%d\n", w.name, w.commits, w.commits*(w.commits+1)/2)
 	}
 	out, err := exec.CommandContext(s.Context(), "sqlite3", "-bail", filepath.Join(s.dir, mode+".db"),
 		"PRAGMA integrity_check; SELECT who, count(*), sum(n) FROM log WHERE length(data)=300 GROUP BY who ORDER BY who;").CombinedOutput()
 	if err != nil || string(out) != want {
-		s.Errorf("mode %s: %v, got %q, want %q", mode, err, out, want)
+		s.Errorf("database in mode %s: error %v, integrity check and rows are %q, want %q", mode, err, out, want)
 	}
 }
 
@@ -93,21 +93,21 @@ const fewCommits = 5
 
 type sqliteWriter struct {
 	*process
-	mode, who string
-	stdin     io.WriteCloser
-	answers   *bufio.Reader
-	commits   int
-	err       error
+	mode, name string
+	stdin      io.WriteCloser
+	answers    *bufio.Reader
+	commits    int
+	err        error
 }
 
-// write commits one transaction after another, at least a few. The other would not
-// have its turn without the pause: who waits for a lock looks for it now and then.
+// write commits one transaction after another, at least a few. Without the pause the other writer
+// would get no turn, because a writer that waits for a lock tries only from time to time.
 func (w *sqliteWriter) write(over *atomic.Bool) {
 	defer w.stdin.Close()
 	for !over.Load() || w.commits < fewCommits {
 		n := w.commits + 1
 		if _, w.err = fmt.Fprintf(w.stdin, "BEGIN IMMEDIATE; INSERT INTO log VALUES('%s', %d, randomblob(300)); "+
-			"UPDATE page SET data=randomblob(4000) WHERE id%%20=%d; COMMIT; SELECT %d;\n", w.who, n, rand.IntN(20), n); w.err != nil {
+			"UPDATE page SET data=randomblob(4000) WHERE id%%20=%d; COMMIT; SELECT %d;\n", w.name, n, rand.IntN(20), n); w.err != nil {
 			return
 		}
 		var answer string
@@ -115,7 +115,7 @@ func (w *sqliteWriter) write(over *atomic.Bool) {
 			return
 		}
 		if answer != fmt.Sprintln(n) {
-			w.err = fmt.Errorf("got %q, want %d", answer, n)
+			w.err = fmt.Errorf("sqlite answered %q to commit %d", answer, n)
 			return
 		}
 		w.commits = n
@@ -151,8 +151,8 @@ type database struct {
 	looked            time.Time
 }
 
-// postgres: a half of the server's processes is in another cgroup. The server is
-// killed, and recovers all that was committed.
+// postgres has the processes of a server in two cgroups, kills the server, and verifies that it recovers all
+// that was committed.
 func postgres(s *arena) {
 	d := newDatabase(s)
 	d.start()
@@ -167,7 +167,7 @@ func postgres(s *arena) {
 		const each, clients = 20, 4
 		out := d.does("pgbench", "-n", "-c", strconv.Itoa(clients), "-t", strconv.Itoa(each), "-f", script, "postgres")
 		if !strings.Contains(out, fmt.Sprintf("actually processed: %d/%[1]d\n", each*clients)) {
-			s.Errorf("pgbench: %s", out)
+			s.Errorf("pgbench did not process %d transactions: %s", each*clients, out)
 		}
 		committed += each * clients
 	})
@@ -179,17 +179,17 @@ func postgres(s *arena) {
 	s.forget()
 	d.start()
 	if log := d.server.out.String(); !strings.Contains(log, "redo done at") {
-		s.Errorf("it has not recovered: this proves less: %s", log)
+		s.Errorf("PostgreSQL did not replay its log after the crash, so the case shows less: %s", log)
 	}
 	const sums = "SELECT (SELECT sum(balance) FROM accounts) = sum(delta), (SELECT sum(balance) FROM tellers) = sum(delta), count(*) FROM history"
 	if got, want := d.does("psql", "-AtX", "-c", sums, "postgres"), fmt.Sprintf("t|t|%d\n", committed); got != want {
-		s.Errorf("after recovery: got %q, want %q", got, want)
+		s.Errorf("sums of the database after recovery are %q, want %q", got, want)
 	}
 	d.stop(unix.SIGINT)
 	s.forget()
 	sums2 := d.does("pg_checksums", "--check", "-D", d.data)
 	if !strings.Contains(sums2, "Bad checksums:  0\n") {
-		s.Errorf("pg_checksums: %s", sums2)
+		s.Errorf("pg_checksums found bad checksums: %s", sums2)
 	}
 }
 
@@ -197,14 +197,14 @@ func newDatabase(s *arena) *database {
 	s.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(found) != 1 {
-		s.Fatalf("found %v, %v", found, err)
+		s.Fatalf("installations of PostgreSQL: %v, %v, want one", found, err)
 	}
-	who, err := user.Lookup("postgres")
+	account, err := user.Lookup("postgres")
 	if err != nil {
 		s.Fatal(err)
 	}
-	uid, err1 := strconv.Atoi(who.Uid)
-	gid, err2 := strconv.Atoi(who.Gid)
+	uid, err1 := strconv.Atoi(account.Uid)
+	gid, err2 := strconv.Atoi(account.Gid)
 	d := &database{
 		s: s, bin: found[0], data: filepath.Join(s.dir, "data"), socket: s.TempDir(),
 		credential: syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
@@ -238,8 +238,8 @@ func (d *database) does(command ...string) string {
 	return p.ends()
 }
 
-// start starts the server, with so few buffers that who needs one writes out
-// another's page.
+// start starts the server with so few buffers that a process which needs one writes out a page of
+// another process.
 func (d *database) start() {
 	d.s.Helper()
 	args := []string{"postgres", "-D", d.data}
@@ -284,8 +284,8 @@ func (d *database) stop(how unix.Signal) {
 	}
 }
 
-// written are the files that were written to lately, of a thousand. To look at them
-// all takes longer than to shake those.
+// written returns the files, of a thousand, that were written to recently. They are read again only once a
+// second, because reading the times of all files takes longer than moving these.
 func (d *database) written() []string {
 	if time.Since(d.looked) > time.Second {
 		d.recent, d.looked = nil, time.Now()

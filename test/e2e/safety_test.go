@@ -27,7 +27,7 @@ import (
 type safetyCase struct {
 	name string
 	play func(s *arena)
-	// without says on how many of the filesystems it is played without -proof.
+	// without is the number of filesystems on which the case runs without -proof.
 	without int
 	proof   time.Duration // what a proof takes for it, on each
 }
@@ -43,8 +43,8 @@ var safetyCases = []safetyCase{
 	{"removal", removal, 1, 20 * time.Second},
 }
 
-// TestSafety: no error, no corruption, no OOM kill, no stalled removal, times as
-// they were, and no file of a dead cgroup in the end.
+// TestSafety verifies that moving files causes no error, no corruption, no OOM kill and no stalled removal,
+// does not change timestamps, and that in the end no file belongs to a removed cgroup.
 func TestSafety(t *testing.T) {
 	for i, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestSafety(t *testing.T) {
 	}
 }
 
-// anyCall: two programs do all that can be done to a file, each from two cgroups.
+// anyCall has two programs do all kinds of operations on a file, each from two cgroups.
 func anyCall(s *arena) {
 	k := s.shake()
 	first := s.churns("first", s.a, s.b, churning{size: mib, without: "clone"})
@@ -81,9 +81,8 @@ func anyCall(s *arena) {
 	s.moved(k)
 }
 
-// snapshots: files that share their blocks with others, and of which there are
-// snapshots all the time: of the subvolume, of the file, or of the device, for which
-// the filesystem is frozen.
+// snapshots has writers of files that share blocks with others, while snapshots are made all the time: of the
+// subvolume, of the file, or of the device, for which the filesystem is frozen.
 func snapshots(s *arena) {
 	without, snapshot := "", func() error { return nil }
 	switch s.fs {
@@ -123,13 +122,13 @@ func snapshots(s *arena) {
 	did := first() + second()
 	s.Log(did)
 	if without == "" && !strings.Contains(did, "clone:") {
-		s.Error("no clone was made")
+		s.Error("the writers cloned no file: the case cannot show anything")
 	}
 	s.moved(k)
 }
 
-// fioVerifies: each writer has a half of a file, and both write through a mapping of
-// another one in turn: what they wrote they read again.
+// fioVerifies has each writer write a half of a file, and both write in turn through a mapping of another file.
+// They verify what they have written.
 func fioVerifies(s *arena) {
 	const half = 8 * mib
 	fio := func(name, engine string, offset int) *process {
@@ -160,11 +159,11 @@ func fioVerifies(s *arena) {
 	stop()
 	s.moved(k)
 	if verified < 100 {
-		s.Errorf("%d blocks are verified: this proves little", verified)
+		s.Errorf("fio verified %d blocks, want at least 100: the case shows little", verified)
 	}
 }
 
-// verified is how many blocks a fio has found as they were written.
+// verified returns the number of blocks that a fio found as it had written them.
 func (s *arena) verified(p *process) int {
 	s.Helper()
 	var answer struct {
@@ -187,7 +186,7 @@ func (s *arena) verified(p *process) int {
 	return job.Read.Total
 }
 
-// littleMemory: the container has nothing it could give but 4 MiB of page cache.
+// littleMemory limits the memory of the container so that it can free only 4 MiB of page cache.
 func littleMemory(s *arena) {
 	k := s.shake()
 	another := testFile(s.T, s.fs, "another")
@@ -222,15 +221,15 @@ func littleMemory(s *arena) {
 	}
 	s.Logf("%v", count)
 	if count["oom_kill"] > 0 || count["oom_group_kill"] > 0 {
-		s.Error("it was killed")
+		s.Errorf("a process was killed by the OOM killer: %v", count)
 	}
 	if count["max"] == 0 {
-		s.Error("the limit was never reached: this proves nothing")
+		s.Error("the memory limit was never reached: the case cannot show anything")
 	}
 }
 
-// timesStay: what is written out and dropped for a file that nobody writes to
-// meanwhile changes nothing that can be seen of it.
+// timesStay verifies that moving a file which no program writes to changes neither its content nor its
+// attributes and timestamps.
 func timesStay(s *arena) {
 	data := make([]byte, 8*mib)
 	for i := range data {
@@ -255,15 +254,15 @@ func timesStay(s *arena) {
 		}
 		before := statx(s.T, file)
 		if cached(s.T, file) == 0 {
-			s.Error("nothing is in memory: this proves nothing")
+			s.Errorf("no page of %s is in the page cache: the case cannot show anything", file)
 		}
 		k := s.shake()
-		eventually(s.T, "it was shaken", func() error {
+		eventually(s.T, "the shaker has moved the file and dropped its pages", func() error {
 			if n := k.passes.Load(); n < 10 {
-				return fmt.Errorf("%d passes", n)
+				return fmt.Errorf("%d passes of the shaker, want 10", n)
 			}
 			if n := cached(s.T, file); n > 0 {
-				return fmt.Errorf("%d pages are in memory", n)
+				return fmt.Errorf("%d pages are in the page cache, want 0", n)
 			}
 			return nil
 		})
@@ -296,7 +295,7 @@ func statx(t *testing.T, file string) seen {
 	return seen{st.Mtime, st.Ctime, st.Atime, st.Btime, st.Size, st.Mode, st.Nlink}
 }
 
-// cached says how many pages of a file are in the page cache. It reads none: a read
+// cached returns how many pages of a file are in the page cache. It reads none: a read
 // with RWF_NOWAIT begins to read ahead.
 func cached(t *testing.T, file string) (n int) {
 	t.Helper()
@@ -325,8 +324,8 @@ func cached(t *testing.T, file string) (n int) {
 	return n
 }
 
-// removal: containers end and are removed while their files are shaken. A proof tells
-// how long it takes else.
+// removal ends and removes containers while a shaker moves their files. In a proof it also measures
+// the removal without a shaker.
 func removal(s *arena) {
 	pod := runPod(s.T, "pod", nil)
 	other := testFile(s.T, s.fs, "other")
@@ -368,7 +367,7 @@ func removal(s *arena) {
 		for _, c := range both {
 			eventually(s.T, "cgroup was removed", func() error {
 				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !errors.Is(err, os.ErrNotExist) {
-					return errors.Join(errors.New(c.Cgroup+" is there"), err)
+					return errors.Join(errors.New(c.Cgroup+" exists"), err)
 				}
 				return nil
 			})

@@ -12,9 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// testSandboxReplaced: a pod has two sandboxes for a while when the kubelet
-// makes it a new one. Both are in one cgroup, and the old one's container has
-// ended.
+// testSandboxReplaced verifies limits while a pod has two sandboxes, as after the kubelet has replaced its
+// sandbox. Both are in one cgroup, and the container of the old one has ended.
 func testSandboxReplaced(t *testing.T) {
 	old := runSandbox(t, "pod", 0, annotations{limits + "pod-total": "/data wbps=1Mi"})
 	k := old.run(sleeper("c", "/data", "ext4"))
@@ -35,9 +34,9 @@ func testSandboxReplaced(t *testing.T) {
 	staysIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
 }
 
-// testForgedRecord: a container that may write to its cgroup's directory cannot have its
-// limits cleared by a record of its own: one whose runtime mounts its cgroups writable,
-// and one with a user namespace, which owns the directory.
+// testForgedRecord verifies that a container that may write to the directory of its cgroup cannot have its
+// limits cleared by a forged record. One case has a runtime that mounts cgroups writable, the other a user
+// namespace that owns the directory.
 func testForgedRecord(t *testing.T) {
 	k := runPod(t, "pod", limited).run(sleeper("c", "/data", "ext4"))
 	dir := filepath.Join(cgroup.Root, k.Cgroup)
@@ -60,8 +59,8 @@ func testForgedRecord(t *testing.T) {
 	}
 }
 
-// TestObserveAfterUpdate: an update writes the spec's limits back, and a node
-// that only observes has none.
+// TestObserveAfterUpdate verifies that the limits of the spec, which an update of a container writes again, are
+// removed in mode observe.
 func TestObserveAfterUpdate(t *testing.T) {
 	file := policyFile(t, "mode: enforce\n")
 	p := startPlugin(t, "--policy", file)

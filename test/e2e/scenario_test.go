@@ -28,8 +28,8 @@ const (
 	drainDeadline = 40 * time.Second
 )
 
-// parts are what is done, by a policy file, on a volume. A proof plays all scenarios with each
-// of them. "make test" plays with everything on only: without a measure nothing is promised.
+// parts are combinations of measures, as a policy, and a volume. A proof runs all scenarios with each
+// of them. "make test" runs only those with all measures: without a measure nothing is promised.
 var parts = []part{
 	{noParts, allOff, "ext4"},
 	{noParts + ", XFS", allOff, "xfs"},
@@ -65,34 +65,34 @@ type scenario struct {
 	// alone is true if "make test" plays it on ext4 with nothing beside it: it stops the plugin or
 	// the volume, or waits until nothing on the node is dirty.
 	alone bool
-	// once: whose files are is not what it is about, so it is played on ext4 alone.
+	// once is true if the scenario runs on ext4 only, because it is not about the owners of files.
 	once bool
 }
 
-// stage is what a scenario has, and what it found.
+// stage has the plugin and the volume of a scenario, and its result.
 type stage struct {
 	*testing.T
 	plugin   *instance
 	shared   *shared
 	parts    string
 	volume   volume
-	duration time.Duration // of what is measured
+	duration time.Duration // of the measurement
 	result
 }
 
-// result is a row. Ratios are 0 where there is nothing to tell.
+// result is a row. Ratios are 0 if they were not measured.
 type result struct {
-	limited float64       // what the limited writer got onto the disk, by its limit
-	free    float64       // the unlimited one's rate, by its rate alone
-	pod     float64       // what was written of the pod, by what its containers were granted
+	limited float64       // rate of the limited writer, divided by its limit
+	free    float64       // rate of the unlimited writer, divided by its rate without another writer
+	pod     float64       // rate of the pod, divided by the limits of its containers
 	charged string        // by cgroup, in MiB
-	drained time.Duration // how long what was queued took; 0: nothing was queued
-	extra   string        // what was written beyond what the programs wrote, by that
+	drained time.Duration // time until the queued data was on the disk; 0: nothing was queued
+	extra   string        // bytes on the disk in excess of those of the programs, in percent of the latter
 	moved   moved
 	note    string
 }
 
-// TestScenarios checks what this project promises and prints what it does not.
+// TestScenarios verifies the limits that the project promises, and prints a row for each scenario.
 func TestScenarios(t *testing.T) {
 	if !*proof {
 		playSome(t)
@@ -147,21 +147,21 @@ func (p *part) plays(t *testing.T, plugin *instance, on volume, chosen func(sc *
 			s := &stage{T: t, plugin: plugin, shared: pods, parts: p.name, volume: on, duration: *scenarioTime}
 			sc.play(s)
 			s.promised()
-			// At once: what comes later may fail.
+			// Printed at once, because a later scenario may fail.
 			fmt.Println(rowMark + s.row(sc.name))
 		})
 	}
 }
 
-// promised fails the test for a pod that exceeds what it was granted in spite of
-// the backstop. What is let through in a moment counts for less in a minute.
+// promised fails the test for a pod that exceeds the sum of its limits in spite of the backstop. The
+// tolerance is larger for a short measurement, in which a burst counts for more.
 func (s *stage) promised() {
 	tolerated := 1.1
 	if s.duration >= time.Minute {
 		tolerated = 1.05
 	}
 	if !strings.HasPrefix(s.parts, noParts) && s.pod > tolerated {
-		s.Errorf("the pod wrote %.2f times what it was granted", s.pod)
+		s.Errorf("the pod wrote at %.2f times its limits, want at most %.2f", s.pod, tolerated)
 	}
 }
 
@@ -186,8 +186,8 @@ func (s *stage) row(name string) string {
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
-// due is what a limit allows: it is one of each disk, and RAID 0 writes to all of them
-// at once.
+// due returns the bytes per second that a limit allows on the volume: the limit holds for each disk, and
+// RAID 0 writes to all of them at once.
 func (s *stage) due(limit int) float64 { return float64(limit * len(s.volume.disks)) }
 
 // file is a new file of the scenario, by its path in a container.
@@ -374,7 +374,7 @@ func (a *account) done(granted float64, wrote int64) {
 	}
 }
 
-// drains waits until what was queued is on the disk, or gives it up.
+// drains waits until all queued data is on the disk, or until drainDeadline.
 func (s *stage) drains(since time.Time) {
 	s.Helper()
 	for {

@@ -45,148 +45,148 @@ var (
 	allLimited = annotations{"container.a": "/data wbps=2Mi", "container.b": "/data wbps=4Mi"}
 )
 
-// escape: a writes to a file that the unlimited b has made.
+// escape has a, which is limited, write to a file that the unlimited b has created.
 func escape(args ...string) func(*stage) {
 	return func(s *stage) {
-		pod, who := s.usual("one", oneLimited)
+		pod, actors := s.usual("one", oneLimited)
 		file := s.file("f")
-		who["b"].makes(file, "16Mi")
-		account := s.count(pod, who, "a", "b").films(file, "a", s.due(limit), "b")
+		actors["b"].makes(file, "16Mi")
+		account := s.count(pod, actors, "a", "b").films(file, "a", s.due(limit), "b")
 		if len(args) == 0 {
 			args = []string{"--span", "16Mi"}
 		}
-		wrote := who["a"].writes(file, args...)
+		wrote := actors["a"].writes(file, args...)
 		s.limited = wrote.rate() / s.due(limit)
 		account.done(0, wrote.Bytes)
-		s.byItself(who["a"], s.due(limit), args...)
+		s.byItself(actors["a"], s.due(limit), args...)
 	}
 }
 
-// escapeWithin: b is limited too, so that the pod has a backstop.
+// escapeWithin is escape with a limit on b as well, so that the pod has a backstop.
 func escapeWithin(s *stage) {
-	pod, who := s.usual("all", allLimited)
+	pod, actors := s.usual("all", allLimited)
 	file := s.file("f")
-	who["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a", "b").films(file, "a", s.due(limit), "b")
-	wrote := who["a"].writes(file, "--span", "16Mi")
+	actors["b"].makes(file, "16Mi")
+	account := s.count(pod, actors, "a", "b").films(file, "a", s.due(limit), "b")
+	wrote := actors["a"].writes(file, "--span", "16Mi")
 	s.limited = wrote.rate() / s.due(limit)
 	account.done(s.due(limit+raised), wrote.Bytes)
-	s.byItself(who["a"], s.due(limit), "--span", "16Mi")
+	s.byItself(actors["a"], s.due(limit), "--span", "16Mi")
 }
 
 func smallFiles(s *stage) {
-	pod, who := s.usual("one", oneLimited)
+	pod, actors := s.usual("one", oneLimited)
 	files := s.file("d")
 	small := []string{"write", "--path", files, "--files", "200", "--block", "4Ki", "--span", "800Ki"}
-	who["b"].does(append(small, "--size", "800Ki", "--fsync")...)
-	account := s.count(pod, who, "a", "b")
-	wrote := who["a"].writes(files, append(small[3:], "--sync", "64Ki")...)
+	actors["b"].does(append(small, "--size", "800Ki", "--fsync")...)
+	account := s.count(pod, actors, "a", "b")
+	wrote := actors["a"].writes(files, append(small[3:], "--sync", "64Ki")...)
 	s.limited = wrote.rate() / s.due(limit)
 	account.done(0, wrote.Bytes)
 }
 
 func bigFile(s *stage) {
-	pod, who := s.usual("one", oneLimited)
+	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
-	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
-	account := s.count(pod, who, "a", "b").films(file, "a", s.due(limit), "b")
-	wrote := who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi")
+	actors["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
+	account := s.count(pod, actors, "a", "b").films(file, "a", s.due(limit), "b")
+	wrote := actors["a"].writes(file, "--span", "1Gi", "--sync", "8Mi")
 	s.limited = wrote.rate() / s.due(limit)
 	account.done(0, wrote.Bytes)
-	s.byItself(who["a"], s.due(limit), "--span", "1Gi", "--sync", "8Mi")
+	s.byItself(actors["a"], s.due(limit), "--span", "1Gi", "--sync", "8Mi")
 }
 
-// twoPods: the file was made by a container of another pod, without annotations.
+// twoPods has a write to a file that a container of another pod, without annotations, has created.
 func twoPods(s *stage) {
 	_, others := s.cast("other", nil, "b")
-	pod, who := s.cast("pod", oneLimited, "a")
+	pod, actors := s.cast("pod", oneLimited, "a")
 	file := s.file("f")
 	others["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a").films(file, "a", s.due(limit))
-	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / s.due(limit)
+	account := s.count(pod, actors, "a").films(file, "a", s.due(limit))
+	s.limited = actors["a"].writes(file, "--span", "16Mi").rate() / s.due(limit)
 	account.done(s.due(limit), 0)
-	s.byItself(who["a"], s.due(limit), "--span", "16Mi")
+	s.byItself(actors["a"], s.due(limit), "--span", "16Mi")
 	s.note = "the rest is charged to the other pod"
 }
 
-// inversion: the unlimited b writes to a file that a has made.
+// inversion has the unlimited b write to a file that the limited a has created.
 func inversion(s *stage) {
-	pod, who := s.usual("one", oneLimited)
+	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
-	who["a"].makes(file, "4Mi")
-	alone := who["b"].alone()
-	account := s.count(pod, who, "a", "b").films(file, "b", alone, "a")
-	wrote := who["b"].writes(file, "--span", "4Mi")
+	actors["a"].makes(file, "4Mi")
+	alone := actors["b"].alone()
+	account := s.count(pod, actors, "a", "b").films(file, "b", alone, "a")
+	wrote := actors["b"].writes(file, "--span", "4Mi")
 	s.free = wrote.rate() / alone
 	account.done(0, wrote.Bytes)
 }
 
-// inversionBeside: meanwhile a writes into a file of its own as much as the page cache
-// takes. The node allows as little there as in dirtyPages. That alone costs b a part of
-// its rate, so the rate of b on its own file is measured as well.
+// inversionBeside is inversion while a fills the page cache by writes to a file of its own. The node allows as
+// few dirty pages as in dirtyPages. This alone lowers the rate of b, so the rate of b on a file of its own is
+// measured as well.
 func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
 		s.littleDirty()
-		pod, who := s.cast("pod", oneLimited, "a", "b")
+		pod, actors := s.cast("pod", oneLimited, "a", "b")
 		file, own := s.file("f"), s.file("own")
-		who["a"].makes(file, "4Mi")
-		alone := who["b"].alone()
+		actors["a"].makes(file, "4Mi")
+		alone := actors["b"].alone()
 		if cure != nil {
-			cure(s, who["a"].Container)
+			cure(s, actors["a"].Container)
 		}
 		var beside sync.WaitGroup
-		before := s.written(who["a"].Cgroup)
-		beside.Go(func() { who["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(3*s.duration)) })
+		before := s.written(actors["a"].Cgroup)
+		beside.Go(func() { actors["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(3*s.duration)) })
 		eventually(s.T, "a writes", func() error {
-			if s.written(who["a"].Cgroup) == before {
-				return errors.New("it does not")
+			if s.written(actors["a"].Cgroup) == before {
+				return errors.New("no further write is charged to it")
 			}
 			return nil
 		})
-		s.note = "on a file of its own: " + ratio(who["b"].writes(s.file("b"), "--span", "4Mi").rate()/alone)
-		account := s.count(pod, who, "a", "b").films(file, "b", alone)
-		s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone
+		s.note = "on a file of its own: " + ratio(actors["b"].writes(s.file("b"), "--span", "4Mi").rate()/alone)
+		account := s.count(pod, actors, "a", "b").films(file, "b", alone)
+		s.free = actors["b"].writes(file, "--span", "4Mi").rate() / alone
 		account.done(0, 0)
 		beside.Wait()
 	}
 }
 
-// fullQueue: inversion while a has much to write yet.
+// fullQueue is inversion while a has much unwritten data.
 func fullQueue(s *stage) {
-	pod, who := s.usual("one", oneLimited)
+	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
-	alone := who["b"].alone()
-	who["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
-	account, began := s.count(pod, who, "a", "b").films(file, "b", alone, "a"), time.Now()
-	s.free = who["b"].writes(file, "--append").rate() / alone
+	alone := actors["b"].alone()
+	actors["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
+	account, began := s.count(pod, actors, "a", "b").films(file, "b", alone, "a"), time.Now()
+	s.free = actors["b"].writes(file, "--append").rate() / alone
 	account.done(0, 0)
 	s.drains(began)
 }
 
-// contested: both go on writing to one file.
+// contested has both containers keep writing to one file.
 func contested(s *stage) {
-	pod, who := s.usual("one", oneLimited)
+	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
-	alone := who["b"].alone()
-	account := s.count(pod, who, "a", "b")
+	alone := actors["b"].alone()
+	account := s.count(pod, actors, "a", "b")
 	var both sync.WaitGroup
-	both.Go(func() { s.limited = who["a"].writes(file, "--span", "16Mi").rate() / s.due(limit) })
-	both.Go(func() { s.free = who["b"].writes(file, "--span", "16Mi").rate() / alone })
+	both.Go(func() { s.limited = actors["a"].writes(file, "--span", "16Mi").rate() / s.due(limit) })
+	both.Go(func() { s.free = actors["b"].writes(file, "--span", "16Mi").rate() / alone })
 	both.Wait()
 	account.done(0, 0)
 }
 
-// dirtyPages: a writes as fast as it can into the page cache, until that has all
-// the dirty pages that the node allows; b then writes to the same disk and to
-// another one. The node allows little here, so that it takes no minutes.
+// dirtyPages has a write to the page cache as fast as it can, until a has all dirty pages that the node allows.
+// b then writes to the same disk and to another one. The node allows few dirty pages, so that this takes
+// seconds.
 func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
 		s.littleDirty()
-		pod, who := s.cast("pod", oneLimited, "b")
+		pod, actors := s.cast("pod", oneLimited, "b")
 		other, elsewhere := s.file("other"), "/other/scenario-dirty-pages"
 		s.Cleanup(func() { os.Remove(s.volume.other() + "/scenario-dirty-pages") })
 		burst := func(path string) float64 {
-			return who["b"].does("write", "--path", path, "--size", "16Mi", "--fsync").rate()
+			return actors["b"].does("write", "--path", path, "--size", "16Mi", "--fsync").rate()
 		}
 		burst(other) // the file is there, as it is the second time
 		burst(elsewhere)
@@ -245,53 +245,52 @@ func strictLimit(s *stage, _ *cri.Container) {
 	}
 }
 
-// restart: the container ends with much to write yet, and its successor writes
-// to the same file, with this limit.
+// restart ends the container while it has much unwritten data. The next container, with this limit, writes to
+// the same file.
 func restart(next int) func(*stage) {
 	return func(s *stage) {
 		scopes := annotations{"container.a": "/data wbps=2Mi", "container.next": "/data wbps=4Mi"}
 		if next == limit {
 			scopes["container.next"] = "/data wbps=2Mi"
 		}
-		pod, who := s.cast("pod", scopes, "a")
+		pod, actors := s.cast("pod", scopes, "a")
 		file := s.file("f")
-		who["a"].does("write", "--path", file, "--size", "16Mi")
-		s.ends(who["a"])
+		actors["a"].does("write", "--path", file, "--size", "16Mi")
+		s.ends(actors["a"])
 		s.drains(time.Now())
-		who["next"] = s.enter(pod, "next")
-		account := s.count(pod, who, "next").films(file, "next", s.due(next))
-		wrote := who["next"].writes(file, "--span", "16Mi")
+		actors["next"] = s.enter(pod, "next")
+		account := s.count(pod, actors, "next").films(file, "next", s.due(next))
+		wrote := actors["next"].writes(file, "--span", "16Mi")
 		s.limited = wrote.rate() / s.due(next)
 		account.done(s.due(next), wrote.Bytes)
-		s.byItself(who["next"], s.due(next), "--span", "16Mi")
+		s.byItself(actors["next"], s.due(next), "--span", "16Mi")
 	}
 }
 
-// newPod: the pod is deleted with much to write yet, and another one with a higher
-// limit has its volume.
+// newPod deletes the pod while it has much unwritten data. Another pod with a higher limit then has its volume.
 func newPod(s *stage) {
-	old, who := s.cast("old", oneLimited, "a")
+	old, actors := s.cast("old", oneLimited, "a")
 	file := s.file("f")
-	who["a"].does("write", "--path", file, "--size", "16Mi")
+	actors["a"].does("write", "--path", file, "--size", "16Mi")
 	if err := old.RemoveSandbox(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	s.drains(time.Now())
-	pod, who := s.cast("new", annotations{"container.next": "/data wbps=4Mi"}, "next")
-	account := s.count(pod, who, "next").films(file, "next", s.due(raised))
-	wrote := who["next"].writes(file, "--span", "16Mi")
+	pod, actors := s.cast("new", annotations{"container.next": "/data wbps=4Mi"}, "next")
+	account := s.count(pod, actors, "next").films(file, "next", s.due(raised))
+	wrote := actors["next"].writes(file, "--span", "16Mi")
 	s.limited = wrote.rate() / s.due(raised)
 	account.done(s.due(raised), wrote.Bytes)
-	s.byItself(who["next"], s.due(raised), "--span", "16Mi")
+	s.byItself(actors["next"], s.due(raised), "--span", "16Mi")
 }
 
-// frozen: the volume is frozen as the container ends, for some seconds. Others go
-// on meanwhile. (To freeze it writes out all that was queued.)
+// frozen freezes the volume for some seconds when the container ends. Other containers keep writing. (Freezing
+// writes out all that was queued.)
 func frozen(s *stage) {
-	pod, who := s.cast("own", oneLimited, "a", "b")
-	who["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
+	pod, actors := s.cast("own", oneLimited, "a", "b")
+	actors["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
 	thaw := freeze(s.T, filepath.Dir(s.volume.dir))
-	s.ends(who["a"])
+	s.ends(actors["a"])
 	began := time.Now()
 	pod.run(sleeper("beside"))
 	s.note = "another container started in " + time.Since(began).Round(100*time.Millisecond).String()
@@ -299,18 +298,18 @@ func frozen(s *stage) {
 	thaw()
 }
 
-// lostRace: the plugin does not run while the container ends.
+// lostRace ends the container while the plugin is stopped.
 func lostRace(s *stage) {
-	_, who := s.cast("own", oneLimited, "a", "b")
-	who["a"].does("write", "--path", s.file("f"), "--size", "16Mi")
+	_, actors := s.cast("own", oneLimited, "a", "b")
+	actors["a"].does("write", "--path", s.file("f"), "--size", "16Mi")
 	lost := s.plugin.count(logLost)
 	s.plugin.signal(s.T, syscall.SIGSTOP)
 	var stop sync.WaitGroup
-	stop.Go(func() { s.ends(who["a"]) }) // the runtime asks the plugin
+	stop.Go(func() { s.ends(actors["a"]) }) // the runtime asks the plugin
 	began := time.Now()
 	eventually(s.T, "cgroup was removed", func() error {
-		if _, err := os.Stat(filepath.Join(cri.CgroupRoot, who["a"].Cgroup)); !errors.Is(err, os.ErrNotExist) {
-			return errors.New("it is there")
+		if _, err := os.Stat(filepath.Join(cri.CgroupRoot, actors["a"].Cgroup)); !errors.Is(err, os.ErrNotExist) {
+			return errors.New("the cgroup exists")
 		}
 		return nil
 	})
@@ -318,9 +317,9 @@ func lostRace(s *stage) {
 	stop.Wait()
 	s.drains(began)
 	if s.parts != noParts && s.parts != "backstop" {
-		eventually(s.T, "the loss is said", func() error {
+		eventually(s.T, "the log says that the limits were lifted too late", func() error {
 			if s.plugin.count(logLost) <= lost {
-				return errors.New("it is not")
+				return errors.New("the log has no such line")
 			}
 			return nil
 		})

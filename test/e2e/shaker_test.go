@@ -21,8 +21,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// shaker forces files to and fro between their writers as fast as it can, by what
-// the plugin moves them by, without its restraint.
+// shaker moves files between their writers as fast as it can, by the same calls as the plugin, without
+// the plugin's budget and rests.
 type shaker struct {
 	t      *testing.T
 	fs     string
@@ -30,7 +30,7 @@ type shaker struct {
 	dev    blkio.Dev
 	reader *writeback.OwnerReader
 	files  func() []string
-	// cgroups are of who may have mapped the files.
+	// cgroups have the processes that may have mapped the files.
 	cgroups []string
 
 	stop   chan struct{}
@@ -40,7 +40,7 @@ type shaker struct {
 	shaken
 }
 
-// shaken is what came of it, to be read when the shaker has stopped.
+// shaken has the counts of a shaker. It may be read once the shaker has stopped.
 type shaken struct {
 	seen, gone, slices, pagedOut int
 	switches                     map[uint64]int // by new owner
@@ -50,7 +50,7 @@ type shaken struct {
 	short map[string]int
 }
 
-// shake begins, and goes on until stopped or the end of the test.
+// shake starts a shaker, which runs until it is stopped or the test ends.
 func shake(t *testing.T, fs, dir string, files func() []string, cgroups ...string) *shaker {
 	t.Helper()
 	reader, err := writeback.NewOwnerReader()
@@ -172,15 +172,15 @@ func (s *shaker) visit(file string) error {
 			return err
 		}
 		if n%16 == 0 {
-			if err := s.look(f, in); err != nil {
+			if err := s.countSwitch(f, in); err != nil {
 				return err
 			}
 		}
 	}
-	return errors.Join(s.pageOut(in), f.Drop(0, size), s.look(f, in))
+	return errors.Join(s.pageOut(in), f.Drop(0, size), s.countSwitch(f, in))
 }
 
-// inode is what the plugin has of a file from who wrote to it.
+// inode returns the identity of a file, as the plugin gets it from the report of a write, and its size.
 func (s *shaker) inode(file string) (writeback.Inode, int64, error) {
 	fd, err := unix.Open(file, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -200,8 +200,9 @@ func (s *shaker) inode(file string) (writeback.Inode, int64, error) {
 	return in, st.Size, err
 }
 
-// look counts the switches. From or to nobody is none: the inode was out of memory.
-func (s *shaker) look(f *writeback.File, in writeback.Inode) error {
+// countSwitch counts a change of the owner. A change from or to no owner does not count: then the
+// inode was not in memory.
+func (s *shaker) countSwitch(f *writeback.File, in writeback.Inode) error {
 	owner, err := f.Owner(s.reader)
 	if err != nil {
 		return err
@@ -218,7 +219,7 @@ func (s *shaker) look(f *writeback.File, in writeback.Inode) error {
 func (s *shaker) pageOut(in writeback.Inode) error {
 	var errs []error
 	for _, c := range s.cgroups {
-		// Of a cgroup that has gone, and of a process that has ended, there are none.
+		// A removed cgroup, and a process that has ended, have none.
 		procs, _ := os.ReadFile(filepath.Join(cgroup.Root, c, "cgroup.procs"))
 		for pid := range strings.FieldsSeq(string(procs)) {
 			for _, r := range s.mappings(pid, in) {

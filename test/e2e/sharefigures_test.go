@@ -58,7 +58,7 @@ func TestShareFigures(t *testing.T) {
 		}
 		publish(t, &row, c.name)
 		if got, _ := row.Figure("share"); math.Abs(got.Median-60) > 10 {
-			t.Errorf("%s: weight 300 beside 200 gets %.1f %%", c.name, got.Median)
+			t.Errorf("%s: weight 300 beside 200 gets %.1f %%, want 50 to 70 %%", c.name, got.Median)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	eventually(t, "both containers do I/O", func() error {
 		for i, k := range pair {
 			if did := b.bytes(k) - before[i]; did < mib {
-				return fmt.Errorf("container %d: %.0f bytes", i, did)
+				return fmt.Errorf("container %d did %.0f bytes of I/O, want 1 MiB", i, did)
 			}
 		}
 		return nil
@@ -191,7 +191,7 @@ func (b *slowBench) own(t *testing.T, k held, file string) {
 		t.Fatal(err)
 	}
 	if charged := b.bytes(k) - before; charged < 64*mib {
-		t.Fatalf("%.0f bytes of the file are charged to its owner", charged)
+		t.Fatalf("%.0f bytes of the file are charged to its owner, want at least 64 MiB", charged)
 	}
 }
 
@@ -202,7 +202,7 @@ func (b *slowBench) awaitCharged(writer, owner held) {
 		w, o := b.bytes(writer), b.bytes(owner)
 		time.Sleep(time.Second)
 		if w, o = b.bytes(writer)-w, b.bytes(owner)-o; w < mib || o > w/10 {
-			return fmt.Errorf("in a second %.0f bytes are charged to the writer, and %.0f to the owner", w, o)
+			return fmt.Errorf("in one second %.0f bytes are charged to the writer and %.0f to the former owner, want at least 1 MiB and at most a tenth of it", w, o)
 		}
 		return nil
 	})

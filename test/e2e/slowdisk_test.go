@@ -45,7 +45,7 @@ func newSlowBench(t *testing.T, disk string) *slowBench {
 	return b
 }
 
-// neighbour is a container beside the victim, and what it does. It may write 2 MiB/s to each disk.
+// neighbour describes a container beside the victim. It may write 2 MiB/s to each disk.
 type neighbour struct {
 	name string
 	args []string // none: there is no neighbour
@@ -53,7 +53,7 @@ type neighbour struct {
 	cpu  int64    // microseconds in each 100 ms; 0 for no limit
 	// runtime is what containerd may write to the slow disk, as systemd takes it; "" for no limit.
 	runtime string
-	// unlimited: it may write as much as it can.
+	// unlimited is true if the neighbour has no limit.
 	unlimited bool
 }
 
@@ -122,11 +122,10 @@ func (b *slowBench) fio(args ...string) (rate, p99 float64) {
 // disk returns the disk as package noise has it.
 func (b *slowBench) disk() noise.Disk { return noise.Disk{Dir: b.dir, Number: b.number} }
 
-// together runs fio in several cgroups at the same time, and compares the operations of each per
-// second with what is wanted. They are counted in a common window, in which all of them run and
-// the weights have followed: processes that start one after another under emulation would each
-// have a window of its own, in which another one has not begun or has ended. A busy machine can
-// stop the node for a part of a window, so that another one follows, up to four.
+// together runs fio in several cgroups at the same time, and compares their operations per second with the
+// expected ones. The operations are counted in a common window, in which all processes run and the weights are
+// in force. Under emulation processes start one after another, so windows of their own would include times
+// without the others. A busy machine can stop the node for a part of a window, so up to four windows are tried.
 func (b *slowBench) together(cgroups []string, judge func(rates []float64) error, args ...string) error {
 	b.Helper()
 	const settle, window = 10 * time.Second, 10 * time.Second
@@ -140,7 +139,7 @@ func (b *slowBench) together(cgroups []string, judge func(rates []float64) error
 	eventually(b.T, "each of them does I/O", func() error {
 		for i, n := range b.operations(cgroups) {
 			if n-before[i] < 10 {
-				return fmt.Errorf("%s: %d operations", cgroups[i], n-before[i])
+				return fmt.Errorf("%s did %d operations, want 10", cgroups[i], n-before[i])
 			}
 		}
 		return nil
@@ -163,7 +162,7 @@ func (b *slowBench) together(cgroups []string, judge func(rates []float64) error
 			}
 		}
 		err = judge(rates)
-		b.Logf("%.0f operations/s: %v", rates, cmp.Or(err, errors.New("as wanted")))
+		b.Logf("%.0f operations/s: %v", rates, cmp.Or(err, errors.New("as expected")))
 		if err == nil {
 			return nil
 		}

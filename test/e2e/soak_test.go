@@ -157,18 +157,18 @@ func (s *soak) stopped() {
 			s.disturbed["stopped until the runtime dropped it"]++
 			return nil
 		}
-		// It finds out within a second whether it still has its connection.
+		// The plugin notices within a second whether it is still connected.
 		connected, err := scrape("nri_blkio_connected")
 		if err == nil && (connected == 0 || time.Since(continued) < time.Second) {
-			err = errors.New("it is not known to be connected")
+			err = errors.New("the plugin may not have noticed yet that it is disconnected")
 		}
 		return err
 	})
 	s.plugin.returns()
 }
 
-// stop is for how long the plugin is stopped: half of the times, a runtime that asks it
-// for something then drops it.
+// stop returns the time for which the plugin is stopped. In half of the cases it is long enough
+// that a runtime which sends a request meanwhile closes the connection.
 func (s *soak) stop() time.Duration {
 	stop := time.Second + time.Duration(s.random.Int64N(int64(2*time.Second)))
 	if s.random.IntN(2) == 0 {
@@ -214,7 +214,7 @@ func (s *soak) live(p soakPod) {
 			return
 		}
 		if s.cri.since(began) {
-			s.Errorf("pod %d, while the runtime ran: %v", p.number, err)
+			s.Errorf("pod %d failed although the runtime ran all the time: %v", p.number, err)
 			return
 		}
 		s.again.Add(1)
@@ -224,7 +224,7 @@ func (s *soak) live(p soakPod) {
 		}
 		time.Sleep(time.Second) // it has just come back
 	}
-	s.Errorf("pod %d: interrupted again and again", p.number)
+	s.Errorf("pod %d: each try was interrupted by a restart", p.number)
 }
 
 // discard removes what is there of a pod that was interrupted.
@@ -293,7 +293,7 @@ func (s *soak) create(p soakPod, pod *cri.Pod, c soakContainer, invalid bool) (*
 	case err != nil:
 		return nil, err
 	case invalid && s.plugin.since(began):
-		s.Errorf("pod %d: a container with %v was created", p.number, p.annotations)
+		s.Errorf("pod %d: a container with the invalid annotations %v was created", p.number, p.annotations)
 	}
 	switch err := k.Start(s.Context()); {
 	case invalid && isRefusal(err): // the plugin has come back since it was created
@@ -321,12 +321,12 @@ func isRefusal(err error) bool { return err != nil && strings.Contains(err.Error
 func (s *soak) holds(p soakPod, began time.Time, life time.Duration, check func() error) (late bool) {
 	err := check()
 	if late = err != nil; late && s.plugin.since(began) {
-		s.Errorf("pod %d with %v, created while the plugin served: %v", p.number, p.annotations, err)
+		s.Errorf("pod %d with %v, created while the plugin served, is not limited: %v", p.number, p.annotations, err)
 		return late
 	}
 	for ; err != nil; err = check() {
 		if s.plugin.up() > soakGrace {
-			s.Errorf("pod %d with %v, %v after the plugin's return: %v", p.number, p.annotations, soakGrace, err)
+			s.Errorf("pod %d with %v is not limited %v after the plugin's return: %v", p.number, p.annotations, soakGrace, err)
 			return late
 		}
 		time.Sleep(50 * time.Millisecond)

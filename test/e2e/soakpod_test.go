@@ -19,14 +19,14 @@ type soakPod struct {
 	containers  []soakContainer
 	total       rates // of pod-total
 	life        time.Duration
-	// invalid: the first container asks for what must be refused.
+	// invalid is true if the annotation of the first container is invalid, so that it must be rejected.
 	invalid bool
 }
 
 type soakContainer struct {
 	cfg    cri.ContainerConfig
 	want   rates
-	weight int // 0: not asked for
+	weight int // 0: none requested
 }
 
 // rates are limits by disk and key.
@@ -61,7 +61,7 @@ func newSoakPod(seed, number uint64) soakPod {
 	return p
 }
 
-// annotate asks for limits on a disk, which is that of the volume, and on the root disk.
+// annotate requests limits on the disk of the volume and on the root disk.
 func (p *soakPod) annotate(r *rand.Rand, disk string) {
 	if r.IntN(3) == 0 {
 		var text string
@@ -154,8 +154,8 @@ func (l rates) ioMax() disks {
 	return out
 }
 
-// whole are the limits of the pod's own cgroup while all containers run: what pod-total
-// asks for, and the sum where each container has a limit. The smaller one holds.
+// whole returns the limits of the pod's own cgroup while all containers run: the smaller one of
+// pod-total and, if each container has a limit, of the containers' sum.
 func (p *soakPod) whole() rates {
 	out := rates{}
 	for _, disk := range append(slices.Collect(maps.Values(soakVolumes)), "vda") {

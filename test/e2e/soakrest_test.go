@@ -19,7 +19,7 @@ import (
 // soakMetrics is where the plugin serves its metrics.
 const soakMetrics = "127.0.0.1:9467"
 
-// footprint is what the plugin takes while there are no pods.
+// footprint has the resources that the plugin uses while there are no pods.
 type footprint struct {
 	pid         int
 	anon        int // KiB of RssAnon
@@ -37,13 +37,13 @@ func (f footprint) String() string {
 // podCgroup is the name of a cgroup of a test's pod, of a container, or of the plugin.
 var podCgroup = regexp.MustCompile(`pod[0-9a-f]{16}[-_]e2e|[0-9a-f]{64}|nri-blkio`)
 
-// atRest waits until nothing is left of the pods, and returns what the plugin takes then.
+// atRest waits until nothing of the pods is left, and returns the resources that the plugin uses then.
 func (s *soak) atRest() footprint {
 	s.Helper()
 	eventually(s.T, "no cgroup is left", func() error {
 		left, err := podCgroups()
 		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%v", left)
+			err = fmt.Errorf("cgroups of pods are left: %v", left)
 		}
 		return err
 	})
@@ -56,14 +56,14 @@ func (s *soak) atRest() footprint {
 		return errors.Join(err, noChildren(pid))
 	})
 	if s.pods >= soakComparable {
-		// The garbage collector runs at least every two minutes; then what is free is given back.
+		// The garbage collector runs at least every two minutes, and then returns free memory.
 		time.Sleep(150 * time.Second)
 	}
 	return s.footprint(pid)
 }
 
-// soakComparable is from how many pods on memory is compared: a process takes what it
-// needs in its first 200.
+// soakComparable is the number of pods from which memory is compared. A process allocates what it needs during
+// its first 200 pods.
 const soakComparable = 500
 
 func (s *soak) footprint(pid int) footprint {
@@ -80,7 +80,7 @@ func (s *soak) footprint(pid int) footprint {
 	f.dying = number(string(stat), "nr_dying_descendants")
 	for _, fd := range names(filepath.Join(proc, "fd")) {
 		to, err := os.Readlink(filepath.Join(proc, "fd", fd))
-		if err == nil { // else it is closed meanwhile
+		if err == nil { // an error means that it was closed meanwhile
 			f.descriptors = append(f.descriptors, to)
 		}
 	}
@@ -128,7 +128,7 @@ func noChildren(pid int) error {
 	}
 	for _, list := range lists {
 		if data, err := os.ReadFile(list); err == nil && len(data) > 0 {
-			return fmt.Errorf("it has the children %s", data)
+			return fmt.Errorf("process %d has the children %s", pid, data)
 		}
 	}
 	return nil
@@ -158,13 +158,13 @@ func scrape(name string) (float64, error) {
 func (s *soak) compare(before, after footprint) {
 	s.Helper()
 	if before.pid != after.pid {
-		s.Fatalf("process %d has become %d", before.pid, after.pid)
+		s.Fatalf("the plugin was restarted: its process was %d and is %d", before.pid, after.pid)
 	}
 	if s.pods >= soakComparable && float64(after.anon) > 1.1*float64(before.anon) {
 		s.Errorf("RssAnon has grown from %d to %d KiB", before.anon, after.anon)
 	}
 	if len(after.descriptors) > len(before.descriptors) {
-		s.Errorf("it had the descriptors\n%v\nand has\n%v", before.descriptors, after.descriptors)
+		s.Errorf("the plugin has more descriptors than before: they were\n%v\nand are\n%v", before.descriptors, after.descriptors)
 	}
 	if len(after.state) > len(before.state) {
 		s.Errorf("its state directory had %v and has %v", before.state, after.state)
@@ -190,7 +190,7 @@ func (s *soak) compareGoroutines(first, second *instance) {
 	after, m := count(second)
 	s.Logf("%d goroutines, and %d in the other process", n, m)
 	if n == 0 {
-		s.Error("no goroutine was printed: this proves nothing")
+		s.Error("the plugin printed no goroutine at its end: the test cannot compare them")
 	}
 	for creator, n := range after {
 		if n > before[creator] {
@@ -198,7 +198,7 @@ func (s *soak) compareGoroutines(first, second *instance) {
 		}
 	}
 	if m > n+soakGoroutines {
-		s.Errorf("%d goroutines after %d pods, were %d", m, s.pods, n)
+		s.Errorf("%d goroutines after %d pods, %d after fewer: some were not ended", m, s.pods, n)
 	}
 }
 

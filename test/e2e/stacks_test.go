@@ -58,8 +58,7 @@ func (k *kit) one() string {
 	return p
 }
 
-// know has these disks called by their names until the end of the test, and returns the
-// number of the last one.
+// know adds disks to node.disks until the end of the test, and returns the device number of the last one.
 func know(t *testing.T, names ...string) (number string) {
 	t.Helper()
 	for _, name := range names {
@@ -186,7 +185,7 @@ func (k *kit) multipath() string {
 	return "/dev/mapper/e2e-multipath"
 }
 
-// nvme is the disk that both controllers have. It is called by the one that came first.
+// nvme returns the disk of both controllers. Its name is that of the controller that was found first.
 func (k *kit) nvme() string {
 	k.Helper()
 	heads, err := filepath.Glob("/dev/nvme*n1")
@@ -196,7 +195,7 @@ func (k *kit) nvme() string {
 	return heads[0]
 }
 
-// zram is memory that is compressed, as a disk.
+// zram returns a disk of compressed memory.
 func (k *kit) zram() string {
 	k.Helper()
 	administer(k.T, "modprobe", "zram", "num_devices=1")

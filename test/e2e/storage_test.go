@@ -23,22 +23,22 @@ type store struct {
 	devices map[string]string // the same for a raw block volume
 	target  string            // "/data" if empty
 	single  bool              // the mount is of one file
-	// readOnly: it cannot be written to, so its limit is on reads.
+	// readOnly is true if the volume cannot be written to, so that its limit is on reads.
 	readOnly bool
 	fs       string   // "" for none
-	disks    []string // that are to be limited; what is written is measured on the last
-	// alike: another one that is limited the same way is measured; this one by the proof,
-	// which `make storage` is.
+	disks    []string // the disks that have to be limited; writes are measured on the last one
+	// alike is true if another store that is limited in the same way is measured. Only a proof, such as
+	// `make storage`, measures this one.
 	alike bool
 	// escapes is why limits do not hold for buffered writes; "": they do.
 	escapes string
-	// mirrored: buffered writes are charged on one of the disks only, and the other
-	// follows that (docs/reference/quirks.md).
+	// mirrored is true if buffered writes are charged on one of the disks only, which also bounds the
+	// other one (docs/reference/quirks.md).
 	mirrored bool
 }
 
-// TestStorage: whatever a volume is stored on, its disk is found, the limit is there
-// as the container starts, and what is written obeys it.
+// TestStorage verifies, for each kind of storage, that the disk of a volume is found, that its limit is in
+// force when the container starts, and that writes obey it.
 func TestStorage(t *testing.T) {
 	stores := append(plainStores(t), newKit(t, 10).stores()...)
 	for _, s := range stores {
@@ -78,7 +78,7 @@ func (s *store) path() string {
 	return "/data"
 }
 
-// file is what is written to, in the container.
+// file returns the path in the container that the test writes to.
 func (s *store) file() string {
 	if s.devices != nil || s.single {
 		return s.path()
@@ -133,7 +133,7 @@ func (s *store) limits() disks {
 
 func printRow(cells ...string) { fmt.Println(storageRow + "| " + strings.Join(cells, " | ") + " |") }
 
-// key is what is limited: there are no writes to what is read-only.
+// key returns the key that is limited: the rate of reads for a read-only volume.
 func (s *store) key() string {
 	if s.readOnly {
 		return "rbps"
@@ -155,7 +155,7 @@ func (s *store) writes(t *testing.T, k *cri.Container) (direct, buffered string)
 	return direct, percent(s.rate(t, k, write))
 }
 
-// measured is the disk that what is being written is charged on.
+// measured returns the disk on which the present writes are charged.
 func (s *store) measured(t *testing.T, k *cri.Container) string {
 	t.Helper()
 	last := s.disks[len(s.disks)-1]
@@ -181,7 +181,7 @@ func (s *store) measured(t *testing.T, k *cri.Container) string {
 			return last
 		}
 	}
-	t.Fatal("nothing is charged on either disk")
+	t.Fatal("writes of the container are charged on neither of the two disks")
 	return ""
 }
 

@@ -19,7 +19,7 @@ import (
 
 // The bugs that the kernel gate is for are races between an unmount, a write, and inodes
 // that move to another cgroup's writeback. These tests do all three at once, and read what
-// the kernel says about it.
+// the kernel logs about it.
 
 // kernelWarnings begin what the kernel writes about a bug of its own.
 var kernelWarnings = []string{
@@ -46,14 +46,14 @@ func quietKernel(t *testing.T) (check func()) {
 		lines := bufio.NewScanner(bytes.NewReader(since))
 		for lines.Scan() {
 			if slices.ContainsFunc(kernelWarnings, func(w string) bool { return strings.Contains(lines.Text(), w) }) {
-				t.Errorf("the kernel says: %s", lines.Text())
+				t.Errorf("the kernel logged: %s", lines.Text())
 			}
 		}
 	}
 }
 
-// stalls measures the longest time that small writes on a volume take until it is told
-// to end: each makes a file, writes to it, syncs it and removes it.
+// stalls measures the longest time of a small write on a volume, until end is called. Each write
+// creates a file, writes to it, syncs it and removes it.
 func stalls(t *testing.T, dir string) (end func() (longest time.Duration, n int)) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan error)
@@ -96,10 +96,10 @@ func smallWrite(name string) error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(name))
 }
 
-// TestUnmountWhileMoving: volumes are unmounted as soon as their pod is gone, with files on
-// them that were moved a moment before and owners that have just ended. Several volumes go
-// through that at the same time: the kernel counts the inodes that it moves for all of them
-// together (isw_nr_in_flight in fs/fs-writeback.c).
+// TestUnmountWhileMoving verifies that volumes can be unmounted as soon as their pod has ended, although files
+// on them have just moved and their owners have just ended. Several volumes are unmounted at the same time,
+// because the kernel counts the inodes that it moves for all of them together (isw_nr_in_flight in
+// fs/fs-writeback.c).
 func TestUnmountWhileMoving(t *testing.T) {
 	cycles := 1 // of each volume
 	if *proof {
@@ -168,7 +168,7 @@ func (v cycled) isUsed(t *testing.T, reader *writeback.OwnerReader, i int) {
 	}
 	within(t, time.Minute, "the file was moved", func() error {
 		if ownerIn(t, reader, shared) == b.id {
-			return errors.New("it was not")
+			return fmt.Errorf("the owner is still cgroup %d", b.id)
 		}
 		return nil
 	})
@@ -193,8 +193,8 @@ func ownerIn(t *testing.T, reader *writeback.OwnerReader, file string) uint64 {
 	return o.Cgroup
 }
 
-// TestManyFiles: a pod that owns many files ends. Releasing them stalls other writers of
-// that disk, and of another one, not much longer than without the plugin.
+// TestManyFiles verifies that, when a pod that owns many files ends, the release of these files delays other
+// writers of that disk, and of another one, not much longer than without the plugin.
 func TestManyFiles(t *testing.T) {
 	files, after := 2_000, 2*time.Second
 	if *proof {

@@ -93,7 +93,7 @@ func targetCases() []targetCase {
 		},
 		{"same-value-twice", "/a wbps=1Mi; /b wbps=1024Ki", on("/a", "ext4", "/b", "ext4"), disks{"vdb": "wbps=1048576"}},
 		{"symbolic-link", "/data wbps=1Mi", []cri.Mount{{Path: "/data", Host: volumes["root"] + "/link"}}, disks{"vdb": "wbps=1048576"}},
-		// A target is text: who writes the volume could lead it to any disk of the node.
+		// Links in a volume are not followed: a writer of the volume could lead one to any disk of the node.
 		{"link-in-a-volume", "/data/leads-out wbps=1Mi; /data/leads-out/x riops=100", on("/data", "ext4"), disks{"vdb": "wbps=1048576 riops=100"}},
 		{"link-to-another-mount", "/data/leads-out wbps=1Mi", on("/data", "ext4", volumes["xfs"], "xfs"), disks{"vdb": "wbps=1048576"}},
 		{"file", "/etc/data.conf wbps=1Mi", []cri.Mount{{Path: "/etc/data.conf", Host: volumes["xfs"] + "/file"}}, disks{"vdd": "wbps=1048576"}},
@@ -194,7 +194,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// testUntouched: without annotations of ours nothing of ours is on a pod.
+// testUntouched verifies that a pod without the plugin's annotations gets no limit, no weight and no record.
 func testUntouched(t *testing.T) {
 	pod := runPod(t, "pod", annotations{"example.org/limits": "/data wbps=1Mi"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
@@ -207,9 +207,8 @@ func testUntouched(t *testing.T) {
 	}
 }
 
-// testLargeAnnotation: what a tenant may write is more than a cgroup's extended
-// attribute holds, and the limits have to come all the same, also on the disk
-// that the OCI spec does not carry.
+// testLargeAnnotation verifies that the limits of an annotation that is too large for the extended attribute of
+// a cgroup are written, also on the disk that is not in the OCI spec.
 func testLargeAnnotation(t *testing.T) {
 	value := "rootfs wbps=1Mi; /data wbps=1Mi"
 	for i := range 250 {

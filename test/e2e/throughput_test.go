@@ -37,8 +37,8 @@ type loadCase struct {
 	limit   int64
 }
 
-// loadCases come in rounds: what is in one runs at the same time, each on a
-// disk of its own, since a throttled writer holds up others in the journal.
+// loadCases returns rounds of cases. The cases of a round run at the same time, each on a disk of its own,
+// because a throttled writer delays others in the journal of the filesystem.
 func loadCases() [][]loadCase {
 	write := []string{"write", "--block", "64Ki"}
 	read := []string{"read", "--block", "64Ki", "--span", "32Mi"}
@@ -61,7 +61,7 @@ func loadCases() [][]loadCase {
 	}}
 }
 
-// testThroughput measures what the kernel lets through, in io.stat.
+// testThroughput verifies that the rates in io.stat obey the limits.
 func testThroughput(t *testing.T) {
 	rounds := loadCases()
 	a := annotations{}
@@ -119,10 +119,9 @@ func (c loadCase) config(t *testing.T) cri.ContainerConfig {
 	return cfg
 }
 
-// wantRate measures a counter against a limit that is in full use. No
-// measurement may go over it. One that stays under is taken again: an emulated
-// node that is out of breath does less than it may, and that is no fault of a
-// limit. What it returns is the part of the limit that was used.
+// wantRate measures a counter against a limit that is in full use, and returns the used part of the limit. No
+// measurement may exceed it. A measurement far below it is repeated, because an emulated node under load does
+// less than the limit allows.
 func wantRate(t *testing.T, dir, disk, counter string, limit int64) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
@@ -174,9 +173,9 @@ type ioReport struct {
 	Bytes, Calls, Nanos, FirstNanos int64
 }
 
-// testFirstInstruction: the container's program begins with a write, and its
-// own clock says that the limit was there. With two disks, one limit is in the
-// OCI spec and the other was written to the cgroup before the program began.
+// testFirstInstruction verifies that the limit is in force for the first instruction of a container, by the
+// container's own clock. Its program begins with a write. With two disks, one limit is in the OCI spec, and the
+// plugin writes the other one to the cgroup before the program begins.
 func testFirstInstruction(t *testing.T) {
 	const limit, size = mib, 4 * mib
 	pod := runPod(t, "pod", annotations{
@@ -203,8 +202,8 @@ func testFirstInstruction(t *testing.T) {
 			if r.Bytes != size || rate > 1.1*limit {
 				t.Errorf("%d bytes at %.0f/s from the first instruction on, limit %d", r.Bytes, rate, limit)
 			}
-			// A limit that came with the second call would show here alone. The first 100 ms of
-			// a limit pass at once: blk-throttle counts in slices of that length, and rounds up.
+			// Only this check would find a limit that takes effect after the first I/O. The I/O of the
+			// first 100 ms passes at once: blk-throttle counts in slices of that length, and rounds up.
 			if first := time.Duration(r.FirstNanos); first < 125*time.Millisecond {
 				t.Errorf("the first 256 KiB took %v, at 1 MiB/s they take 150ms to 250ms", first)
 			}
@@ -212,8 +211,7 @@ func testFirstInstruction(t *testing.T) {
 	}
 }
 
-// testPodTotalThroughput: two containers without limits of their own share
-// what the pod may do.
+// testPodTotalThroughput verifies that two containers without limits of their own together obey the pod-total.
 func testPodTotalThroughput(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "pod-total": "/data wbps=2Mi"})
 	for _, name := range []string{"a", "b"} {

@@ -16,11 +16,11 @@ import (
 // without is a volume that no disk of the node is behind.
 type without struct {
 	name, fs, dir string
-	reason        string // part of what the tenant is told
+	reason        string // part of the message to the tenant
 }
 
-// TestStorageWithout: if a volume is on no disk, the container is refused at once, with the
-// reason: a server that does not answer delays no container.
+// TestStorageWithout verifies that a container with a limit on a volume that is on no disk is rejected at once,
+// with the reason. A server that does not answer delays no container.
 func TestStorageWithout(t *testing.T) {
 	k := &kit{T: t}
 	server := newNFS(k)
@@ -117,9 +117,8 @@ func serveNFS(t *testing.T) {
 	administer(t, "rpc.nfsd", "--no-nfs-version", "3", "--grace-time", "10", "--lease-time", "10", "2")
 }
 
-// hang has the server answer no more until the end of the test: who looks there waits
-// for that, and so does, now and then, who unmounts it, "-f" or not
-// (nfs4_destroy_clientid).
+// hang stops the server until the end of the test. A process that opens a path there waits until
+// then, and sometimes so does an unmount, with or without "-f" (nfs4_destroy_clientid).
 func (nfs) hang(t *testing.T) {
 	t.Helper()
 	administer(t, "rpc.nfsd", "0")

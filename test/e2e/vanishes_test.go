@@ -10,11 +10,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestDeviceVanishes: a disk goes after a container was created, and before it starts.
-// Where its limit is in the OCI spec the runtime refuses the start, and says so; where
-// the plugin writes it, the container runs with its other limits, status tells what is
-// missing, and it gets that as the disk is back. No failure is logged: a disk that is
-// not there needs no limit.
+// TestDeviceVanishes verifies what happens if a disk is removed between the creation and the start of a
+// container. If its limit is in the OCI spec, the runtime rejects the start and names the cause. If the plugin
+// writes the limit, the container runs with its other limits, status shows the missing one, and it is written
+// when the disk returns. No failure is logged, because a removed disk needs no limit.
 func TestDeviceVanishes(t *testing.T) {
 	device := stackedDevice(t)
 	disk := diskBehind(t, device)
@@ -42,9 +41,9 @@ func TestDeviceVanishes(t *testing.T) {
 	administer(t, "dmsetup", "remove", "--retry", "e2e")
 	switch err := created["one"].Start(t.Context()); {
 	case err == nil || !strings.Contains(strings.ToLower(err.Error()), "no such device"): // crun writes "No such device"
-		t.Errorf("start without the disk: %v", err)
+		t.Errorf("start of a container whose disk was removed: error %v, want no such device", err)
 	case strings.Contains(err.Error(), device):
-		t.Errorf("the tenant is told of %s on the node: %v", device, err)
+		t.Errorf("the error shows the tenant the node's path %s: %v", device, err)
 	}
 	two := created["two"]
 	if err := two.Start(t.Context()); err != nil {
@@ -54,9 +53,9 @@ func TestDeviceVanishes(t *testing.T) {
 	for _, dir := range []string{two.Cgroup, pod.Cgroup} {
 		wantIOMax(t, dir, disks{"loop7": "wbps=2097152"})
 	}
-	eventually(t, "status says what is missing", func() error {
+	eventually(t, "status shows the missing limit", func() error {
 		if rows := strings.Join(statusOf(t, pod), "\n"); !strings.Contains(rows, "two "+disk+" wbps 1Mi max missing") {
-			return fmt.Errorf("status says\n%s", rows)
+			return fmt.Errorf("status is\n%s", rows)
 		}
 		return nil
 	})

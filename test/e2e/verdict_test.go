@@ -10,9 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// TestVerdict: whether a round of writeback moves a file is foreseen from what the
-// kernel has with it. The lines that it prints are of the form that the traces in
-// blkio/writeback/testdata have.
+// TestVerdict verifies that the verdict of each round of writeback, as computed from the kernel's state, is the
+// one of the kernel. The test prints lines in the form of the traces in blkio/writeback/testdata.
 func TestVerdict(t *testing.T) {
 	reader, err := writeback.NewOwnerReader()
 	if err != nil {
@@ -46,10 +45,10 @@ func TestVerdict(t *testing.T) {
 			}
 			t.Logf("trace of %s:\n%s", fs, strings.Join(v.trace, "\n"))
 			if read().Cgroup != a.id {
-				t.Error("it was not moved: this shows nothing")
+				t.Error("the file was not moved to the other writer: the case cannot show anything")
 			}
 			if v.foreseen < len(v.trace) {
-				t.Errorf("%d of %d rounds went as foreseen", v.foreseen, len(v.trace))
+				t.Errorf("%d of %d rounds had the computed verdict, want all", v.foreseen, len(v.trace))
 			}
 		})
 	}
@@ -62,7 +61,7 @@ type verdicts struct {
 	a, b     writer
 	owner    func() writeback.Owner
 	trace    []string
-	foreseen int // rounds that went as foreseen
+	foreseen int // rounds whose computed verdict was the kernel's
 }
 
 // round has pages of the file written out that were made dirty by a if it is foreign, and otherwise
@@ -71,15 +70,15 @@ func (v *verdicts) round(pages int, isForeign bool) {
 	v.Helper()
 	before := v.owner()
 	_, moves := before.Round(writeback.RoundTime(uint64(pages), before.Bandwidth), isForeign)
-	who, foreign := v.b, 0
+	by, foreign := v.b, 0
 	if isForeign {
-		who, foreign = v.a, 1
+		by, foreign = v.a, 1
 		v.a.writes(v.file, pages, "4k", "oflag=append", "conv=notrunc,fsync")
 	} else {
 		v.b.writes(v.file, pages, "4k", "conv=notrunc,fsync")
 	}
 	after, moved := v.owner(), 0
-	for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != who.id && time.Now().Before(end); after = v.owner() {
+	for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != by.id && time.Now().Before(end); after = v.owner() {
 		time.Sleep(10 * time.Millisecond) // the kernel does it in the background
 	}
 	if after.Cgroup == v.a.id {

@@ -8,8 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// volume is a directory that scenarios play in. Limits are set on each of its disks,
-// and what is written to it is charged on these.
+// volume is a directory for scenarios. Limits are set on each of its disks, on which its writes are charged.
 type volume struct {
 	name  string
 	dir   string // below the mountpoint
@@ -34,14 +33,14 @@ var stacks = map[string]func(k *kit) (mountpoint string, disks []string){
 	},
 }
 
-// ext4 is as on the disks that the node comes with: nothing is left to be initialised
-// while others are measured.
+// ext4 formats a device like the disks that the node has from the start: fully initialized, so that no
+// initialization runs during a measurement.
 func (k *kit) ext4(device string) (mountpoint string, disks []string) {
 	k.Helper()
 	return k.mounts("ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", device), []string{diskBehind(k.T, device)}
 }
 
-// volumeOf is the volume of a name. A stack is there until the end of the test.
+// volumeOf returns the volume of a name. A stack exists until the end of the test.
 func volumeOf(t *testing.T, name string) volume {
 	t.Helper()
 	stack := stacks[name]

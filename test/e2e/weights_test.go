@@ -51,7 +51,7 @@ func (b *slowBench) awaitCost(enabled bool) {
 	want := map[bool]string{true: "enable=1", false: "enable=0"}[enabled]
 	eventually(b.T, "io.cost has "+want, func() error {
 		if line := b.costLine("io.cost.qos"); !strings.HasPrefix(line, want) && (enabled || line != "") {
-			return fmt.Errorf("io.cost.qos has %q", line)
+			return fmt.Errorf("io.cost.qos has %q, want %s", line, want)
 		}
 		return nil
 	})
@@ -72,7 +72,7 @@ func (b *slowBench) disableCost() {
 	}
 }
 
-// TestFlatShares: three busy pods in three QoS classes share a disk by their weights, beside idle
+// TestFlatShares verifies that three busy pods in three QoS classes share a disk by their weights, beside idle
 // pods in the same classes.
 func TestFlatShares(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
@@ -93,12 +93,12 @@ func TestFlatShares(t *testing.T) {
 	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
 	err := b.together(busy, func(rates []float64) error {
 		if sum := rates[0] + rates[1] + rates[2]; sum < 180 {
-			return fmt.Errorf("all together %.0f reads/s of the model's 200", sum)
+			return fmt.Errorf("the three pods read %.0f/s together, want at least 180 of the model's 200", sum)
 		}
 		return fitShares(rates, 1./6, 2./6, 3./6)
 	}, "--rw=randread", "--direct=1", "--numjobs=4")
 	if err != nil {
-		t.Errorf("weights 100, 200 and 300: %v", err)
+		t.Errorf("shares of weights 100, 200 and 300: %v", err)
 	}
 }
 
@@ -111,15 +111,15 @@ func fitShares(rates []float64, want ...float64) error {
 	}
 	for i, share := range want {
 		if got := rates[i] / sum; share != 0 && math.Abs(got-share) > 0.1*share {
-			return fmt.Errorf("number %d gets %.1f %% of the reads, want %.1f %% within a tenth", i+1, 100*got, 100*share)
+			return fmt.Errorf("cgroup %d gets %.1f %% of the reads, want %.1f %% within a tenth", i+1, 100*got, 100*share)
 		}
 	}
 	return nil
 }
 
-// TestWeightsSetUp: io.cost is enabled by the first container with a weight, survives the plugin,
-// and is disabled after the last one. Weights survive systemd, the kubelet, and an update of the
-// container. What another program has set stays.
+// TestWeightsSetUp verifies that io.cost is enabled with the first container with a weight, stays enabled when
+// the plugin ends, and is disabled after the last such container. Weights stay in force after changes by
+// systemd, by the kubelet, and by an update of the container. Settings of other programs are unchanged.
 func TestWeightsSetUp(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	p := startPlugin(t, "--policy", policyFile(t, weightsPolicy))
@@ -128,7 +128,7 @@ func TestWeightsSetUp(t *testing.T) {
 	k := pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: b.dir, Path: "/data"}}})
 	b.awaitCost(true)
 	if got := b.costLine("io.cost.model"); !strings.Contains(got, "ctrl=user") || !strings.Contains(got, "rrandiops=200") {
-		t.Errorf("io.cost.model has %q", got)
+		t.Errorf("io.cost.model has %q, want ctrl=user and rrandiops=200", got)
 	}
 	b.await500(k.Cgroup)
 	p.signal(t, syscall.SIGTERM)
@@ -151,20 +151,21 @@ func TestWeightsSetUp(t *testing.T) {
 	b.awaitCost(false)
 	eventually(t, "io.cost has the kernel's model again", func() error { // it is written after io.cost.qos
 		if got := b.costLine("io.cost.model"); got != "" && !strings.Contains(got, "ctrl=auto") {
-			return fmt.Errorf("io.cost.model has %q", got)
+			return fmt.Errorf("io.cost.model has %q, want ctrl=auto or no line", got)
 		}
 		return nil
 	})
 	eventually(t, "the weight of the QoS class is removed", func() error {
 		slice, err := os.ReadFile(filepath.Join(cgroup.Root, filepath.Dir(filepath.Dir(k.Cgroup)), "io.weight"))
 		if !errors.Is(err, os.ErrNotExist) && strings.TrimSpace(string(slice)) != "default 100" { // systemd removes the slice as well
-			return fmt.Errorf("io.weight is %q (%w)", slice, err)
+			return fmt.Errorf("io.weight of the QoS class is %q (%w), want default 100", slice, err)
 		}
 		return nil
 	})
 }
 
-// TestReserve: what is outside pods gets its share of the disk, without a weight of any pod.
+// TestReserve verifies that processes outside pods get the reserved share of the disk although no pod has a
+// weight.
 func TestReserve(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	startPlugin(t, "--policy", policyFile(t, weightsPolicy+"reserve: {system: 75%}\n"))
@@ -173,7 +174,7 @@ func TestReserve(t *testing.T) {
 	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
 	err := b.together(busy, func(rates []float64) error { return fitShares(rates, 0, 0, 0.75) }, "--rw=randread", "--direct=1", "--numjobs=4")
 	if err != nil {
-		t.Errorf("the last one is outside of pods: %v", err)
+		t.Errorf("share of the reserve, which the third cgroup is in, outside pods: %v", err)
 	}
 }
 
@@ -206,7 +207,7 @@ func (b *slowBench) await500(container string) {
 					return nil
 				}
 			}
-			return fmt.Errorf("io.weight is %q", data)
+			return fmt.Errorf("io.weight is %q, want the line %s 500", data, b.number)
 		})
 	}
 }
@@ -222,6 +223,6 @@ func (b *slowBench) staysEnabled(after string) {
 		}
 	}
 	if err != nil {
-		b.Errorf("io.cost.qos has %q after %s", err, after)
+		b.Errorf("after %[2]s io.cost.qos has %[1]q, want enable=1", err, after)
 	}
 }

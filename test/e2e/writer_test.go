@@ -14,8 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// These look into the kernel from within the tests. What writes are processes in
-// cgroups of the tests' own, which takes less time than containers.
+// These tests read the state of the kernel themselves. The writers are processes in cgroups that
+// the tests create, which takes less time than containers.
 
 // writer is a cgroup to write in.
 type writer struct {

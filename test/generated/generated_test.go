@@ -29,7 +29,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestReplaceOneOfSeveral: only the text of the author is replaced.
+// TestReplaceOneOfSeveral verifies that only the text of the named author is replaced.
 func TestReplaceOneOfSeveral(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "doc.md")
 	const x, y = "<!-- what follows is written by x -->\nold\n<!-- until here -->\n",

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRow: what is printed is read again, and a figure has the median and the spread of its rounds.
+// TestRow verifies that a printed row can be parsed, and that a figure has the median and the spread of its
+// rounds.
 func TestRow(t *testing.T) {
 	r := Row{Test: "TestA", Name: "a | b", Bar: "<a>"}
 	for _, v := range []float64{1490.4, 8.125, 1234.5, 0.05, 999.7} {
@@ -20,7 +21,7 @@ func TestRow(t *testing.T) {
 	}
 	line, ok := strings.CutPrefix(out.String(), RowMark)
 	if !ok || strings.Count(line, "\n") != 1 {
-		t.Fatalf("printed %q", out.String())
+		t.Fatalf("printed %q, want one line with the mark %q", out.String(), RowMark)
 	}
 	got, err := ParseRow(line)
 	if err != nil {
@@ -33,20 +34,21 @@ func TestRow(t *testing.T) {
 		t.Errorf("got %s, want %s", got.String(), want)
 	}
 	if f, ok := got.Figure("writes"); ok {
-		t.Errorf("a figure that was not measured is %v", f)
+		t.Errorf("the figure writes, which was not measured, is %v", f)
 	}
 }
 
-// TestRowInvalid: a figure that is not a number is not printed, and text that is not a row is not read.
+// TestRowInvalid verifies that a figure that is not a number cannot be printed, and that text that is not a row
+// cannot be parsed.
 func TestRowInvalid(t *testing.T) {
 	r := Row{Name: "a", Rounds: map[string][]float64{"reads": {math.NaN()}}}
 	var out strings.Builder
 	if err := r.Print(&out); err == nil {
-		t.Errorf("printed %q", out.String())
+		t.Errorf("a row with NaN was printed as %q, want an error", out.String())
 	}
 	for _, text := range []string{"", "a|1|2|3", `{"Rounds": 3}`} {
 		if got, err := ParseRow(text); err == nil {
-			t.Errorf("%q is %v", text, got)
+			t.Errorf("ParseRow(%q) is %v, want an error", text, got)
 		}
 	}
 }
@@ -54,7 +56,7 @@ func TestRowInvalid(t *testing.T) {
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 2.718: "2.72", 98.76: "98.8", 999.4: "999", 999.6: "1000", 64123.4: "64123"} {
 		if got := Number(v); got != want {
-			t.Errorf("%g is %s, want %s", v, got, want)
+			t.Errorf("Number(%g) is %s, want %s", v, got, want)
 		}
 	}
 }

@@ -53,8 +53,8 @@ func securityURI(sources []aptSource, main string) string {
 	return strings.TrimSuffix(main, "/") + securitySuffix
 }
 
-// isDebianRelease tells a release of Debian's main archive from its security and
-// update suites and from other vendors' repositories.
+// isDebianRelease reports whether a suite is a release of Debian's main archive, and not one of
+// its security and update suites or of another vendor's repository.
 func isDebianRelease(suite string) bool {
 	return slices.Contains([]string{"bookworm", "trixie", "oldstable", "stable", "testing", "unstable", "sid"}, suite)
 }

@@ -84,11 +84,11 @@ func TestDebianMirror(t *testing.T) {
 	write("sources.list.d/c.sources.disabled", "Types: deb\nURIs: http://off.example\nSuites: trixie\n")
 	got, err := debianMirror(dir)
 	if err != nil || got.uri != "http://mirror.example/debian" || got.suite != "bookworm" || got.security != "http://sec.example" {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("mirror of sources in deb822: got %+v, %v", got, err)
 	}
 	write("sources.list", "deb http://first.example/debian trixie main\n")
 	if got, err = debianMirror(dir); err != nil || got.uri != "http://first.example/debian" {
-		t.Errorf("sources.list: got %+v, %v", got, err)
+		t.Errorf("mirror of sources.list: got %+v, %v", got, err)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestAptLine(t *testing.T) {
 	}
 	back := parseAptList(want)
 	if len(back) != 1 || back[0] != (aptSource{uri: s.uri, suite: "trixie", signedBy: key}) {
-		t.Errorf("read back: %+v", back)
+		t.Errorf("a printed line is parsed as %+v", back)
 	}
 }
 

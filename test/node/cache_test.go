@@ -65,7 +65,7 @@ func TestCacheGet(t *testing.T) {
 		t.Errorf("%d builds, want 2: a warm cache builds nothing", builds)
 	}
 	if c.has(old) || !c.has(current) || !c.has(other) {
-		t.Error("want the artifact's old key gone, and nothing else")
+		t.Error("want only the artifact's old key removed")
 	}
 	broken := errors.New("no space")
 	failing := part(cacheKey("failing"), broken)
@@ -76,7 +76,7 @@ func TestCacheGet(t *testing.T) {
 		t.Error("a build that fails changes the cache")
 	}
 	if left, _ := filepath.Glob(filepath.Join(c.dir, "tmp-*")); left != nil {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("a failed build left %q", left)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestCacheLock(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := c.lock(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a second lock: %v, want it to wait until its deadline", err)
+		t.Errorf("a second lock: error %v, want that of its deadline", err)
 	}
 	unlock()
 	stale := filepath.Join(c.dir, "tmp-part-1")
@@ -103,7 +103,7 @@ func TestCacheLock(t *testing.T) {
 	}
 	defer unlock()
 	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
-		t.Error("what an interrupted build left is still there")
+		t.Error("the directory of an interrupted build still exists")
 	}
 }
 
@@ -131,7 +131,7 @@ func TestRunDir(t *testing.T) {
 	removeNext()
 	for dir, want := range map[string]bool{live: true, dead: false, next: false} {
 		if _, err := os.Stat(dir); (err == nil) != want {
-			t.Errorf("%s: there %t, want %t", filepath.Base(dir), err == nil, want)
+			t.Errorf("%s exists: %t, want %t", filepath.Base(dir), err == nil, want)
 		}
 	}
 }

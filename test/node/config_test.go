@@ -75,7 +75,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestKernelArgs: they are last, and the node is told from others by them.
+// TestKernelArgs verifies that the additional arguments of the kernel are the last ones, and that the name of a
+// node includes them.
 func TestKernelArgs(t *testing.T) {
 	const args = "lsm=capability,lockdown lockdown=confidentiality"
 	cfg := Config{KernelArgs: args}

@@ -25,8 +25,8 @@ type disk struct {
 	throttle string
 }
 
-// slow is less than containers on an emulated node can ask for, as 100 MB/s are more than
-// many disks of real nodes take. On the other disks the CPU decides what a neighbour takes.
+// slow is less I/O than containers on an emulated node can cause, just as 100 MB/s are more than
+// many disks of real nodes can do. On the other disks the CPU bounds the I/O of a neighbour.
 const slow = ",throttling.iops-total=1500,throttling.bps-total=8388608"
 
 // shared is what containers share by weights: operations bound it as often as bytes do.

@@ -84,7 +84,7 @@ func TestImageArchive(t *testing.T) {
 			t.Fatalf("manifest: %+v, %v", manifest, err)
 		}
 		if !json.Valid(follow(manifest.Config)) {
-			t.Error("the configuration is no JSON")
+			t.Error("the configuration is not JSON")
 		}
 		layer := untar(t, follow(manifest.Layers[0]))
 		if i == 1 && (string(layer["bin/sh"]) != "-> busybox" || string(layer["bin/busybox"]) != "binary") {
@@ -100,7 +100,7 @@ func TestPauseBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.Machine != elf.EM_X86_64 || f.Type != elf.ET_EXEC {
-		t.Errorf("machine %s, type %s", f.Machine, f.Type)
+		t.Errorf("the pause binary is for machine %s, of type %s", f.Machine, f.Type)
 	}
 	program := filepath.Join(t.TempDir(), "pause")
 	if err := os.WriteFile(program, pauseBinary(), 0o755); err != nil {
@@ -109,7 +109,7 @@ func TestPauseBinary(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := exec.CommandContext(ctx, program).Run(); ctx.Err() == nil {
-		t.Errorf("it ended before it was killed: %v", err)
+		t.Errorf("the pause binary ended before it was killed: %v", err)
 	}
 }
 
@@ -151,11 +151,11 @@ kernel/lib/crc16.ko:
 func TestCPIOArchive(t *testing.T) {
 	data := cpioArchive([]cpioFile{{name: "dev", dir: true}, {name: "init", data: []byte("#!x\n5")}})
 	if len(data)%4 != 0 || !bytes.HasPrefix(data, []byte("070701")) {
-		t.Fatalf("%d bytes: %.20q", len(data), data)
+		t.Fatalf("the archive has %d bytes and begins with %.20q, want a multiple of 4 and 070701", len(data), data)
 	}
 	at := bytes.LastIndex(data, []byte("070701"))
 	if at%4 != 0 || !bytes.Contains(data[at:], []byte("TRAILER!!!\x00")) {
-		t.Errorf("the trailer is at %d: %q", at, data[at:])
+		t.Errorf("the last entry of the archive, at %d, is not the trailer: %q", at, data[at:])
 	}
 	if !bytes.Contains(data, []byte("init\x00\x00#!x\n5\x00\x00\x00")) {
 		t.Errorf("the file is not padded to 4 bytes: %q", data)
@@ -198,19 +198,19 @@ func TestWriteTar(t *testing.T) {
 	}
 	files := pack(dir, "payload")
 	if len(files) != 3 || string(files["sub/f"]) != "data" || string(files["link"]) != "-> sub/f" {
-		t.Errorf("a directory: %q", files)
+		t.Errorf("the archive of a directory has %q", files)
 	}
 	files = pack(filepath.Join(dir, "link"), "renamed")
 	if len(files) != 1 || string(files["renamed"]) != "data" {
-		t.Errorf("a file: %q", files)
+		t.Errorf("the archive of a file has %q", files)
 	}
 }
 
 func TestLastLines(t *testing.T) {
 	if got := lastLines("a\nb\nc\n", 2); got != "b\nc" {
-		t.Errorf("got %q", got)
+		t.Errorf("the last 2 of 3 lines are %q", got)
 	}
 	if got := lastLines("a", 5); got != "a" {
-		t.Errorf("got %q", got)
+		t.Errorf("the last 5 lines of one line are %q", got)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestKernelModulesDir: a suite that moved on must not pass for the kernel asked for.
+// TestKernelModulesDir verifies that a kernel of another version than the requested one is an error, as after a
+// Debian suite has moved on to a later kernel.
 func TestKernelModulesDir(t *testing.T) {
 	for _, tt := range []struct{ kernel, version, err string }{
 		{"6.1", "6.1.0-55-cloud-amd64", ""},

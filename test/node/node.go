@@ -19,7 +19,7 @@ const BootTimeout = 8 * time.Minute
 // consoleLines is how much of the console an error carries.
 const consoleLines = 100
 
-// Both ask for another attempt.
+// After these errors the caller tries again.
 var (
 	errPortTaken = errors.New("the port was taken")
 	errNoTimer   = errors.New("the kernel hangs: QEMU has lost a timer of an emulated processor")

@@ -144,8 +144,8 @@ func nvmeArgs(file string) []string {
 
 // commandLine is the kernel's: cgroup v2 only, a panic ends the machine, no
 // security module (for BPF's, systemd attaches a program in 2 s of boot), and the
-// parameters for nri-node-setup. What is asked for beside comes last: of two
-// lsm= the kernel takes that.
+// parameters for nri-node-setup. Config.KernelArgs come last, because the kernel
+// uses the last of several lsm=.
 func commandLine(cfg Config, key string) string {
 	return strings.Join([]string{
 		"console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off",
@@ -157,8 +157,8 @@ func commandLine(cfg Config, key string) string {
 	}, " ")
 }
 
-// freePort returns a loopback port that was free a moment ago. Whoever takes it
-// before QEMU does makes QEMU end at once, and the caller tries another.
+// freePort returns a loopback port that was free a moment ago. If another program
+// takes it first, QEMU ends at once, and the caller tries another port.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

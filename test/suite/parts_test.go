@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestParts: each test of e2e is in one part, and no part takes much longer than another.
+// TestParts verifies that each e2e test is in exactly one part, and that no part takes much longer than the
+// other.
 func TestParts(t *testing.T) {
 	tests, err := e2eTests("../e2e")
 	if err != nil {
@@ -20,7 +21,7 @@ func TestParts(t *testing.T) {
 	}
 	for name := range seconds {
 		if !slices.Contains(tests, name) {
-			t.Errorf("%s is no test", name)
+			t.Errorf("seconds has %s, which is not a test", name)
 		}
 	}
 	took := map[string]int{}
@@ -34,11 +35,11 @@ func TestParts(t *testing.T) {
 			}
 		}
 		if in != 1 {
-			t.Errorf("%s is in %d parts", test, in)
+			t.Errorf("%s is in %d parts, want 1", test, in)
 		}
 	}
 	if a, b := took[all[0]], took[all[1]]; max(a, b)-min(a, b) > 60 {
-		t.Errorf("the parts take %d and %d s", a, b)
+		t.Errorf("the parts take %d and %d s, want a difference of at most 60 s", a, b)
 	}
 	if _, err := e2eTests(t.TempDir()); err == nil {
 		t.Error("a directory without tests is no error")
@@ -54,7 +55,7 @@ func TestAddOutcome(t *testing.T) {
 	}
 }
 
-// TestLineWriter: lines of two writers do not mix, however they are written.
+// TestLineWriter verifies that lines of two writers do not mix, also if they are written in pieces.
 func TestLineWriter(t *testing.T) {
 	var to bytes.Buffer
 	var mu sync.Mutex
@@ -68,6 +69,6 @@ func TestLineWriter(t *testing.T) {
 		}
 	}
 	if want := strings.Join([]string{"2  two", "1  one line", "2  three", ""}, "\n"); to.String() != want {
-		t.Errorf("%q, want %q", to.String(), want)
+		t.Errorf("the lines are %q, want %q", to.String(), want)
 	}
 }

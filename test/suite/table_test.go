@@ -12,11 +12,12 @@ func TestCount(t *testing.T) {
 	var o outcome
 	o.count([]byte("=== RUN   TestA\n--- PASS: TestA (1.00s)\n    --- PASS: TestA/b (0.10s)\n    --- FAIL: TestA/c_d (0.10s)\n--- nothing\nPASS\n"))
 	if o.passed != 2 || o.failed != 1 || !slices.Equal(o.failures, []string{"TestA/c_d"}) {
-		t.Errorf("%+v", o)
+		t.Errorf("outcome is %+v, want 2 passed tests and the failure of TestA/c_d", o)
 	}
 }
 
-// TestWriteScenarios: rows are renewed, stay, and come behind those of their scenario.
+// TestWriteScenarios verifies that measured rows replace the former ones, that other rows are unchanged, and
+// that new rows are added after those of their scenario.
 func TestWriteScenarios(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "table.md")
 	for _, run := range []struct {
@@ -34,7 +35,7 @@ func TestWriteScenarios(t *testing.T) {
 		t.Error(err)
 	}
 	if err := ofNode(file, "kernel 6.1"); err == nil {
-		t.Error("the rows of another node would be mixed in")
+		t.Error("a file with the rows of another node: no error")
 	}
 	got, err := os.ReadFile(file)
 	if err != nil {
@@ -42,11 +43,11 @@ func TestWriteScenarios(t *testing.T) {
 	}
 	const want = "|---|\n| a | nothing | 1 | 10s, c1 |\n| a | all | 3 | 20s, c2 |\n| b | nothing | 4 | 20s, c2 |\n| ab | nothing | 5 | 20s, c2 |\n"
 	if !strings.HasSuffix(string(got), want) || !strings.HasPrefix(string(got), "# Scenario by scenario: kernel 6.12\n") {
-		t.Errorf("got %s", got)
+		t.Errorf("the page is\n%s\nwant the rows\n%s", got, want)
 	}
 }
 
-// TestWriteStorage: a run with a failure does not take rows away.
+// TestWriteStorage verifies that a run with a failure removes no rows.
 func TestWriteStorage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "storage.md")
 	const marks = "# Storage\n\n<!-- what follows is written by a test -->\n<!-- until here -->\nend\n"
@@ -62,7 +63,7 @@ func TestWriteStorage(t *testing.T) {
 	o.count([]byte("--- FAIL: TestStorage/c (1.00s)\n"))
 	o.storage = o.storage[:1]
 	if err := writeStorage(file, "c2", o); err == nil {
-		t.Error("a table without the rows that failed was written")
+		t.Error("a table without the failed rows was written: no error")
 	}
 	got, err := os.ReadFile(file)
 	if err != nil {
@@ -70,11 +71,12 @@ func TestWriteStorage(t *testing.T) {
 	}
 	const want = "|---|---|---|---|---|---|\n| a | 1 |\n| b | 2 |\n\n<!-- until here -->\nend\n"
 	if !strings.HasSuffix(string(got), want) || !strings.Contains(string(got), "Measured on kernel 6.12, of commit c1.") {
-		t.Errorf("got %s", got)
+		t.Errorf("the page is\n%s\nwant the rows\n%s", got, want)
 	}
 }
 
-// TestWritePlot: the longest bar fills the width, and what is not a figure is an error.
+// TestWritePlot verifies that the longest bar has the whole width, and that text that is not a figure is an
+// error.
 func TestWritePlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "images", "plot.svg")
 	var o outcome
@@ -91,16 +93,16 @@ func TestWritePlot(t *testing.T) {
 		`width="3" height="26"`, `width="190" height="26"`, `x1="421" x2="630"`, "&lt;writer&gt;", "kernel 6.12, commit c1",
 	} {
 		if !strings.Contains(string(got), want) {
-			t.Errorf("no %q in %s", want, got)
+			t.Errorf("the plot has no %q:\n%s", want, got)
 		}
 	}
 	for _, row := range []string{"alone", "alone|1|2", "alone|1|2|x", "alone|0|0|0"} {
 		if err := writePlot(file, "c2", outcome{neighbours: []string{row}}); err == nil {
-			t.Errorf("%q was drawn", row)
+			t.Errorf("a plot was drawn of the invalid row %q", row)
 		}
 	}
 	o.failed = 1
 	if err := writePlot(file, "c3", o); err == nil {
-		t.Error("a plot of a failed run was written")
+		t.Error("a plot of a failed run was written: no error")
 	}
 }

@@ -60,7 +60,7 @@ func noisyRows() []generated.Row {
 	}
 }
 
-// TestWriteWeights: a test that failed, or was not played, keeps its table.
+// TestWriteWeights verifies that the table of a test that failed, or did not run, is unchanged.
 func TestWriteWeights(t *testing.T) {
 	file := weightsPage(t)
 	var o outcome
@@ -68,7 +68,7 @@ func TestWriteWeights(t *testing.T) {
 	o.count(output(t, "--- PASS: "+noisyTest+" (1.00s)\n    --- FAIL: TestShareFigures/reads (1.00s)\n", append(noisyRows(), share)...))
 	o.node = "kernel 6.12, containerd 2"
 	if err := writeWeights(file, "c1", o); err == nil || !strings.Contains(err.Error(), "TestShareFigures failed") {
-		t.Errorf("a table of a failed test: %v", err)
+		t.Errorf("write the tables after a failed test: error %v, want that TestShareFigures failed", err)
 	}
 	got := read(t, file)
 	for _, want := range []string{
@@ -84,7 +84,7 @@ func TestWriteWeights(t *testing.T) {
 		"old TestShareFigures",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("no %q in %s", want, got)
+			t.Errorf("the page has no %q:\n%s", want, got)
 		}
 	}
 	o = outcome{}
@@ -93,15 +93,15 @@ func TestWriteWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(t, file); !strings.Contains(got, "| direct reads | 60 (59 to 61) | 96 (95 to 97) |\n") || !strings.Contains(got, "of commit c1.") {
-		t.Errorf("got %s", got)
+		t.Errorf("the page has no row of direct reads, or lost commit c1:\n%s", got)
 	}
 	if err := writeWeights(file, "c3", outcome{weights: []string{"x"}}); err == nil {
-		t.Error("a row that is not JSON is in the table")
+		t.Error("a row that is not JSON: no error")
 	}
 }
 
-// TestHasWeights: of the whole matrix, the page has the weights of one node, and the default node is part of
-// the matrix. A single node is the one that was chosen.
+// TestHasWeights verifies that a run of the whole matrix writes the weights of one node, which is the default
+// node. A run of one node writes those of that node.
 func TestHasWeights(t *testing.T) {
 	count := 0
 	for _, r := range matrix(node.Config{}, true) {
@@ -110,18 +110,18 @@ func TestHasWeights(t *testing.T) {
 			count++
 		}
 		if !hasWeights(o, false) {
-			t.Errorf("%s alone: nothing is written", o.node)
+			t.Errorf("a run of %s alone writes no weights", o.node)
 		}
 	}
 	if count != 1 {
-		t.Errorf("the tables would be written for %d nodes of the matrix", count)
+		t.Errorf("the weights of %d nodes of the matrix are written, want 1", count)
 	}
 	if hasWeights(outcome{node: node.Config{KernelArgs: "threadirqs"}.String()}, true) {
-		t.Error("the tables would be those of another kernel command line")
+		t.Error("the weights of a node with another kernel command line are written")
 	}
 }
 
-// TestDrawWeights: each panel has a scale of its own, and the cases with a label.
+// TestDrawWeights verifies that each panel has a scale of its own, and shows the cases that have a label.
 func TestDrawWeights(t *testing.T) {
 	file := weightsPage(t)
 	var o outcome
@@ -138,20 +138,20 @@ func TestDrawWeights(t *testing.T) {
 		`y="270" width="365" height="26"`, // 50 of at most 52 MiB/s
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("no %q in %s", want, got)
+			t.Errorf("the plot has no %q:\n%s", want, got)
 		}
 	}
 	if strings.Contains(got, "idle victim") || strings.Count(got, "<line ") != 5 {
-		t.Errorf("got %s", got)
+		t.Errorf("the plot has %d lines, want 5, and no idle victim:\n%s", strings.Count(got, "<line "), got)
 	}
 }
 
-// TestPageOfWeights: the page has the marks of each table.
+// TestPageOfWeights verifies that the page has the marks of each table.
 func TestPageOfWeights(t *testing.T) {
 	page := read(t, filepath.Join("..", "..", "docs", "explanation", "weights.md"))
 	for _, table := range weightTables() {
 		if strings.Count(page, "<!-- what follows is written by "+weightsBy(table.test)+"\n") != 1 {
-			t.Errorf("the page has not one mark %q", weightsBy(table.test))
+			t.Errorf("the page does not have exactly one mark %q", weightsBy(table.test))
 		}
 	}
 }

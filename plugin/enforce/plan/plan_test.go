@@ -179,7 +179,7 @@ func TestWarnings(t *testing.T) {
 	v.Weights.Enabled = map[blkio.Dev]bool{}
 	first := New(v)
 	if w := first.Pod.Record.Warnings; len(w) != 0 {
-		t.Errorf("before all came: %q", w)
+		t.Errorf("warnings before all containers were created: %q, want none", w)
 	}
 	if w := first.Containers[0].Record.Warnings; len(w) != 1 || w[0] != weightIdle {
 		t.Errorf("warnings %q", w)

@@ -92,7 +92,7 @@ func podTarget(v *View, observed bool) Target {
 	}
 	weights := total.Settings.In(blkio.IOWeight)
 	total.Settings = total.Settings.Where(func(s policy.Setting) bool { return s.Key != blkio.DiskWeight })
-	asked := total
+	requested := total
 	granted := slices.Clone(v.Unknown)
 	for i := range v.Running {
 		one := v.Running[i].Desired
@@ -111,7 +111,7 @@ func podTarget(v *View, observed bool) Target {
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
 	} else if !observed {
-		total.Lowered = total.Lowered.Join(asked.Settings.Without(total.Settings.Where(isAsked)))
+		total.Lowered = total.Lowered.Join(requested.Settings.Without(total.Settings.Where(isRequested)))
 	}
 	if v.Pod.Complete {
 		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Policy.Request(), record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
@@ -120,13 +120,13 @@ func podTarget(v *View, observed bool) Target {
 	t.Record.Exits = v.Pod.Exits
 	t.Record.Weights = weights.Where(func(s policy.Setting) bool { return s.Key == blkio.DiskWeight })
 	if !observed {
-		t.Want, t.Granted, t.Weights = total.Settings, asked, weights
+		t.Want, t.Granted, t.Weights = total.Settings, requested, weights
 	}
 	return t
 }
 
-// isAsked reports whether a setting of a pod was requested: it is not a backstop.
-func isAsked(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop }
+// isRequested reports whether a setting of a pod was requested: it is not a backstop.
+func isRequested(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop }
 
 // withBackstop returns for each disk and key the lower one of the pod-total and the sum of the containers'
 // grants.

@@ -9,8 +9,8 @@ type Actions uint8
 const (
 	// Begin opens the container in the drain of its pod: from now on it may write.
 	Begin Actions = 1 << iota
-	// Judge has the plugin find undeclared disks of the container, before limits are written.
-	Judge
+	// FindUndeclared makes the plugin find undeclared disks of the container before it writes limits.
+	FindUndeclared
 	// LeaveNothing closes the container in the drain: it did not run.
 	LeaveNothing
 	// LeaveData closes the container in the drain: its data may not be on its disk.
@@ -32,7 +32,7 @@ func (a Actions) Has(one Actions) bool { return a&one != 0 }
 
 // String returns the names of the actions, separated by commas.
 func (a Actions) String() string {
-	names := [numActions]string{"Begin", "Judge", "LeaveNothing", "LeaveData", "HandOver", "RecordExit", "FindLeftovers"}
+	names := [numActions]string{"Begin", "FindUndeclared", "LeaveNothing", "LeaveData", "HandOver", "RecordExit", "FindLeftovers"}
 	var out []string
 	for i, name := range names {
 		if a.Has(1 << i) {

@@ -181,8 +181,8 @@ func (d *Drain) End(id string, written bool) {
 	}
 }
 
-// Take takes over those actions of a container's transition that concern the drain.
-func (d *Drain) Take(id string, do Actions, w Writes) {
+// Apply applies those actions of a container's transition that concern the drain.
+func (d *Drain) Apply(id string, do Actions, w Writes) {
 	switch e, _ := do.DrainEvent(w); {
 	case do.Has(Begin):
 		d.Begin(id)

@@ -162,8 +162,8 @@ func TestDrainTakesActions(t *testing.T) {
 		{LeaveData | RecordExit, WritesUnknown, Leftovers},
 	} {
 		var d Drain
-		d.Take("a", Begin, WritesUnknown)
-		if d.Take("a", tt.do, tt.w); d.Phase() != tt.want {
+		d.Apply("a", Begin, WritesUnknown)
+		if d.Apply("a", tt.do, tt.w); d.Phase() != tt.want {
 			t.Errorf("%q, %d: phase %v, want %v", tt.do, tt.w, d.Phase(), tt.want)
 		}
 		if _, ok := tt.do.DrainEvent(tt.w); !ok && (d.Phase() != InUse || !d.open["a"]) {

@@ -47,7 +47,7 @@ func absentRow() row {
 		StartContainer:  to(Starting, Begin),
 		StartRefused:    stay, StopContainer: stay, RemoveContainer: stay, RemovePodSandbox: stay,
 		ListedCreated: to(Created, 0),
-		ListedRunning: to(Running, Begin|Judge),
+		ListedRunning: to(Running, Begin|FindUndeclared),
 		ListedStopped: to(Stopped, FindLeftovers),
 		NotListed:     stay, CgroupPopulated: stay, CgroupMissing: stay,
 		WatchArmed: stay, WatchFired: stay, WatchLost: stay,

@@ -93,8 +93,8 @@ func TestActionsFollowPhases(t *testing.T) {
 		if do.Has(FindLeftovers) != unseen {
 			bad("FindLeftovers is for a container that may have run and ended unseen")
 		}
-		if do.Has(Judge) != (from == Absent && to == Running) {
-			bad("Judge is for a container that ran before the plugin knew it")
+		if do.Has(FindUndeclared) != (from == Absent && to == Running) {
+			bad("FindUndeclared is an action if and only if the container ran before the plugin knew it")
 		}
 	})
 }
@@ -205,7 +205,7 @@ func TestDrainEvent(t *testing.T) {
 		want DrainEvent
 		ok   bool
 	}{
-		{Begin | Judge, WritesUnknown, ContainerBegan, true},
+		{Begin | FindUndeclared, WritesUnknown, ContainerBegan, true},
 		{RecordExit | LeaveNothing, WritesLimited, ContainerWritten, true},
 		{RecordExit | LeaveData, WritesLimited, ContainerLeft, true},
 		{RecordExit | LeaveData, WritesUnknown, ContainerLeft, true},

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestMeasureBursts: a counter that moves 1 MiB every 100 ms is 10 MiB/s from
-// whatever moment it is looked at.
+// TestMeasureBursts verifies that a counter that increases by 1 MiB every 100 ms is measured as 10 MiB/s, at
+// whatever moment the measurement begins.
 func TestMeasureBursts(t *testing.T) {
 	begin := time.Now()
 	read := func() (int64, error) {
@@ -23,7 +23,7 @@ func TestMeasureBursts(t *testing.T) {
 	}
 }
 
-// TestMeasureNothing: no I/O is an error, not a rate of 0 that any limit holds.
+// TestMeasureNothing verifies that a measurement without I/O is an error. A rate of 0 would obey any limit.
 func TestMeasureNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -78,7 +78,7 @@ func (d *Driver) Stop() {
 	}
 }
 
-// registrar tells the kubelet of the driver.
+// registrar registers the driver with the kubelet.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	name, endpoint string

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// inlineSize is what a volume has that a pod asks for in its own spec.
+// inlineSize is the size of a volume that a pod requests in its own spec.
 const inlineSize = "100M"
 
 type nodeServer struct {
@@ -36,7 +36,7 @@ func (n nodeServer) NodePublishVolume(ctx context.Context, r *csi.NodePublishVol
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if isMounted(ctx, r.TargetPath) {
-		return &csi.NodePublishVolumeResponse{}, nil // asked for again
+		return &csi.NodePublishVolumeResponse{}, nil // a repeated request
 	}
 	device := filepath.Join("/dev", d.group, r.VolumeId)
 	if r.VolumeContext["csi.storage.k8s.io/ephemeral"] == "true" && !d.inline[r.VolumeId] {

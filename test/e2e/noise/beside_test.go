@@ -11,8 +11,8 @@ func at(quarters int, victimOps, wrote, read, ops int64) sample {
 	return sample{at: time.Unix(1000, 0).Add(time.Duration(quarters) * sampleEvery), victim: 4096 * victimOps, wrote: wrote, read: read, operations: ops}
 }
 
-// TestBeside: what the neighbour did before the victim's first I/O and after its last one does
-// not count.
+// TestBeside verifies that I/O of the neighbour before the victim's first I/O and after its last one does not
+// count.
 func TestBeside(t *testing.T) {
 	samples := []sample{
 		at(0, 7, 0, 0, 0),
@@ -36,12 +36,13 @@ func TestBeside(t *testing.T) {
 	}
 	for name, samples := range map[string][]sample{"no I/O": {at(0, 7, 0, 0, 0), at(1, 7, 1, 0, 1), at(2, 7, 2, 0, 2)}, "one moment": samples[:3], "nothing": nil} {
 		if got, err := beside(whileActive(samples)); err == nil {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
 }
 
-// TestPart: the disk is used up once its operations or its bytes are.
+// TestPart verifies that the part is the neighbour's share of what the victim leaves of the disk: of its
+// operations or of its bytes, whichever is larger.
 func TestPart(t *testing.T) {
 	for _, tt := range []struct {
 		name                string
@@ -57,7 +58,7 @@ func TestPart(t *testing.T) {
 	} {
 		got, err := beside([]sample{at(0, 0, 0, 0, 0), at(4, tt.victim, tt.bytes, 0, tt.iops)})
 		if err != nil || math.Abs(got.Part-tt.want) > 1e-9 {
-			t.Errorf("%s: %.3f (%v), want %.3f", tt.name, got.Part, err, tt.want)
+			t.Errorf("%s: part is %.3f (%v), want %.3f", tt.name, got.Part, err, tt.want)
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestReached verifies that "*", and no other target, selects a disk that a container is seen to use.
-func TestReached(t *testing.T) {
+// TestUndeclared verifies that "*", and no other target, selects an undeclared disk of a container.
+func TestUndeclared(t *testing.T) {
 	reaches := func(mounts ...Mount) Container {
-		return Container{Name: "db", Rootfs: on(sda), Mounts: mounts, Reached: []blkio.Disk{sdc}}
+		return Container{Name: "db", Rootfs: on(sda), Mounts: mounts, Undeclared: []blkio.Disk{sdc}}
 	}
 	for _, tt := range []struct {
 		name, value string
@@ -20,7 +20,7 @@ func TestReached(t *testing.T) {
 		want        []string
 	}{
 		{"star", "* wbps=1Mi", reaches(mount("/data", on(sdb))), []string{"sda wbps=1048576", "sdb wbps=1048576", "sdc wbps=1048576"}},
-		{"the only disk", "* rbps=1Mi", Container{Name: "db", Rootfs: tmpfs(), Reached: []blkio.Disk{sdc}}, []string{"sdc rbps=1048576"}},
+		{"the only disk", "* rbps=1Mi", Container{Name: "db", Rootfs: tmpfs(), Undeclared: []blkio.Disk{sdc}}, []string{"sdc rbps=1048576"}},
 		{"a path beats it", "/data wbps=2Mi; * wbps=1Mi", reaches(mount("/data", on(sdc))), []string{"sda wbps=1048576", "sdc wbps=2097152"}},
 		{"paths alone", "/data wbps=1Mi; rootfs wbps=2Mi", reaches(mount("/data", on(sdb))), []string{"sda wbps=2097152", "sdb wbps=1048576"}},
 	} {

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"maps"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// modelBudget is a budget for the namespace of all pods. Few of them fit into it.
+const modelBudget = "budgets: [{namespaces: [ns], limits: ['* wbps=8Mi']}]\n"
+
+// checkBudget compares the sums that the plugin reports with those of the model. It compares nothing if a sum
+// depends on earlier events.
+func (r *modelRuntime) checkBudget(known modelKnown, report func(string, ...any)) {
+	b := r.policy.BudgetFor("ns")
+	want, got := map[blkio.Address]blkio.Amount{}, map[blkio.Address]blkio.Amount{}
+	for _, u := range r.plugin.Budgets() {
+		if u.Undecided > 0 {
+			return
+		}
+		got[blkio.Address{Key: u.Key, Dev: u.Disk.Dev}] = u.Granted
+	}
+	for _, p := range r.pods {
+		if p != nil && b != nil && !r.addGranted(p, b, known, want) {
+			return
+		}
+	}
+	if !maps.Equal(want, got) {
+		report("the pods of the namespace are granted %v, want %v", got, want)
+	}
+}
+
+// addGranted adds what a pod is granted. It returns false if that depends on earlier events: limits of a former
+// policy, a sandbox that was replaced before its containers ended, or a created container that the plugin has
+// forgotten because its pod has no cgroup yet.
+func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known modelKnown, sums map[blkio.Address]blkio.Amount) bool {
+	own := map[blkio.Address]blkio.Amount{}
+	var facts []policy.Container
+	for _, sb := range p.sandboxes {
+		for _, c := range sb.containers {
+			if c.state == modelExited {
+				continue
+			}
+			d := r.decided(p, c)
+			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || d.Ignored || len(d.Errors) > 0 || sb != p.current() {
+				return false
+			}
+			facts = append(facts, p.spec.facts(c.name, c.data))
+			d.Charges(b, func(at blkio.Address, amount blkio.Amount) { own[at] = policy.Plus(own[at], amount) })
+		}
+	}
+	total, _ := r.ruled(p).Total(facts)
+	for at, sum := range own {
+		if s, found := total.Settings.Get(at); found {
+			sum = min(sum, s.Amount)
+		}
+		sums[at] = policy.Plus(sums[at], sum)
+	}
+	return true
+}
