@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -356,6 +357,8 @@ func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []stri
 		b.Cleanup(func() { os.Remove(dir) })
 		if filepath.Ext(cg) != ".scope" {
 			write(b, filepath.Join(dir, "cgroup.subtree_control"), "+io")
+		} else {
+			runIn(b, dir)
 		}
 	}
 	all, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
@@ -369,4 +372,23 @@ func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []stri
 	}
 	b.Cleanup(func() { h.Close() })
 	return h
+}
+
+// runIn runs a process in a cgroup until the benchmark ends, so that its container counts as running.
+func runIn(b *testing.B, dir string) {
+	b.Helper()
+	cgroup, err := os.Open(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer cgroup.Close()
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // the error is the signal
+	})
 }

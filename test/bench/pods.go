@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -34,12 +35,13 @@ type pod struct {
 	sandbox *api.PodSandbox
 	db      *api.Container
 	sidecar *api.Container
+	running map[string]*exec.Cmd // the process of each container, by the container's ID
 }
 
 // newPod makes a pod with two containers and mountsOfAPod mounts.
 func newPod(i int) (*pod, error) {
 	slice := fmt.Sprintf("/kubepods.slice/kubepods-pod%04d.slice", i)
-	p := &pod{index: i, sandbox: &api.PodSandbox{
+	p := &pod{index: i, running: map[string]*exec.Cmd{}, sandbox: &api.PodSandbox{
 		Id: fmt.Sprintf("%064x", 1000+i), Name: fmt.Sprintf("db-%d", i), Namespace: "prod", Uid: fmt.Sprintf("%08x-98b4-4e53-8c3e-7d8d2d5a5b1b", i),
 		Annotations: annotations(), RuntimeHandler: "runc", Linux: &api.LinuxPodSandbox{CgroupParent: slice},
 	}}
@@ -147,7 +149,8 @@ func (p *pod) addCgroups() error {
 	return errors.Join(p.addCgroup(p.db), p.addCgroup(p.sidecar))
 }
 
-// addCgroup makes a container's cgroup, with the io controller.
+// addCgroup makes a container's cgroup, with the io controller, and runs a process in it. Without one the plugin
+// takes the container for one that is not running yet, and tries its limits again and again.
 func (p *pod) addCgroup(c *api.Container) error {
 	dir := cgroupRoot
 	for name := range strings.SplitSeq(strings.Trim(p.scope(c), "/"), "/") {
@@ -160,10 +163,27 @@ func (p *pod) addCgroup(c *api.Container) error {
 			return err
 		}
 	}
-	return nil
+	cgroup, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer cgroup.Close()
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	p.running[c.Id] = cmd
+	return cmd.Start()
 }
 
-func (p *pod) removeCgroup(c *api.Container) error { return os.Remove(cgroupRoot + p.scope(c)) }
+// removeCgroup ends the process of a container, and removes the container's cgroup.
+func (p *pod) removeCgroup(c *api.Container) error {
+	cmd := p.running[c.Id]
+	delete(p.running, c.Id)
+	if err := cmd.Process.Kill(); err != nil {
+		return err
+	}
+	_ = cmd.Wait() // the error is the signal
+	return os.Remove(cgroupRoot + p.scope(c))
+}
 
 // scope is the path of a container's cgroup.
 func (p *pod) scope(c *api.Container) string {

@@ -17,7 +17,7 @@ const (
 	churn     = 300 // creates
 )
 
-// fakeRuntime is the runtime's side of NRI, with pods that have no processes.
+// fakeRuntime is the runtime's side of NRI, with pods whose containers only sleep.
 type fakeRuntime struct {
 	*nri.Adaptation
 	pods []*pod
@@ -136,7 +136,7 @@ func (r *fakeRuntime) churn(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// remove ends a container: its cgroup goes first, as it does in life.
+// remove ends a container. Its process and its cgroup end before the event, as with a real runtime.
 func (r *fakeRuntime) remove(ctx context.Context, p *pod) error {
 	if err := p.removeCgroup(p.db); err != nil {
 		return err
