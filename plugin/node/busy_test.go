@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -152,4 +153,31 @@ func TestRefusedIsNotDrained(t *testing.T) {
 	if phase := g.drain.Phase(); phase != lifecycle.Drained {
 		t.Errorf("%v after its end", phase)
 	}
+}
+
+// TestWriteHangs verifies that a write counts as hanging by the time that it takes, and not by that of an earlier
+// write: a new writer has the token a moment before it notes its time.
+func TestWriteHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := tree(t, podCgroup)
+		n := newNode(t, h)
+		g := n.lookup(sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})).group
+		if !n.pods.take(g, t.Context().Done()) {
+			t.Fatal("a free group cannot be taken")
+		}
+		time.Sleep(passDeadline + time.Second)
+		if !n.pods.writeHangs(g) {
+			t.Errorf("a write that takes longer than %v does not hang", passDeadline)
+		}
+		n.pods.release(g)
+		time.Sleep(passDeadline + time.Second)
+		g.token <- struct{}{} // what take does first
+		if n.pods.writeHangs(g) {
+			t.Error("a write that has just begun hangs, by the time of an earlier one")
+		}
+		n.pods.release(g)
+		if n.pods.writeHangs(g) {
+			t.Error("a write hangs although none is under way")
+		}
+	})
 }

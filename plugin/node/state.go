@@ -77,7 +77,7 @@ func newGroup(cgroup, key string) *group {
 
 // writer is the goroutine that writes the group's cgroups. It holds the group's token.
 type writer struct {
-	since  time.Time // when the last writer took the token
+	since  time.Time // when it took the token; zero without a writer, and until a new one has the lock
 	missed bool      // another goroutine found the token taken, and left its work to the writer
 }
 

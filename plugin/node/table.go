@@ -58,7 +58,6 @@ func (t *podTable) tryTake(g groupIdentity) bool {
 		return true
 	default:
 	}
-	// release gives the token back before it asks for the lock, so it will see this.
 	writer.missed = true
 	return false
 }
@@ -67,14 +66,17 @@ func (t *podTable) tryTake(g groupIdentity) bool {
 func (t *podTable) writeHangs(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return len(g.token) > 0 && time.Since(g.in(s).writer.since) > passDeadline
+	since := g.in(s).writer.since
+	return !since.IsZero() && time.Since(since) > passDeadline
 }
 
+// release gives the token back. It does so under the lock, so that it does not overwrite what the next writer notes.
 func (t *podTable) release(of groupIdentity) {
-	<-of.token
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	<-of.token // does not block, because the caller holds the token
 	g := of.in(s)
+	g.writer.since = time.Time{}
 	s.drop(g)
 	if g.writer.missed && len(g.pods) > 0 {
 		s.markDirty(g)
