@@ -11,7 +11,8 @@ import (
 
 const budgetHead = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nbudgets: [{namespaces: ['tenant-*'], limits: ['* wbps=100Mi']}]\n"
 
-// TestBudget: a manifest that exceeds the budget of its namespace is an error, and another one gets a note.
+// TestBudget verifies that a manifest that exceeds the budget of its namespace is an error, and that another one gets
+// a note.
 func TestBudget(t *testing.T) {
 	const more = "wbps=60Mi on disk sda exceeds the budget of namespace tenant-a: 60Mi of 100Mi are granted to other containers of the pod (write at most 40Mi)"
 	const half = "wbps=60Mi is 15360 operations/s of 4K, 3840 of 16K, 960 of 64K or 60 of 1M"
@@ -66,7 +67,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetOfInit: an init container that has ended leaves its room to the next container, and a sidecar does not.
+// TestBudgetOfInit verifies that an init container that has ended leaves its room to the next container, and that a
+// sidecar does not.
 func TestBudgetOfInit(t *testing.T) {
 	p, err := policy.ParseFile([]byte(budgetHead))
 	if err != nil {

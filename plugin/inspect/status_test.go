@@ -127,7 +127,8 @@ func TestHasFindings(t *testing.T) {
 	}
 }
 
-// TestStatusBudgets: the report has the sums of all namespaces, or those of the selected pod's.
+// TestStatusBudgets verifies that the report has the sums of all namespaces, or only those of the namespace of the
+// selected pod.
 func TestStatusBudgets(t *testing.T) {
 	h := statusHost(t)
 	a, b := health.BudgetSum{Namespace: "a", Granted: "1Mi"}, health.BudgetSum{Namespace: "b", Over: true}

@@ -26,8 +26,8 @@ func TestPartsReload(t *testing.T) {
 	}
 }
 
-// TestPartsGoOn: a part that panics, with a new policy or as its metrics are collected, keeps neither
-// the other parts from the policy nor their metrics from a scrape.
+// TestPartsGoOn verifies that a part that panics, when it gets a new policy or when its metrics are collected,
+// does not prevent the other parts from getting the policy, nor their metrics from being served.
 func TestPartsGoOn(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	panics := recovery.New(log)

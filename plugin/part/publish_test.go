@@ -17,7 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
-// TestPublishGoesOn: the state of a part is published again after a panic, and recovers by itself.
+// TestPublishGoesOn verifies that the state of a part is published again after a panic.
 func TestPublishGoesOn(t *testing.T) {
 	process := Process{PID: 7, PolicyOfRuntime: func() bool { return false }}
 	dir := t.TempDir()
