@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -123,5 +124,33 @@ func TestRateText(t *testing.T) {
 		if got := rateText(rate); got != want {
 			t.Errorf("%g: %s", rate, got)
 		}
+	}
+}
+
+// TestCalibrationOfUnnamedDisk verifies that a disk without a model and a serial number, such as a virtual one, has dashes
+// for them.
+func TestCalibrationOfUnnamedDisk(t *testing.T) {
+	d, c := calibrated(t)
+	d.Drive = storage.Drive{}
+	c.Disk = calibrate.IdentityOf(d)
+	r, err := NewCalibration(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	r.Write(&text)
+	first, _, _ := strings.Cut(text.String(), "\n")
+	if want := "# disk vdb, model -, serial number -, 20G, calibrated 2026-11-23T10:00:00Z"; first != want {
+		t.Errorf("the first line is\n%s, want\n%s", first, want)
+	}
+}
+
+// TestSkippedWeights verifies that weights that the plugin leaves out are named below the table.
+func TestSkippedWeights(t *testing.T) {
+	var out bytes.Buffer
+	writeWeights(&out, &health.Weights{SharesLeftOut: 4, Skipped: []string{"cgroup x: y\x1b"}})
+	want := "note: 4 weights on this node are left out, because the report is bounded\nwarning: cgroup x: y\\x1b\n"
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }
