@@ -81,8 +81,12 @@ type node struct {
 
 // parts returns the parts that --only selects. They do not run yet.
 func (r *runner) parts(ctx context.Context) (parts, error) {
-	if r.only == onlyValidator {
+	switch r.only {
+	case onlyValidator:
 		return parts{r.validator()}, nil
+	case onlyCluster:
+		part, err := r.clusterPart()
+		return parts{part}, err
 	}
 	n, err := r.openNode()
 	if err != nil {
@@ -135,24 +139,24 @@ func (r *runner) openNode() (*node, error) {
 func (r *runner) validator() part {
 	v := plugin.NewValidator(r.log, r.recovery)
 	run := func(ctx context.Context) error { return v.Run(ctx, r.RunConfig) }
-	return part{v, func(*policy.Policy) {}, r.publishing(v.Health, run)}
+	return part{v, func(*policy.Policy) {}, r.publishing(r.opts.stateDir, v.Health, run)}
 }
 
-// publishing returns a function that calls run, and publishes the state of its part meanwhile.
-func (r *runner) publishing(state func() health.Report, run func(context.Context) error) func(context.Context) error {
+// publishing returns a function that calls run, and publishes the state of its part in dir meanwhile.
+func (r *runner) publishing(dir string, state func() health.Report, run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var publisher sync.WaitGroup
-		publisher.Go(func() { r.publish(ctx, state) })
+		publisher.Go(func() { r.publish(ctx, dir, state) })
 		defer publisher.Wait()
 		defer cancel()
 		return run(ctx)
 	}
 }
 
-func (r *runner) publish(ctx context.Context, state func() health.Report) {
+func (r *runner) publish(ctx context.Context, dir string, state func() health.Report) {
 	started, version := time.Now().UTC(), versionText()
-	file := health.File(r.opts.stateDir, state().Part)
+	file := health.File(dir, state().Part)
 	var problem reminder.Reminder
 	report := func() health.Report {
 		report := state()

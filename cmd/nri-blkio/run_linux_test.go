@@ -89,7 +89,7 @@ func TestPublishGoesOn(t *testing.T) {
 		r := runner{app: &app{opts: options{stateDir: dir}}, log: log, recovery: recovery.New(log)}
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := 0
-		go r.publish(ctx, func() health.Report {
+		go r.publish(ctx, dir, func() health.Report {
 			if calls++; calls == 2 {
 				panic("no such key")
 			}
