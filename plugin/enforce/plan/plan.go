@@ -68,6 +68,13 @@ type Pod struct {
 	Complete bool
 	Granted  policy.Desired // settings that the pod as a whole has now
 	Exits    []record.Exit
+	Live     Live
+}
+
+// Live holds the facts about changes of a pod's annotations while the pod runs.
+type Live struct {
+	Edit     *record.Edit // nil if the annotations are those that the runtime reported
+	Rejected error        // the reason why a later edit does not count; nil without such an edit
 }
 
 // Container is a running container.

@@ -116,8 +116,8 @@ func podTarget(v *View, observed bool) Target {
 	if v.Pod.Complete {
 		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Policy.Request(), record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
 	}
-	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
-	t.Record.Exits = v.Pod.Exits
+	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, cmp.Or(v.Pod.Live.Rejected, err), observed)}
+	t.Record.Exits, t.Record.Edit = v.Pod.Exits, v.Pod.Live.Edit
 	t.Record.Weights = weights.Where(func(s policy.Setting) bool { return s.Key == blkio.DiskWeight })
 	if !observed {
 		t.Want, t.Granted, t.Weights = total.Settings, asked, weights
