@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -97,4 +98,44 @@ func RemoveIn(dir, name string) error {
 		return fmt.Errorf("remove %s of %s: not a name", name, dir)
 	}
 	return ignoreAbsent(os.Remove(filepath.Join(dir, name)))
+}
+
+// Version changes when a file is replaced or changed, or when an entry of a directory is. A program without privileges
+// cannot set the time in it.
+type Version struct {
+	Changed time.Time // ctime
+	Inode   uint64
+	Size    int64
+}
+
+// SharedFile is a name in a directory, with the version of what it leads to.
+type SharedFile struct {
+	Name    string
+	Version Version
+}
+
+// SharedFiles returns the files of a directory as SharedNames returns their names. It leaves out those that are removed
+// meanwhile.
+func SharedFiles(dir string, limit int) (files []SharedFile, more bool, err error) {
+	names, more, err := SharedNames(dir, limit)
+	for _, name := range names {
+		version, err := VersionOf(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return nil, false, err
+		default:
+			files = append(files, SharedFile{name, version})
+		}
+	}
+	return files, more, err
+}
+
+// VersionOf returns the version of a file or directory, of a symlink itself.
+func VersionOf(file string) (Version, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(file, &st); err != nil {
+		return Version{}, &os.PathError{Op: "lstat", Path: file, Err: err}
+	}
+	return Version{time.Unix(st.Ctim.Unix()), st.Ino, st.Size}, nil
 }

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/cluster"
+	"github.com/nri-blkio/nri-blkio/plugin/exchange"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -29,14 +32,14 @@ const defaultExchangeGroup = 65530
 type clusterOptions struct {
 	nodeName      string
 	tokenDir      string
-	exchange      string // the directory; "" for the default
+	exchange      string // the directory; "" for the default of the cluster part, and none for the limits part
 	exchangeGroup int
 }
 
 func (a *app) addClusterFlags(f *pflag.FlagSet, o *clusterOptions) {
 	f.StringVar(&o.nodeName, "node-name", a.getenv(nodeNameEnv), "this node's name at the API server, for the cluster part\n(environment: "+nodeNameEnv+")")
 	f.StringVar(&o.tokenDir, "token-dir", "/var/run/secrets/kubernetes.io/serviceaccount", "directory with token and ca.crt, for the cluster part")
-	f.StringVar(&o.exchange, "exchange-dir", "", "directory in which the cluster part writes for the limits part\n(default STATE-DIR/"+health.Cluster+")")
+	f.StringVar(&o.exchange, "exchange-dir", "", "directory in which the cluster part writes for the limits part\n(default of the cluster part: STATE-DIR/"+health.Cluster+"; the limits part\nreads it only with this flag)")
 	f.IntVar(&o.exchangeGroup, "exchange-group", defaultExchangeGroup, "group that may write the exchange directory")
 }
 
@@ -50,6 +53,36 @@ func (r *runner) shareExchangeDir() {
 	if err := hostfs.ShareDir(r.exchangeDir(), r.exchangeGroup); err != nil {
 		// A node may have no cluster part. If it has one, its state shows that it cannot write.
 		r.log.WithError(err).Debug("The exchange directory cannot be shared: a cluster part with another user cannot write it")
+	}
+}
+
+// readDocuments has the plugin follow the documents of the cluster part until ctx ends, if there is an exchange directory.
+// It returns once the plugin knows those that are there: the runtime is about to list pods that they are about.
+func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) collectors {
+	if r.exchange == "" {
+		return nil
+	}
+	r.shareExchangeDir()
+	reader := exchange.New(exchange.Config{Dir: r.exchangeDir(), Changed: p.SetDocument, Log: r.log, Recovery: r.recovery})
+	r.recovery.Step("read documents", reader.Read)
+	go r.recovery.Loop(ctx, "read documents", reader.Run)
+	return collectors{reader}
+}
+
+// collectors are the metrics of several values, as those of one.
+type collectors []prometheus.Collector
+
+// Describe implements prometheus.Collector.
+func (cs collectors) Describe(out chan<- *prometheus.Desc) {
+	for _, c := range cs {
+		c.Describe(out)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (cs collectors) Collect(out chan<- prometheus.Metric) {
+	for _, c := range cs {
+		c.Collect(out)
 	}
 }
 

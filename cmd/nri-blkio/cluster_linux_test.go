@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -8,8 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus/hooks/test"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 )
 
 // clusterRunner returns a runner for the cluster part in an environment.
@@ -44,7 +50,47 @@ func TestClusterPart(t *testing.T) {
 	}
 }
 
-// TestExchangeDir verifies that the limits part makes the directory, and its default is below the state directory.
+// TestReadDocuments verifies that the limits part reads the documents that are there before it connects, and nothing
+// without the flag.
+func TestReadDocuments(t *testing.T) {
+	r := clusterRunner(nil)
+	r.opts.stateDir = t.TempDir()
+	if got := r.readDocuments(t.Context(), nil); len(got) > 0 {
+		t.Errorf("without the flag: %v", got)
+	}
+	if _, err := os.Stat(r.exchangeDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the flag the directory is made: %v", err)
+	}
+	d := poddoc.Document{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Namespace: "prod", Name: "db-0"}
+	d.Bound()
+	data, err := poddoc.Encode(&d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.exchange, r.exchangeGroup = t.TempDir(), os.Getgid()
+	if err := os.WriteFile(filepath.Join(r.exchange, poddoc.FileName(d.UID)), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, ok := collector(t).(*plugin.Plugin)
+	if !ok {
+		t.Fatal("no plugin")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the loop ends at once
+	metrics := r.readDocuments(ctx, p)
+	const want = `
+# HELP nri_blkio_pod_documents Documents of the cluster part, by whether the limits part can use them. For one that it cannot use, an earlier version counts.
+# TYPE nri_blkio_pod_documents gauge
+nri_blkio_pod_documents{state="read"} 1
+nri_blkio_pod_documents{state="unreadable"} 0
+`
+	if err := testutil.CollectAndCompare(metrics, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestExchangeDir verifies that the limits part makes the directory, and that the cluster part has a default below the state
+// directory.
 func TestExchangeDir(t *testing.T) {
 	r := clusterRunner(nil)
 	if got := r.exchangeDir(); got != "/run/x/cluster" {
@@ -71,7 +117,8 @@ func TestExchangeGroup(t *testing.T) {
 						RunAsUser, RunAsGroup int
 						SupplementalGroups    []int
 					}
-					Volumes []struct{ HostPath struct{ Path string } }
+					Volumes    []struct{ HostPath struct{ Path string } }
+					Containers []struct{ Args []string }
 				}
 			}
 		}
@@ -93,6 +140,9 @@ func TestExchangeGroup(t *testing.T) {
 	}
 	if !slices.Contains(limits.SecurityContext.SupplementalGroups, defaultExchangeGroup) {
 		t.Errorf("the limits part is in the groups %v", limits.SecurityContext.SupplementalGroups)
+	}
+	if args := limits.Containers[0].Args; !slices.Contains(args, "--exchange-dir="+filepath.Join(defaultStateDir, "cluster")) {
+		t.Errorf("the limits part has the arguments %q", args)
 	}
 	if len(cluster.Volumes) != 1 || cluster.Volumes[0].HostPath.Path != filepath.Join(defaultStateDir, "cluster") {
 		t.Errorf("the cluster part has %v of the node", cluster.Volumes)

@@ -39,12 +39,12 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	} else {
 		r.log.Info("Reading the mount table with listmount and statmount")
 	}
-	r.shareExchangeDir()
+	metrics := append(collectors{p}, r.readDocuments(ctx, p)...)
 	r.watchNode(ctx, n, p)
 	cfg := r.RunConfig
 	cfg.Distribute = distribute
 	run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
-	return part{p, p.Reload, r.publishing(r.opts.stateDir, p.Health, run)}, nil
+	return part{metrics, p.Reload, r.publishing(r.opts.stateDir, p.Health, run)}, nil
 }
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.

@@ -47,7 +47,9 @@ the log says so, and the limits part works alone.
 The cluster part runs only with --only cluster. It watches the pods of this node, their
 claims and namespaces at the API server, and writes what the limits part needs to know
 into the exchange directory. It needs the token of a service account, and the name of
-the node as the API server knows it. It needs nothing of the node, and not uid 0.
+the node as the API server knows it. It needs nothing of the node, and not uid 0. With
+--exchange-dir the limits part reads what it has written: edited annotations and labels
+then apply to running pods.
 
 The validator runs only with --only validator. It is a second plugin. It rejects
 containers of annotated pods on which the limits part made no decision, because

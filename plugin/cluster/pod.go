@@ -27,7 +27,7 @@ type pod struct {
 func slim(o *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = o.Namespace, o.Name, o.UID, o.ResourceVersion
-	out.CreationTimestamp, out.Annotations = o.CreationTimestamp, map[string]string{}
+	out.CreationTimestamp, out.Annotations, out.Labels = o.CreationTimestamp, map[string]string{}, o.Labels
 	for key, value := range o.Annotations {
 		if key == mirror || annotation.IsKey(key) {
 			out.Annotations[key] = value
@@ -91,7 +91,7 @@ func newPod(o *corev1.Pod) *pod {
 		return nil
 	}
 	p := &pod{key: o.Namespace + "/" + o.Name, created: o.CreationTimestamp.Time}
-	p.doc = poddoc.Document{UID: uid, Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}}
+	p.doc = poddoc.Document{UID: uid, Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}, Labels: o.Labels}
 	for key, value := range o.Annotations {
 		if annotation.IsKey(key) {
 			p.doc.Annotations[key] = value

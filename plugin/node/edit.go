@@ -240,7 +240,7 @@ func (t *podTable) acceptEdit(e *editOf, trial []snapshot, unlisted []unlistedPo
 		return excess, false
 	}
 	p.edit = edit{}
-	s.replaceRequest(p, e.next)
+	s.replaceAnnotations(p, e.next)
 	for i := range trial {
 		c := trial[i].in(s)
 		c.disks, c.layer = trial[i].disks, trial[i].layer

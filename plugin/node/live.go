@@ -125,7 +125,7 @@ func (s *state) revise(p *pod) {
 		p.edit = edit{}
 	case !p.hasContainer():
 		p.edit = edit{}
-		s.replaceRequest(p, now.with(live.Annotations))
+		s.replaceAnnotations(p, now.with(live.Annotations))
 	default:
 		p.edit = edit{next: now.with(live.Annotations), err: before.err}
 	}
@@ -145,6 +145,14 @@ func (s *state) replaceRequest(p *pod, r *request) {
 	maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
 	p.warned = false // targets may be others
 	s.markDirty(p.group.in(s))
+}
+
+// replaceAnnotations replaces the request of a pod by one with other annotations. What the pod as a whole was granted by
+// those before does not count for entries that are rejected now.
+func (s *state) replaceAnnotations(p *pod, r *request) {
+	s.replaceRequest(p, r)
+	g := p.group.in(s)
+	g.recorded.granted, g.recorded.isOutdated = policy.Desired{}, true
 }
 
 // hasContainer reports whether a container of the pod may run, or was created and has not started.

@@ -209,6 +209,9 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 		for _, c := range sb.containers {
 			if c.state == modelRunning {
 				running = append(running, c)
+				if p.isOutdated(sb) {
+					continue
+				}
 				if problem := r.checkContainer(p, c); problem != "" {
 					report("%s", problem)
 				}
@@ -232,6 +235,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 			report("observed: %s", problem)
 		}
 	case len(running) > 0 && r.raised(): // its desired limits depend on the earlier ones
+	case len(running) > 0 && (p.isMixed() || r.keepsTotal(p, running)):
 	case len(running) > 0:
 		disks := []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk}
 		if p.spec.moves { // a container that has ended may have had another one

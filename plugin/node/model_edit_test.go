@@ -42,7 +42,9 @@ func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
 		r.forgetDocument(p)
 		return
 	}
+	known := r.now().hasGroup(p.cgroup)
 	r.mu.Lock()
+	p.begun = p.begun && known // otherwise it was a bystander, and becomes a pod in which no container has begun
 	p.annotations, p.edited, p.unsettled, p.hasDocument = next, true, true, true
 	p.documents = append(p.documents, ownOf(next))
 	n := r.plugin
@@ -94,14 +96,40 @@ func (p *modelPod) counting() *modelSandbox {
 	return p.current()
 }
 
+// isOutdated reports whether a sandbox of an edited pod has a later one. A restarted plugin does not know which one is
+// newer, and has the edit of one of them. The kubelet ends the containers of a sandbox before it makes the next one.
+func (p *modelPod) isOutdated(sb *modelSandbox) bool { return p.edited && sb != p.current() }
+
+// isMixed reports whether a container runs in a sandbox that isOutdated.
+func (p *modelPod) isMixed() bool {
+	return slices.ContainsFunc(p.sandboxes, func(sb *modelSandbox) bool {
+		return p.isOutdated(sb) && slices.ContainsFunc(sb.containers, func(c *modelContainer) bool { return c.state == modelRunning })
+	})
+}
+
+// keepsTotal reports whether the limit of a pod as a whole may be one that former annotations granted: those in force
+// reject it, and a restarted plugin does not know that the record is by others.
+func (r *modelRuntime) keepsTotal(p *modelPod, running []*modelContainer) bool {
+	if !p.edited {
+		return false
+	}
+	var facts []policy.Container
+	for _, c := range running {
+		facts = append(facts, p.spec.facts(c.name, c.data))
+	}
+	total, err := r.ruled(p).Total(facts)
+	return err != nil || len(total.Errors) > 0
+}
+
 // settle notes by which annotations the plugin decides. These are the newest ones, unless they would reject a container
 // that it knows. Then they are others that the pod has or had.
 func (r *modelRuntime) settle(p *modelPod, requests map[string]map[string]string, report func(string, ...any)) {
 	p.unsettled = false
 	for _, sb := range p.sandboxes {
 		asked, known := requests[sb.id]
-		if !known {
+		if !known { // whether the document counts depends on the containers that it has when it becomes known
 			sb.asked = nil
+			p.unsettled = p.unsettled || p.hasDocument && !maps.Equal(p.document(), ownOf(sb.reported))
 			continue
 		}
 		if !maps.Equal(asked, sb.asked) {

@@ -99,6 +99,8 @@ type recorded struct {
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
 	read    bool            // the record that an earlier process left was read into these values
+	// isOutdated is true after the annotations were replaced. What an unread record grants is by those before.
+	isOutdated bool
 }
 
 // pod is one sandbox with annotations of this domain, a rule with a class, or a budget.

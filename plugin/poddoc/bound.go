@@ -11,12 +11,13 @@ import (
 // omits the parts that are too large, so that no part can displace another one.
 func (d *Document) Bound() {
 	d.Version = Version
-	d.Annotations, d.NamespaceLabels = valid(d.Annotations), valid(d.NamespaceLabels)
+	d.Annotations, d.Labels, d.NamespaceLabels = valid(d.Annotations), valid(d.Labels), valid(d.NamespaceLabels)
 	for i := range d.Volumes {
 		d.Volumes[i].bound()
 	}
 	slices.SortFunc(d.Volumes, func(a, b Volume) int { return strings.Compare(a.Name, b.Name) })
 	d.omit(PartAnnotations, tooMany(len(d.Annotations), MaxAnnotations), d.Annotations, maxAnnotationBytes)
+	d.omit(PartLabels, "", d.Labels, maxLabelBytes)
 	d.omit(PartNamespaceLabels, "", d.NamespaceLabels, maxLabelBytes)
 	d.omit(PartVolumes, tooMany(len(d.Volumes), MaxVolumes), d.Volumes, maxVolumeBytes)
 }
@@ -32,6 +33,8 @@ func (d *Document) omit(part, cause string, value any, limit int) {
 	switch part {
 	case PartAnnotations:
 		d.Annotations = nil
+	case PartLabels:
+		d.Labels = nil
 	case PartNamespaceLabels:
 		d.NamespaceLabels = nil
 	case PartVolumes:

@@ -33,7 +33,7 @@ func TestRoundTrip(t *testing.T) {
 func TestFormat(t *testing.T) {
 	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0",` +
 		`"annotations":{"limits.blkio.noderesource.dev/containers":"* wbps=20Mi; \"/a <b>\" riops=1k","weight.blkio.noderesource.dev/containers":"50"},` +
-		`"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
+		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
 		`{"name":"data","claim":"data-db-0","persistentVolume":"pvc-1","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
@@ -57,7 +57,7 @@ func TestDecodeStrictly(t *testing.T) {
 		"no object":         {"[]", "cannot unmarshal"},
 		"cut off":           {valid[:len(valid)/2], "unexpected end"},
 		"two documents":     {valid + valid, "after top-level value"},
-		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 65536"},
+		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 73728"},
 		"unknown field":     {replace(`"name":"db-0"`, `"name":"db-0","node":"a"`), `unknown field "node"`},
 		"unknown below":     {replace(`"absent":true`, `"absent":true,"x":1`), `unknown field "volumes[1].x"`},
 		"another case":      {replace(`"namespace":`, `"Namespace":`), `unknown field "Namespace"`},
@@ -118,7 +118,7 @@ func TestEncodeValidates(t *testing.T) {
 		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
 		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
 		"text":        {func(d *Document) { s := strings.Repeat("x", MaxText+1); d.Volumes[0].Limits = &s }, "limits"},
-		"size":        {func(d *Document) { d.Annotations["a.blkio.noderesource.dev/b"] = strings.Repeat("x", MaxSize) }, "maximum 65536"},
+		"size":        {func(d *Document) { d.Annotations["a.blkio.noderesource.dev/b"] = strings.Repeat("x", MaxSize) }, "maximum 73728"},
 		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
 		"absent":      {func(d *Document) { d.Volumes[0].Absent = true }, "a claim with fields"},
 		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},

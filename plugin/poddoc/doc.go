@@ -1,6 +1,6 @@
 // Package poddoc is the document by which the cluster part passes the limits part what the API
-// server knows about one pod and the runtime does not: its annotations as they are now, the labels of
-// its namespace, and the limits of its claims.
+// server knows about one pod and the runtime does not: its annotations and labels as they are now, the
+// labels of its namespace, and the limits of its claims.
 //
 // # The directory
 //
@@ -32,8 +32,8 @@
 //   - Document.Annotations replaces the plugin's annotations that the runtime reported, unless
 //     Document.Omitted has [PartAnnotations]: they are too large to be passed on then, and count as
 //     an invalid edit. An empty map means that there are none any more.
-//   - Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartNamespaceLabels]
-//     and [PartVolumes]. What is omitted is unknown, not empty.
+//   - Document.Labels, Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartLabels],
+//     [PartNamespaceLabels] and [PartVolumes]. What is omitted is unknown, not empty.
 //   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
 //     without a target. Volume.Class and Volume.StorageClass have rates by the names of [Rates], of
 //     classes that may differ. The claim's own annotation wins over its classes.

@@ -6,7 +6,7 @@ const Version = 1
 // Bounds of a document. They are far above what pods have; a document that reaches them would be
 // of a hostile author.
 const (
-	MaxSize        = 64 << 10 // bytes of a file
+	MaxSize        = 72 << 10 // bytes of a file
 	MaxDocuments   = 4096     // names in a directory
 	MaxVolumes     = 128      // claims of a pod
 	MaxAnnotations = 64       // the bound of package annotation
@@ -17,7 +17,7 @@ const (
 // Bounds of the parts of a document, in bytes as encoded. They leave room for the rest.
 const (
 	maxAnnotationBytes = 28 << 10
-	maxLabelBytes      = 8 << 10
+	maxLabelBytes      = 8 << 10 // of the pod, and of its namespace
 	maxVolumeBytes     = 27 << 10
 )
 
@@ -27,6 +27,7 @@ const ClaimKey = "limits.blkio.noderesource.dev"
 // The parts of a document or of a volume that can be omitted.
 const (
 	PartAnnotations     = "annotations"
+	PartLabels          = "labels"
 	PartNamespaceLabels = "namespaceLabels"
 	PartVolumes         = "volumes"
 	PartLimits          = "limits"     // of a volume
@@ -40,7 +41,9 @@ type Document struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Annotations are those with the plugin's domain, valid or not.
-	Annotations     map[string]string `json:"annotations,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// Labels are all labels of the pod: rules select pods by them.
+	Labels          map[string]string `json:"labels,omitempty"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
 	// Volumes are those that are claims, sorted by name.
 	Volumes []Volume `json:"volumes,omitempty"`

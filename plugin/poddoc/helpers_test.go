@@ -15,6 +15,7 @@ func sample() *Document {
 	return &Document{
 		Version: Version, UID: testUID, Namespace: "prod", Name: "db-0",
 		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
+		Labels:          map[string]string{"app": "db"},
 		NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
 		Volumes: []Volume{
 			{

@@ -55,15 +55,23 @@ func (d *Document) validate() error {
 			return invalid("annotations", key)
 		}
 	}
-	for key, value := range d.NamespaceLabels {
-		if key == "" || len(key) > maxKey || len(value) > maxLabel || !isText(key) || !isText(value) {
-			return invalid("namespaceLabels", key)
-		}
+	if err := errors.Join(validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
+		return err
 	}
-	if err := omitted(d.Omitted, PartAnnotations, PartNamespaceLabels, PartVolumes); err != nil {
+	if err := omitted(d.Omitted, PartAnnotations, PartLabels, PartNamespaceLabels, PartVolumes); err != nil {
 		return err
 	}
 	return d.validateVolumes()
+}
+
+// validateLabels validates the labels of an object.
+func validateLabels(field string, of map[string]string) error {
+	for key, value := range of {
+		if key == "" || len(key) > maxKey || len(value) > maxLabel || !isText(key) || !isText(value) {
+			return invalid(field, key)
+		}
+	}
+	return nil
 }
 
 func (d *Document) validateVolumes() error {
@@ -78,6 +86,7 @@ func (d *Document) validateVolumes() error {
 	}
 	switch {
 	case d.Annotations != nil && d.Omitted[PartAnnotations] != "",
+		d.Labels != nil && d.Omitted[PartLabels] != "",
 		d.NamespaceLabels != nil && d.Omitted[PartNamespaceLabels] != "",
 		d.Volumes != nil && d.Omitted[PartVolumes] != "":
 		return errors.New("omitted: a part that is there")

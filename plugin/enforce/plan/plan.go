@@ -42,6 +42,9 @@ type Spec struct {
 	// Unwanted has the values for which none is desired. They are removed if this program wrote them into the
 	// spec, by Ours or by the cgroup's record.
 	Unwanted []blkio.Replacement
+	// Replaced has the values for which another one is desired. They are recorded, because none may be desired later, when
+	// it is not known any more that this program wrote them into the spec.
+	Replaced []blkio.Value
 	Ours     bool // this program wrote all of them into the spec, when the container was created
 }
 

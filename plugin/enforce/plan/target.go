@@ -49,7 +49,11 @@ func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 	var out Spec
 	for _, s := range spec {
 		value := blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
-		switch want, found := desired.Get(s.Address); {
+		want, found := desired.Get(s.Address)
+		if found && want.Amount != s.Amount {
+			out.Replaced = append(out.Replaced, s.Value)
+		}
+		switch {
 		case !found, observed && want.Amount != s.Amount: // of an earlier class, or of another program
 			out.Unwanted = append(out.Unwanted, value)
 		case observed && want.Amount == s.Amount:
