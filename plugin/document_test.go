@@ -20,11 +20,13 @@ func TestLiveOf(t *testing.T) {
 		"nothing": {poddoc.Document{Namespace: "prod", Name: "db-0"}, node.Live{Namespace: "prod", Name: "db-0", Labels: map[string]string{}}, ""},
 		"all": {
 			poddoc.Document{Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}},
-			node.Live{Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}}, "",
+			node.Live{Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}},
+			"",
 		},
 		"omitted": {
 			poddoc.Document{Omitted: map[string]string{poddoc.PartAnnotations: "65 of them (maximum 64)", poddoc.PartLabels: "9000 bytes (maximum 8192)"}},
-			node.Live{}, "too many annotations of this domain: 65 of them (maximum 64)",
+			node.Live{},
+			"too many annotations of this domain: 65 of them (maximum 64)",
 		},
 	} {
 		got := liveOf(&tt.doc)

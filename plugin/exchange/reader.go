@@ -54,7 +54,7 @@ type Reader struct {
 }
 
 // counts are numbers for metrics.
-type counts struct{ read, unreadable atomic.Int64 }
+type counts struct{ usable, unreadable atomic.Int64 }
 
 // file is a file of the directory as it was last read.
 type file struct {
@@ -186,8 +186,8 @@ func (r *Reader) unusable() error {
 			first = uid
 		}
 	}
-	r.counts.read.Store(int64(read))
-	r.counts.unreadable.Store(int64(count))
+	r.usable.Store(int64(read))
+	r.unreadable.Store(int64(count))
 	switch count {
 	case 0:
 		return nil
@@ -206,6 +206,6 @@ func (r *Reader) Describe(out chan<- *prometheus.Desc) { out <- documentsDesc }
 
 // Collect implements prometheus.Collector.
 func (r *Reader) Collect(out chan<- prometheus.Metric) {
-	out <- prometheus.MustNewConstMetric(documentsDesc, prometheus.GaugeValue, float64(r.counts.read.Load()), "read")
-	out <- prometheus.MustNewConstMetric(documentsDesc, prometheus.GaugeValue, float64(r.counts.unreadable.Load()), "unreadable")
+	out <- prometheus.MustNewConstMetric(documentsDesc, prometheus.GaugeValue, float64(r.usable.Load()), "read")
+	out <- prometheus.MustNewConstMetric(documentsDesc, prometheus.GaugeValue, float64(r.unreadable.Load()), "unreadable")
 }

@@ -134,8 +134,10 @@ func (n *Node) trial(ctx context.Context, pol *policy.Policy, e *editOf, of []id
 	}
 	// The first round finds the disks that new targets select. The limit of the pod as a whole depends on those of all
 	// containers, so only the second round decides it.
+	former := slices.Clone(out)
 	for range 2 {
 		for i := range out {
+			out[i].decision = former[i].decision
 			if err := by.resolve(ctx, pol, e.next, layers, &out[i]); err != nil {
 				return nil, fmt.Errorf("container %s: %w", of[i].name, err)
 			}

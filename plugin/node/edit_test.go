@@ -76,6 +76,48 @@ func TestRemovedRestart(t *testing.T) {
 	l.want("next sandbox", all(6*mi, 6*mi))
 }
 
+// TestEditRecordStays verifies that a write that comes before the resolution of a restarted plugin, which may fail, keeps the
+// edited annotations in the record.
+func TestEditRecordStays(t *testing.T) {
+	l := newLiveNode(t)
+	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"))
+	l.run(sb, "a", "b")
+	l.edit()
+	l.restart(policy.Default())
+	l.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isRunning), listed("b", isRunning)})
+	for _, g := range l.pods.takeDirty() {
+		_ = l.applier().write(g, "") // nothing is decided yet
+	}
+	if r := recordOf(t, l.Node, podCgroup); r == nil || r.Edit == nil || len(r.Edit.Annotations) != 0 {
+		t.Errorf("the record is %+v", r)
+	}
+	l.pass(t.Context())
+	l.want("restarted", all(0, 0))
+}
+
+// TestEditedSpec verifies that a value of the OCI spec does not come back with an update of the container after an edit has
+// replaced it, the plugin has restarted, and another edit has removed it.
+func TestEditedSpec(t *testing.T) {
+	const spec = "254:0 wbps=2097152"
+	for _, between := range []string{"rootfs wbps=1Mi", "rootfs wbps=3Mi"} {
+		l := newLiveNode(t)
+		sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"))
+		l.k.runtimeWrites(cgroupOf("a"), spec)
+		l.run(sb, "a")
+		l.edit(limitsKey+"containers", between)
+		l.restart(policy.Default())
+		c := listed("a", isRunning)
+		c.Unified = map[string]string{"io.max": spec}
+		l.Synchronize([]*Sandbox{sb}, []*Container{c})
+		l.pass(t.Context())
+		l.edit()
+		l.k.runtimeWrites(cgroupOf("a"), spec)
+		l.Updated("sb1")
+		l.pass(t.Context())
+		l.want(between, map[string]blkio.Amount{cgroupOf("a"): 0})
+	}
+}
+
 // TestEditBudget verifies that an edit cannot take more than the budget of its namespace has room for, over all containers
 // of the pod, and that limits can always be lowered.
 func TestEditBudget(t *testing.T) {
@@ -96,7 +138,8 @@ func TestEditBudget(t *testing.T) {
 	}{
 		{"rootfs wbps=90Mi", 50}, // each one would fit alone
 		{"rootfs wbps=75Mi", 75},
-		{"rbps=1Mi", 75}, {"rootfs rbps=1Mi", 75}, // without a limit
+		{"rbps=1Mi", 75},
+		{"rootfs rbps=1Mi", 75}, // without a limit
 		{"rootfs wbps=60Mi", 60},
 	} {
 		if got := edit(tt.value); got != tt.want*mi {

@@ -41,7 +41,7 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
 	c := newContainer(pod, ctr)
 	c.resolution.fresh = true
-	if err := n.restoreEdits(pod.group); err != nil {
+	if err := n.applier().restoreEdits(pod.group); err != nil {
 		return nil, err
 	}
 	if err := n.resolver.resolve(ctx, n.policy.Load(), pod.request.now.Load(), n.layers.current.Load(), &c); err != nil {
@@ -98,7 +98,7 @@ func (t *podTable) waitsForProcess(c containerRef) bool {
 
 // limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
-	err := n.restoreEdits(c.pod.group)
+	err := n.applier().restoreEdits(c.pod.group)
 	if err == nil {
 		err = n.resolve(ctx, c)
 	}

@@ -37,8 +37,8 @@ func (l *Live) labels(reported map[string]string) map[string]string {
 }
 
 // SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
-// pod need not exist yet. Nil forgets it, and what is in force stays in force. It reads nothing of the node: the
-// reconciler puts changes into force.
+// pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
+// reads nothing of the node: the reconciler puts changes into force.
 func (n *Node) SetLive(uid string, live *Live) {
 	if live == nil {
 		n.pods.forgetLive(uid)
@@ -56,6 +56,12 @@ func (t *podTable) forgetLive(uid string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	delete(s.live, uid)
+	for _, p := range s.pods {
+		if p.uid == uid && p.edit != (edit{}) { // a restarted process would not know it either
+			p.edit = edit{}
+			s.markDirty(p.group.in(s))
+		}
+	}
 }
 
 func (t *podTable) setLive(uid string, live Live) {

@@ -213,6 +213,9 @@ func TestUnknownEdit(t *testing.T) {
 	l.SetLive("u1", nil)
 	l.pass(t.Context())
 	l.want("forgotten", all(2*mi, 2*mi))
+	if r := recordOf(t, l.Node, podCgroup); r.Error != "" {
+		t.Errorf("forgotten: the record has %q", r.Error)
+	}
 }
 
 // TestEditRetried verifies that a rejected edit counts as soon as a new policy allows it.

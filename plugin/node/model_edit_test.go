@@ -42,9 +42,9 @@ func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
 		r.forgetDocument(p)
 		return
 	}
-	known := r.now().hasGroup(p.cgroup)
+	runs := len(r.in(p.current(), modelRunning)) > 0
 	r.mu.Lock()
-	p.begun = p.begun && known // otherwise it was a bystander, and becomes a pod in which no container has begun
+	p.begun = p.begun && runs // its containers may have begun while it was a bystander
 	p.annotations, p.edited, p.unsettled, p.hasDocument = next, true, true, true
 	p.documents = append(p.documents, ownOf(next))
 	n := r.plugin

@@ -89,7 +89,7 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layer
 // cannot be enforced are logged and recorded. After ctx ends, it still resolves those containers that need no
 // access to the node.
 func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
-	if err := n.restoreEdits(g); err != nil {
+	if err := n.applier().restoreEdits(g); err != nil {
 		return []error{err} // the annotations are not known yet
 	}
 	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()

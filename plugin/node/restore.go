@@ -22,18 +22,18 @@ func (r *request) record(sandbox string) *record.Edit {
 
 // restoreEdits takes over edited annotations of the pods of a group from the record of an earlier process. It reads until
 // that succeeds once for each sandbox.
-func (n *Node) restoreEdits(g groupIdentity) error {
-	if g.cgroup == "" || !n.pods.mayRestore(g) {
+func (a applier) restoreEdits(g groupIdentity) error {
+	if g.cgroup == "" || !a.pods.mayRestore(g) {
 		return nil
 	}
-	r, err := record.Read(n.cgroups.Cgroup(g.cgroup), record.KindPod)
+	r, err := record.Read(a.cgroups.Cgroup(g.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not created yet
 	case err != nil && !errors.Is(err, record.ErrParse) && !errors.Is(err, blkio.ErrNotSupported):
 		return fmt.Errorf("read edited annotations: %w", err)
 	}
-	n.pods.restore(g, r)
+	a.pods.restore(g, r)
 	return nil
 }
 
