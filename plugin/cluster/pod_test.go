@@ -22,6 +22,7 @@ func fullPod() *corev1.Pod {
 	}
 	pod := newTestPod("db-0", testUID)
 	pod.Annotations["example.com/a"] = "x"
+	pod.Labels = map[string]string{"tier": "db"}
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}},
 		{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}}}},
@@ -38,6 +39,7 @@ func TestNewPod(t *testing.T) {
 	want := poddoc.Document{
 		Version: 1, UID: testUID, Namespace: "prod", Name: "db-0",
 		Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
+		Labels:      map[string]string{"tier": "db"},
 		Volumes: []poddoc.Volume{
 			{Name: "data", Claim: "c", Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
 			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/rel"}}},

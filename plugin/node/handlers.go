@@ -171,7 +171,7 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.pods.join(fresh, cgroup)
+	return n.pods.join(fresh, cgroup, n.listing.done.Load())
 }
 
 func (t *podTable) podOf(sandbox string) podIdentity {
@@ -183,14 +183,16 @@ func (t *podTable) podOf(sandbox string) podIdentity {
 	return podIdentity{}
 }
 
-// join makes a pod part of the state, unless another event has done so.
-func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
+// join makes a pod part of the state, unless another event has done so. If the runtime has listed its pods, an unknown
+// sandbox is a new one, of which no earlier process has left edited annotations.
+func (t *podTable) join(fresh podIdentity, cgroup string, listed bool) podIdentity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
 	pod := s.join(fresh, cgroup)
+	pod.restored = listed && s.bystanders[pod.id] == nil
 	s.admit(pod)
 	s.revise(pod)
 	return pod.podIdentity

@@ -18,13 +18,16 @@ func TestBound(t *testing.T) {
 		"none":             {func(*Document) {}, nil},
 		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{PartAnnotations: "41133 bytes (maximum 28672)"}},
 		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{PartAnnotations: "65 of them (maximum 64)"}},
+		"labels of a pod":  {func(d *Document) { d.Labels = labels(200) }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
 		"labels":           {func(d *Document) { d.NamespaceLabels = labels(200) }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
 		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{PartVolumes: "129 of them (maximum 128)"}},
 		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{PartVolumes: "36102 bytes (maximum 27648)"}},
 		"all": {
-			func(d *Document) { d.Annotations, d.NamespaceLabels, d.Volumes = many(65), labels(200), claims(129) },
+			func(d *Document) {
+				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(200), labels(200), claims(129)
+			},
 			map[string]string{
-				PartAnnotations: "65 of them (maximum 64)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
+				PartAnnotations: "65 of them (maximum 64)", PartLabels: "14602 bytes (maximum 8192)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
 			},
 		},
 	} {
@@ -33,7 +36,7 @@ func TestBound(t *testing.T) {
 			tt.change(d)
 			d.Bound()
 			equal(t, tt.want, d.Omitted)
-			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil}
+			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartLabels: d.Labels != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil}
 			for part, is := range there {
 				if _, omitted := tt.want[part]; is == omitted {
 					t.Errorf("%s is there: %t", part, is)

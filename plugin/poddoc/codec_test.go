@@ -117,6 +117,7 @@ func TestEncodeValidates(t *testing.T) {
 		"volumes":     {func(d *Document) { d.Volumes = make([]Volume, MaxVolumes+1) }, "129 of them"},
 		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
 		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
+		"pod label":   {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
 		"text":        {func(d *Document) { s := strings.Repeat("x", MaxText+1); d.Volumes[0].Limits = &s }, "limits"},
 		"size":        {func(d *Document) { d.Annotations["a.blkio.noderesource.dev/b"] = strings.Repeat("x", MaxSize) }, "maximum 73728"},
 		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
