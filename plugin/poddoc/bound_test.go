@@ -18,13 +18,13 @@ func TestBound(t *testing.T) {
 		"none":             {func(*Document) {}, nil},
 		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{PartAnnotations: "41133 bytes (maximum 28672)"}},
 		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{PartAnnotations: "65 of them (maximum 64)"}},
-		"labels of a pod":  {func(d *Document) { d.Labels = labels(200) }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
-		"labels":           {func(d *Document) { d.NamespaceLabels = labels(200) }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
+		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
+		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
 		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{PartVolumes: "129 of them (maximum 128)"}},
 		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{PartVolumes: "36102 bytes (maximum 27648)"}},
 		"all": {
 			func(d *Document) {
-				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(200), labels(200), claims(129)
+				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(), labels(), claims(129)
 			},
 			map[string]string{
 				PartAnnotations: "65 of them (maximum 64)", PartLabels: "14602 bytes (maximum 8192)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
@@ -51,9 +51,9 @@ func TestBound(t *testing.T) {
 	}
 }
 
-func labels(n int) map[string]string {
+func labels() map[string]string {
 	out := map[string]string{}
-	for i := range n {
+	for i := range 200 {
 		out[fmt.Sprintf("l%04d", i)] = strings.Repeat("v", 62)
 	}
 	return out
