@@ -41,6 +41,9 @@ func TestEditRestart(t *testing.T) {
 			l.writes = nil
 			l.list(sb, "a", "b")
 			l.want("restarted", all(tt.want, tt.want))
+			if got := scrape(t, l.Node)["live_changes_total{applied}"]; tt.want == 4*mi && got != 0 {
+				t.Errorf("%v edits were applied, and none is new", got)
+			}
 			if tt.want == 4*mi && len(l.writes) > 0 {
 				t.Errorf("the restart wrote %q", l.writes)
 			}

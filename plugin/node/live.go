@@ -117,18 +117,17 @@ func (s *state) revise(p *pod) {
 		return
 	}
 	before, now := p.edit, p.request.now.Load()
-	labels := live.labels(now.facts.Labels)
-	if !maps.Equal(labels, now.facts.Labels) {
-		now = now.withLabels(labels)
+	isTried := before.next != nil && before.next.has(live.Annotations)
+	if labels := live.labels(now.facts.Labels); !maps.Equal(labels, now.facts.Labels) {
+		now, isTried = now.withLabels(labels), false
 		s.replaceRequest(p, now)
-	} else if before.next != nil && before.next.has(live.Annotations) {
-		return
 	}
 	switch {
 	case live.Err != nil:
 		p.edit = edit{err: rejected(live.Err)}
 	case now.has(live.Annotations):
 		p.edit = edit{}
+	case isTried:
 	case !p.hasContainer():
 		p.edit = edit{}
 		s.replaceAnnotations(p, now.with(live.Annotations))

@@ -54,9 +54,8 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, by *requ
 	old := *c
 	c.decision.policy, c.decision.request, c.disks.Facts.Reached = pol, by, c.use.seen.Reached
 	c.decision.desired, c.decision.err = r.decide(pol, c)
-	// By other annotations, the entries that are rejected are others. What an earlier process granted is by these.
-	same := by.isOf(&c.pod) || old.decision.policy == nil
-	if d := &c.decision.desired; same && (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce {
+	// By other annotations, the entries that are rejected are others.
+	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce && by.isOf(&c.pod) {
 		former, err := r.granted(&old)
 		if err != nil {
 			return err
