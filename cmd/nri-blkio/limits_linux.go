@@ -40,11 +40,12 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	} else {
 		r.log.Info("Reading the mount table with listmount and statmount")
 	}
+	metrics := append(collectors{p}, r.readDocuments(ctx, p)...)
 	r.watchNode(ctx, n, p)
 	cfg := r.RunConfig
 	cfg.Distribute = distribute
 	run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
-	return part.Part{Collector: p, Reload: p.Reload, Run: r.publishing(p.Health, run)}, nil
+	return part.Part{Collector: metrics, Reload: p.Reload, Run: r.publishing(r.opts.stateDir, p.Health, run)}, nil
 }
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.

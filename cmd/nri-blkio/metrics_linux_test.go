@@ -15,6 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/cluster"
+	"github.com/nri-blkio/nri-blkio/plugin/exchange"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
@@ -57,7 +59,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := test.NewNullLogger()
-	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log)}, Log: log}
+	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log), cluster.New(cluster.Config{Log: log}), exchange.New(exchange.Config{Log: log})}, Log: log}
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var served, listed []string

@@ -24,6 +24,7 @@ The first table has a row for each part of "nri-blkio run" on this node:
   writeback  repair, observe, gated or unavailable (DETAIL has the reason), or not
              running
   validator  only where it runs
+  cluster    only where it runs: connected or disconnected (what it has written stays)
 
 STATE of a requested value is one of
   ok        in force
@@ -95,7 +96,7 @@ func (a *app) statusCommand() *cobra.Command {
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values, for weights on disks with\nweights: off, and if the limits part is not connected although no limits are requested")
-	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it is connected (writeback: unless it runs)")
+	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback, validator\nor cluster);\nexit with 1 unless it is connected (writeback: unless it runs)")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
 	return cmd
@@ -119,8 +120,8 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 
 // ready serves probes: it reads only the state of one part, and returns findings unless that part works.
 func (a *app) ready(part string) error {
-	if known := []string{health.Limits, health.Writeback, health.Validator}; !slices.Contains(known, part) {
-		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, known[0], known[1], known[2]))
+	if known := []string{health.Limits, health.Writeback, health.Validator, health.Cluster}; !slices.Contains(known, part) {
+		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s, %s or %s)", part, known[0], known[1], known[2], known[3]))
 	}
 	p, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), part)
 	if err != nil {

@@ -166,6 +166,12 @@ func (c *change) drop(old *record.Record) {
 			c.found.isCurrent = false
 		}
 	}
+	for _, value := range c.Target.Spec.Replaced {
+		if c.Target.Spec.Ours || old.WroteToSpec(value) {
+			c.record.Drop(value)
+			c.found.isCurrent = false
+		}
+	}
 	if c.record.Observed { // a record with observed settings does not show that this program wrote them
 		for _, r := range c.Target.Spec.Stale {
 			c.record.Drop(blkio.Value{Address: r.Address, Amount: r.From})

@@ -16,9 +16,10 @@ const (
 	Limits    = "limits"
 	Writeback = "writeback"
 	Validator = "validator"
+	Cluster   = "cluster"
 )
 
-// The states of a part that is connected to a runtime.
+// The states of a part that is connected to a runtime, or to the API server.
 const (
 	// Standby is the state of an instance that waits for the node-wide lock.
 	Standby = "standby"
@@ -75,6 +76,10 @@ const (
 
 // File returns the path of a part's report.
 func File(dir, part string) string { return filepath.Join(dir, part+".json") }
+
+// ExchangeDir returns the directory, below the state directory, that the cluster part can write. It
+// has fewer privileges than the other parts, so its report is there, and not beside theirs.
+func ExchangeDir(stateDir string) string { return filepath.Join(stateDir, Cluster) }
 
 // Publish writes the result of report to a file, every Interval, until ctx ends. Then it removes the file. It
 // writes nothing for an instance on standby, because the file belongs to the active instance. It calls failed

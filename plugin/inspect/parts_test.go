@@ -19,11 +19,14 @@ func writeState(t *testing.T, reports ...any) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, r := range reports {
-		part := health.Writeback
+		part, at := health.Writeback, dir
 		if h, ok := r.(*health.Report); ok {
 			part = h.Part
 		}
-		if err := hostfs.WriteJSON(health.File(dir, part), r); err != nil {
+		if part == health.Cluster {
+			at = health.ExchangeDir(dir)
+		}
+		if err := hostfs.WriteJSON(health.File(at, part), r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,6 +94,16 @@ func TestReadPart(t *testing.T) {
 			want:  Part{State: health.Connected, Detail: "containerd 2.2"},
 		},
 		{
+			name: "cluster", part: health.Cluster, works: true,
+			state: &health.Report{Part: health.Cluster, At: now, State: health.Connected, Since: now, Pods: 1},
+			want:  Part{State: health.Connected, Since: now, Detail: "documents of 1 pod"},
+		},
+		{
+			name: "cluster without the API server", part: health.Cluster,
+			state: &health.Report{Part: health.Cluster, At: now, State: health.Disconnected, Reason: "no answer", Pods: 2},
+			want:  Part{State: health.Disconnected, Detail: "no answer, documents of 2 pods"},
+		},
+		{
 			name: "writeback observes", part: health.Writeback, works: true, state: &repair.Report{At: now, Mode: repair.ModeObserve},
 			want: Part{State: repair.ModeObserve},
 		},
@@ -104,7 +117,8 @@ func TestReadPart(t *testing.T) {
 	}
 }
 
-// TestReadParts verifies that there is a row for the validator only where it runs, or its state cannot be read.
+// TestReadParts verifies that there is a row for the validator or the cluster part only where it runs, or its
+// state cannot be read.
 func TestReadParts(t *testing.T) {
 	now := time.Now()
 	names := func(parts []Part) (out []string) {
@@ -114,6 +128,7 @@ func TestReadParts(t *testing.T) {
 		return out
 	}
 	validator := &health.Report{Part: health.Validator, At: now, State: health.Disconnected}
+	cluster := &health.Report{Part: health.Cluster, At: now, State: health.Connected}
 	broken := t.TempDir()
 	fakenode.WriteFiles(t, broken, map[string]string{"validator.json": "{", "limits.json": "["})
 	for _, tt := range []struct {
@@ -126,6 +141,7 @@ func TestReadParts(t *testing.T) {
 		{name: "none", dir: filepath.Join(t.TempDir(), "absent"), want: []string{"limits not running", "writeback not running"}},
 		{name: "with files", dir: t.TempDir(), files: &repair.Report{Mode: repair.ModeRepair}, want: []string{"limits not running", "writeback repair"}},
 		{name: "with a validator", dir: writeState(t, validator), want: []string{"limits not running", "writeback not running", "validator disconnected"}},
+		{name: "with the cluster part", dir: writeState(t, cluster), want: []string{"limits not running", "writeback not running", "cluster connected"}},
 		{name: "unreadable", dir: broken, want: []string{"limits not running", "writeback not running", "validator not running"}, err: "validator.json"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

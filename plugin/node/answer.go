@@ -57,7 +57,7 @@ func (n *Node) Refusal(sb *Sandbox) error {
 		return nil
 	}
 	facts := sb.Facts()
-	if !annotation.Concerns(sb.Annotations) && !pol.Concerns(&facts) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
+	if !annotation.Concerns(sb.Annotations) && !pol.Concerns(&facts) && !n.concernsLive(sb) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)

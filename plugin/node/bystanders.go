@@ -124,17 +124,16 @@ func (s *state) forgetBystander(id string) {
 // PassBy notes a container of a pod that the policy by does not concern. It returns true if the pod has become
 // part of the state since, or the policy in force concerns it. It reads nothing of the node.
 func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
+	if n.concernsLive(sb) {
+		return true
+	}
 	b := newBystander(sb, by)
 	if n.pods.passBy(b, newBystandingCtr(ctr, now, n.pods.bystanderRoom(b, ctr.ID))) {
 		return true
 	}
-	// A policy that came into force before this container was noted did not find the pod.
-	pol := n.policy.Load()
-	if pol == by {
-		return false
-	}
-	facts := sb.Facts()
-	return pol.Concerns(&facts)
+	// What came into force before this container was noted did not find the pod.
+	facts, pol := sb.Facts(), n.policy.Load()
+	return n.concernsLive(sb) || pol != by && pol.Concerns(&facts)
 }
 
 // bystanderRoom returns the bytes that are left for a container of a bystander. It does not count an earlier
@@ -200,14 +199,23 @@ func (s *state) keepBystanders(listed map[string]*bystander) {
 	}
 }
 
-// admitBystanders makes those bystanders part of the state that the policy in force concerns.
+// admitBystanders makes those bystanders part of the state that the policy in force or a live change concerns.
 func (n *Node) admitBystanders() {
-	pol, admits := n.policy.Load(), false
-	if !pol.ConcernsUnannotated() {
+	pol := n.policy.Load()
+	if !pol.ConcernsUnannotated() && !n.pods.hasLive() {
 		return
 	}
+	n.admitBystandersIf(func(sb *Sandbox) bool {
+		facts := sb.Facts()
+		return pol.Concerns(&facts) || n.concernsLive(sb)
+	})
+}
+
+// admitBystandersIf makes bystanders part of the state.
+func (n *Node) admitBystandersIf(concerned func(*Sandbox) bool) {
+	admits := false
 	for _, sb := range n.pods.bystanding() {
-		if facts := sb.Facts(); pol.Concerns(&facts) {
+		if concerned(&sb) {
 			pod, cgroup := n.describePod(&sb)
 			n.pods.admitBystander(pod, cgroup, false)
 			admits = true
@@ -224,7 +232,7 @@ func (t *podTable) bystanding() []Sandbox {
 	defer t.state.Unlock()
 	out := make([]Sandbox, 0, len(s.bystanders))
 	for _, b := range s.bystanders {
-		out = append(out, b.sandbox)
+		out = append(out, s.withLive(b.sandbox))
 	}
 	return out
 }
@@ -250,6 +258,7 @@ func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded boo
 		// the data of a container that ended unseen.
 		c.exit.planned = !recorded
 	}
+	s.revise(pod)
 }
 
 // admit adds the containers of a bystander to its pod, which has become part of the state.

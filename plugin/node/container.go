@@ -91,6 +91,7 @@ type undeclaredUse struct {
 // decision is the request of a container and the limits that it gets.
 type decision struct {
 	policy  *policy.Pod // the policy of the decision; nil before it
+	request *request    // the request that was decided; nil before the decision
 	desired policy.Desired
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far

@@ -67,7 +67,10 @@ func (t *podTable) notePodRecord(of groupIdentity, r *record.Record) {
 	g := of.in(s)
 	g.recorded.read = true
 	if r != nil {
-		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
+		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
+		if !g.recorded.isOutdated {
+			g.recorded.granted = r.Granted()
+		}
 	}
 }
 

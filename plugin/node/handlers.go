@@ -41,7 +41,10 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
 	c := newContainer(pod, ctr)
 	c.resolution.fresh = true
-	if err := n.resolver.resolve(ctx, n.policy.Load(), n.layers.current.Load(), &c); err != nil {
+	if err := n.applier().restoreEdits(pod.group); err != nil {
+		return nil, err
+	}
+	if err := n.resolver.resolve(ctx, n.policy.Load(), pod.request.now.Load(), n.layers.current.Load(), &c); err != nil {
 		return nil, err
 	}
 	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running
@@ -95,7 +98,10 @@ func (t *podTable) waitsForProcess(c containerRef) bool {
 
 // limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
-	err := n.resolve(ctx, c)
+	err := n.applier().restoreEdits(c.pod.group)
+	if err == nil {
+		err = n.resolve(ctx, c)
+	}
 	now := n.pods.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// The container stays part of the pod: it runs if this answer comes too late, and then needs its
@@ -165,7 +171,7 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.pods.join(fresh, cgroup)
+	return n.pods.join(fresh, cgroup, n.listing.done.Load())
 }
 
 func (t *podTable) podOf(sandbox string) podIdentity {
@@ -177,15 +183,18 @@ func (t *podTable) podOf(sandbox string) podIdentity {
 	return podIdentity{}
 }
 
-// join makes a pod part of the state, unless another event has done so.
-func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
+// join makes a pod part of the state, unless another event has done so. If the runtime has listed its pods, an unknown
+// sandbox is a new one, of which no earlier process has left edited annotations.
+func (t *podTable) join(fresh podIdentity, cgroup string, listed bool) podIdentity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
 	pod := s.join(fresh, cgroup)
+	pod.restored = listed && s.bystanders[pod.id] == nil
 	s.admit(pod)
+	s.revise(pod)
 	return pod.podIdentity
 }
 
@@ -194,7 +203,7 @@ func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
 // decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	facts := sb.Facts()
-	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) {
+	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) && !n.concernsLive(sb) {
 		return podIdentity{}, "", false
 	}
 	pod, cgroup := n.describePod(sb)

@@ -18,6 +18,7 @@ type metrics struct {
 	refused    [annotation.Internal + 1]atomic.Int64
 	overBudget atomic.Int64 // of refused
 	written    atomic.Int64 // lines of io.max
+	edits      struct{ applied, rejected atomic.Int64 }
 	passes     prometheus.Histogram
 }
 
@@ -41,6 +42,7 @@ var (
 	budgetRefusedDesc = desc("budget_refused_containers_total", "Rejected creations and starts of containers for which a budget had no room, each attempt of the kubelet counted.")
 	overBudgetDesc    = desc("namespaces_over_budget", "Namespaces whose pods are granted more than their budget together on some disk, or use one without a limit.")
 	writtenDesc       = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
+	editsDesc         = desc("live_changes_total", "Edits of the annotations of running pods, by whether they count.", "result")
 	exitWatchDesc     = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
 	exitsDesc         = desc("exits_total", "Exits of limited containers, by whether their limits were lifted before the cgroup was removed.", "result")
 	unexpectedDesc    = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each is a bug of the plugin.")
@@ -85,6 +87,8 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	counter(budgetRefusedDesc, &n.metrics.overBudget)
 	gauge(overBudgetDesc, n.overBudget())
 	counter(writtenDesc, &n.metrics.written)
+	counter(editsDesc, &n.metrics.edits.applied, "applied")
+	counter(editsDesc, &n.metrics.edits.rejected, "rejected")
 	out <- prometheus.MustNewConstMetric(unexpectedDesc, prometheus.CounterValue, float64(c.unexpected))
 	counter(exitsDesc, &n.exits.ends.Won, "lifted")
 	counter(exitsDesc, &n.exits.ends.Lost, "lost")

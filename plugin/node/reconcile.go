@@ -123,7 +123,7 @@ func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
 	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unresolved)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
+	return targets != nil && len(unresolved)+len(hung) == 0 && !n.pods.hasEdit(g) && n.applier().enforcer().IsUnchanged(targets, buf)
 }
 
 func (t *podTable) takeDirty() []groupIdentity {
@@ -274,7 +274,7 @@ func (n *Node) errIfWriteHangs(g groupIdentity) error {
 func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		for _, w := range policy.Unmatched(pod.request.under(n.policy.Load()).Request(), n.pods.createdContainers(pod)) {
+		for _, w := range policy.Unmatched(pod.request.now.Load().under(n.policy.Load()).Request(), n.pods.createdContainers(pod)) {
 			log.Warn(w)
 		}
 	}

@@ -33,11 +33,11 @@ func (p *podIdentity) inventoried(pol *policy.Pod) *inventory.Pod {
 	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Targets: pol.Targets()}
 }
 
-// resolve finds the disks of a container and decides its limits, and notes both in c. An error is an internal
-// failure, after which c must not be used. A mistake of the tenant, or a limit that this node cannot enforce,
-// is in c.decision.err.
-func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *layerLocations, c *snapshot) error {
-	pol := c.pod.request.under(current)
+// resolve finds the disks of a container and decides its limits by a policy and a request, and notes both in c.
+// An error is an internal failure, after which c must not be used. A mistake of the tenant, or a limit that this
+// node cannot enforce, is in c.decision.err.
+func (r *resolver) resolve(ctx context.Context, current *policy.Policy, by *request, now *layerLocations, c *snapshot) error {
+	pol := by.under(current)
 	c.disks.InvalidateFor(pol.Targets())
 	if !c.disks.IsResolved() {
 		if err := r.findDisks(ctx, pol, c, now); err != nil {
@@ -52,9 +52,10 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *lay
 		c.resolution.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
-	c.decision.policy, c.disks.Facts.Undeclared = pol, c.use.seen.Undeclared
+	c.decision.policy, c.decision.request, c.disks.Facts.Undeclared = pol, by, c.use.seen.Undeclared
 	c.decision.desired, c.decision.err = r.decide(pol, c)
-	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce {
+	// By other annotations, the entries that are rejected are others.
+	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce && by.isOf(&c.pod) {
 		former, err := r.granted(&old)
 		if err != nil {
 			return err
@@ -75,7 +76,7 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 		return c.decision.err
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.request.facts.Handler)
+		layer := now.Of(c.pod.request.handler)
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
@@ -102,7 +103,7 @@ func (r *resolver) isMemoryLimited(c *snapshot) bool {
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
 func (r *resolver) move(ctx context.Context, c *snapshot, now *layerLocations) error {
-	layer := now.Of(c.pod.request.facts.Handler)
+	layer := now.Of(c.pod.request.handler)
 	rootfs := layer.Backing(ctx, r.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)

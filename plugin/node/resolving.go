@@ -19,11 +19,11 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
-	pol, decided := n.policy.Load(), true
+	pol, by, decided := n.policy.Load(), of.pod.request.now.Load(), true
 	defer func() {
 		n.pods.endResolution(of)
-		if decided && n.policy.Load() != pol {
-			n.pods.markDirty(of.pod.group) // the pass after the reload may have found the container being resolved
+		if decided && (n.policy.Load() != pol || !by.isOf(&of.pod)) {
+			n.pods.markDirty(of.pod.group) // the pass after the change may have found the container being resolved
 		}
 	}()
 	old, layers := n.pods.beginResolution(of), n.layers.current.Load()
@@ -31,7 +31,7 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 		return nil
 	}
 	fresh := old
-	err := n.resolver.resolve(ctx, pol, layers, &fresh)
+	err := n.resolver.resolve(ctx, pol, by, layers, &fresh)
 	decided = err == nil // a failure is retried after a pause
 	n.pods.resolved(ctx, &fresh, err)
 	return cmp.Or(err, fresh.resolution.notCompared)
@@ -60,9 +60,10 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	s.remember(&c.snapshot)
 }
 
-// isResolved reports whether all disks of the container are known and its limits are decided by this policy.
+// isResolved reports whether all disks of the container are known and its limits are decided by this policy and the
+// request of its pod.
 func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
-	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
+	return c.decidedBy(pol) && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
 // unresolved returns the containers of a group that need resolve. hung has the containers whose resolution has
@@ -88,8 +89,16 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layer
 // cannot be enforced are logged and recorded. After ctx ends, it still resolves those containers that need no
 // access to the node.
 func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
-	var errs []error
+	if err := n.applier().restoreEdits(g); err != nil {
+		return []error{err} // the annotations are not known yet
+	}
 	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
+	edited, errs := n.tryEdits(ctx, g)
+	for _, c := range edited {
+		if undeclared.compareUse(ctx, stacks, c.ref) { // before any write, as below
+			errs = append(errs, n.resolve(ctx, c))
+		}
+	}
 	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))

@@ -3,8 +3,6 @@ package node
 import (
 	"cmp"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
@@ -14,7 +12,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // state holds the pods of the node. podTable keeps it behind its lock, so the methods of state, group and pod
@@ -31,13 +28,21 @@ type state struct {
 	// unreadBystanders has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
 	// try.
 	unreadBystanders map[string]bool
-	arrivals         int // of pods and containers so far
+	// live has what the API server knows about pods now, by their UID. The pods may not be here yet. The values do not
+	// change.
+	live map[string]Live
+	counts
 	// dirty has the groups that the reconciler has to compare with their cgroups. A token in wake makes it do
 	// so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
-	watch      handover.Adder
+	watch handover.Adder
+}
+
+// counts has numbers of events so far.
+type counts struct {
+	arrivals   int // pods and containers that became part of the state
 	unexpected int // events that the lifecycle of a container has no transition for
 }
 
@@ -94,6 +99,8 @@ type recorded struct {
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
 	read    bool            // the record that an earlier process left was read into these values
+	// isOutdated is true after the annotations were replaced. What an unread record grants is by those before.
+	isOutdated bool
 }
 
 // pod is one sandbox with annotations of this domain, a rule with a class, or a budget.
@@ -105,6 +112,9 @@ type pod struct {
 	// or removed.
 	known  map[string]knownFacts
 	warned bool // about targets that no container has
+	edit   edit
+	// restored is true after the record of the pod was read for annotations that an earlier process took over.
+	restored bool
 }
 
 // podIdentity has the facts about a sandbox that never change.
@@ -113,23 +123,6 @@ type podIdentity struct {
 	id, namespace, name, uid string
 	request                  *podRequest
 	group                    groupIdentity
-}
-
-// podRequest is the request of a pod, by its annotations and by the rule of the policy that matches it.
-type podRequest struct {
-	facts policy.PodFacts
-	parse func() *annotation.Request // parses the annotations when it is first called
-	last  atomic.Pointer[policy.Pod]
-}
-
-// under returns the policy for the pod. It finds the rule once for each policy.
-func (a *podRequest) under(pol *policy.Policy) *policy.Pod {
-	if known := a.last.Load(); known.Of() == pol {
-		return known
-	}
-	fresh := pol.ForPod(&a.facts, a.parse())
-	a.last.Store(fresh)
-	return fresh
 }
 
 // isNone reports whether this is the identity of no pod.
@@ -142,22 +135,6 @@ func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
 type knownFacts struct {
 	facts   policy.Container
 	arrival int
-}
-
-// newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
-func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
-	annotations, facts := sb.Annotations, sb.Facts()
-	facts.Labels, _, isCut = keptLabels(facts.Labels, pol)
-	return podIdentity{
-		id:        sb.ID,
-		namespace: sb.Namespace,
-		name:      sb.Name,
-		uid:       sb.UID,
-		request: &podRequest{
-			facts: facts,
-			parse: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
-		},
-	}, isCut
 }
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }

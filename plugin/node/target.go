@@ -15,6 +15,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
+	_ = a.restoreEdits(of)        // a plan without them would remove them from the record; inspect reports the error
 	unread := a.readPodRecord(of) // inspect reports the error
 	v := a.viewOf(of)
 	if a.listing.unlikely.Load() || v.Drained { // v.Drained covers known containers only
@@ -23,7 +24,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if pol := a.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
-		v.Pod.Policy = v.pod.request.under(pol) // may parse the annotations, so without the lock
+		v.Pod.Policy = v.request.under(pol) // may parse the annotations, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(v.View))
 	a.pods.notePlan(&v, fresh, unread == nil)
@@ -67,6 +68,7 @@ type view struct {
 	plan.View
 	group   groupIdentity
 	pod     podIdentity // the pod that has the pod's cgroup now; none without a pod
+	request *request    // of pod
 	shared  bool        // other pods are in the pod's cgroup
 	changes int
 	cgroups []string // of its sandboxes and running containers: the last element of the path, or a part of it
@@ -93,8 +95,9 @@ func (s *state) view(g *group) view {
 		// Of two sandboxes of a pod the later one counts, once a container of it has started.
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
-			v.Pod, v.pod = pod.planned(), pod.podIdentity
+			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
 			v.Pod.Seen, v.Pod.Complete = pod.seen(), pod.warned
+			v.Pod.Live = plan.Live{Edit: v.request.record(pod.id), Rejected: pod.edit.err}
 		}
 	}
 	v.Pod.Granted, v.Pod.Exits = g.recorded.granted, g.recorded.exits

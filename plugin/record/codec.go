@@ -48,6 +48,12 @@ type wire struct {
 	wireSettings
 	outcome
 	Exits []wireExit `json:"exits,omitempty"`
+	Edit  *wireEdit  `json:"edit,omitempty"`
+}
+
+type wireEdit struct {
+	Sandbox     string            `json:"sandbox"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // wireSettings has the lists of settings of a record.
@@ -101,8 +107,8 @@ type wireExit struct {
 }
 
 // Marshal is the inverse of Parse. Equal records give equal bytes. To fit into room, it leaves out fields that
-// are only shown: first the targets, then the warnings and skipped targets, then the names of disks. It does
-// not leave out the rest, so the result may be larger than room. The error is ErrTooLarge if it is larger than
+// are only shown: first the targets, then the warnings and skipped targets, then the names of disks. Then it leaves out
+// edited annotations, which a restarted process reads from the API server again. It does not leave out the rest, so the result may be larger than room. The error is ErrTooLarge if it is larger than
 // MaxSize.
 func (r *Record) Marshal(room int) ([]byte, error) {
 	w := r.wire()
@@ -115,6 +121,7 @@ func (r *Record) Marshal(room int) ([]byte, error) {
 		},
 		func() { w.Skipped, w.Warnings = nil, nil },
 		func() { w.Disks = nil },
+		func() { w.Edit = nil },
 	} {
 		shorten()
 		if data := w.encode(); len(data) <= room {
@@ -155,6 +162,9 @@ func (r *Record) wire() *wire {
 	w.Lowered = w.lines(r.Lowered, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
+	}
+	if r.Edit != nil {
+		w.Edit = &wireEdit{r.Edit.Sandbox, r.Edit.Annotations}
 	}
 	return w
 }
@@ -237,6 +247,9 @@ func Parse(data []byte) (*Record, error) {
 
 func (w *wire) record() (*Record, error) {
 	r := newRecord(w.identity, w.outcome)
+	if w.Edit != nil {
+		r.Edit = &Edit{w.Edit.Sandbox, w.Edit.Annotations}
+	}
 	if len(w.Disks) > 0 {
 		r.Disks = make(map[blkio.Dev]string, len(w.Disks))
 	}

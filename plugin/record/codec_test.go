@@ -70,6 +70,14 @@ func TestMarshal(t *testing.T) {
 				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"lowered":["0 io.max wbps=40 254:16"]}`,
 		},
 		{
+			"edited annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{"b": "<2>", "a": "1"}}},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{"a":"1","b":"<2>"}}}`,
+		},
+		{
+			"removed annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1"}},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1"}}`,
+		},
+		{
 			"without a source",
 			&Record{
 				Dropped:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),

@@ -49,6 +49,14 @@ type Record struct {
 	Lowered policy.Settings
 	// Exits are the ended containers of a pod, the newest last.
 	Exits []Exit
+	// Edit has the annotations of a pod that replace those that the runtime reports; nil for none.
+	Edit *Edit
+}
+
+// Edit has annotations that were edited while their pod ran.
+type Edit struct {
+	Sandbox     string            // ID of the sandbox that the pod had
+	Annotations map[string]string // nil for none
 }
 
 // Granted returns the settings in force, without the backstop, in the form of a decision.
@@ -98,7 +106,7 @@ func (r *Record) Drop(v blkio.Value) {
 
 // Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
-	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0 && len(r.Lowered) == 0
+	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0 && len(r.Lowered) == 0 && r.Edit == nil
 }
 
 // HasSettings reports whether r has the same settings as o, and both are in force or both

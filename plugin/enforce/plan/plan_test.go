@@ -242,6 +242,9 @@ func TestCompareSpec(t *testing.T) {
 	to := func(k blkio.Key, from, to blkio.Amount) []blkio.Replacement {
 		return []blkio.Replacement{{Address: setting(k, 1)[0].Address, From: from, To: to}}
 	}
+	value := func(k blkio.Key, amount blkio.Amount) []blkio.Value {
+		return []blkio.Value{setting(k, amount)[0].Value}
+	}
 	for _, tt := range []struct {
 		name          string
 		spec, desired policy.Settings
@@ -251,11 +254,11 @@ func TestCompareSpec(t *testing.T) {
 		{"nothing", nil, setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same, observed", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), true, Spec{Stale: to(blkio.Wbps, 5, blkio.Max)}},
-		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max)}},
-		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7)}},
-		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{}},
+		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max), Replaced: value(blkio.Wbps, 6)}},
+		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7), Replaced: value(blkio.Wbps, 5)}},
+		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{Replaced: value(blkio.Wbps, 5)}},
 		{"not desired", setting(blkio.Wbps, 5), nil, false, Spec{Unwanted: to(blkio.Wbps, 5, blkio.Max)}},
-		{"another weight", setting(blkio.Weight, 50), setting(blkio.Weight, 70), false, Spec{}},
+		{"another weight", setting(blkio.Weight, 50), setting(blkio.Weight, 70), false, Spec{Replaced: value(blkio.Weight, 50)}},
 		{"no weight", setting(blkio.Weight, 50), nil, false, Spec{Unwanted: to(blkio.Weight, 50, 100)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

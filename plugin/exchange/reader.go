@@ -1,0 +1,211 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+)
+
+const (
+	// Interval is the time between two looks at the directory. A look reads the time of its last change only.
+	Interval = 200 * time.Millisecond
+	// resync is the time after which the files are compared although the directory has not changed.
+	resync = 30 * time.Second
+	// settling is the time for which another change can have the same time as the last one. The kernel's clock for files
+	// has steps of up to 10 ms.
+	settling = time.Second
+	// maxKept bounds the bytes of all documents that a receiver may keep. 250 pods with the longest annotations have less.
+	maxKept = 10 << 20
+)
+
+// Config is the configuration of a Reader.
+type Config struct {
+	Dir   string
+	Every time.Duration // 0 is Interval
+	// Changed is called with the document of a pod that is new or has changed, and with nil for one that was removed. The
+	// document must not be changed.
+	Changed func(uid string, d *poddoc.Document)
+	Log     logrus.FieldLogger
+	// Recovery counts panics. It may be nil.
+	Recovery *recovery.Recovery
+}
+
+// Reader reads a directory again and again. What cannot be read stays as it was: a document that is unreadable, and all of
+// them while the directory is missing.
+type Reader struct {
+	Config
+	known    map[string]*file // by UID
+	kept     int              // bytes of all documents that were reported
+	dir      hostfs.Version
+	compared time.Time // when the files were last compared
+	problem  reminder.Reminder
+	counts
+}
+
+// counts are numbers for metrics.
+type counts struct{ usable, unreadable atomic.Int64 }
+
+// file is a file of the directory as it was last read.
+type file struct {
+	version  hostfs.Version
+	size     int   // of the document that was reported, in bytes; 0 without one
+	reported bool  // Changed was called with a document
+	err      error // why this version cannot be used
+}
+
+// New returns a reader that has read nothing.
+func New(c Config) *Reader {
+	if c.Every == 0 {
+		c.Every = Interval
+	}
+	return &Reader{Config: c, known: map[string]*file{}}
+}
+
+// Run reads until ctx ends.
+func (r *Reader) Run(ctx context.Context) {
+	tick := time.NewTicker(r.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.Recovery.Step("read documents", r.Read)
+		}
+	}
+}
+
+// Read reports what has changed since the last call. An error is logged, and again while it lasts.
+func (r *Reader) Read() {
+	err := r.read(time.Now())
+	if r.problem.Due(time.Now(), err) {
+		r.Log.WithError(err).WithField("dir", r.Dir).Warn("Some documents of pods cannot be read: what is in force for these pods stays")
+	}
+}
+
+func (r *Reader) read(now time.Time) error {
+	dir, err := hostfs.VersionOf(r.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // there is no cluster part, or it is being installed
+	case err != nil:
+		return err
+	case dir == r.dir && now.Sub(dir.Changed).Abs() > settling && now.Sub(r.compared).Abs() < resync:
+		return r.unusable()
+	}
+	files, more, err := hostfs.SharedFiles(r.Dir, poddoc.MaxDocuments)
+	if err != nil {
+		return err
+	}
+	there := make(map[string]bool, len(files))
+	for _, f := range files {
+		if uid, ok := poddoc.UIDOf(f.Name); ok {
+			there[uid] = true
+			r.take(uid, f.Version)
+		}
+	}
+	if !more { // otherwise some are not listed
+		r.forgetExcept(there)
+	}
+	r.dir, r.compared = dir, now
+	return r.unusable()
+}
+
+// take reads the document of a pod if its file is new.
+func (r *Reader) take(uid string, version hostfs.Version) {
+	f := r.known[uid]
+	if f != nil && f.version == version {
+		return
+	}
+	if f == nil {
+		f = &file{}
+		r.known[uid] = f
+	}
+	f.version = version
+	var d *poddoc.Document
+	if d, f.err = poddoc.Read(r.Dir, uid); f.err != nil {
+		return
+	}
+	size := sizeOf(d)
+	if r.kept-f.size+size > maxKept {
+		f.err = fmt.Errorf("read %s of %s: the documents have more than %d bytes together", poddoc.FileName(uid), r.Dir, maxKept)
+		return
+	}
+	r.kept += size - f.size
+	f.size, f.reported = size, true
+	r.Changed(uid, d)
+}
+
+// sizeOf returns the bytes of what a receiver keeps of a document.
+func sizeOf(d *poddoc.Document) (size int) {
+	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels} {
+		for key, value := range m {
+			size += len(key) + len(value)
+		}
+	}
+	return size
+}
+
+func (r *Reader) forgetExcept(there map[string]bool) {
+	for uid, f := range r.known {
+		if there[uid] {
+			continue
+		}
+		delete(r.known, uid)
+		r.kept -= f.size
+		if f.reported {
+			r.Changed(uid, nil)
+		}
+	}
+}
+
+// unusable counts the documents, and returns an error with one of those that cannot be used: the same until another one
+// appears or goes.
+func (r *Reader) unusable() error {
+	var first string
+	count, read := 0, 0
+	for uid, f := range r.known {
+		if f.reported {
+			read++
+		}
+		if f.err == nil {
+			continue
+		}
+		if count++; first == "" || uid < first {
+			first = uid
+		}
+	}
+	r.usable.Store(int64(read))
+	r.unreadable.Store(int64(count))
+	switch count {
+	case 0:
+		return nil
+	case 1:
+		return r.known[first].err
+	}
+	return fmt.Errorf("%w, and %d others", r.known[first].err, count-1)
+}
+
+var documentsDesc = prometheus.NewDesc("nri_blkio_pod_documents", "Documents of the cluster part, by whether the limits part can use them. For one that it cannot use, an earlier version counts.", []string{"state"}, nil)
+
+var _ prometheus.Collector = (*Reader)(nil)
+
+// Describe implements prometheus.Collector.
+func (r *Reader) Describe(out chan<- *prometheus.Desc) { out <- documentsDesc }
+
+// Collect implements prometheus.Collector.
+func (r *Reader) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(documentsDesc, prometheus.GaugeValue, float64(r.usable.Load()), "read")
+	out <- prometheus.MustNewConstMetric(documentsDesc, prometheus.GaugeValue, float64(r.unreadable.Load()), "unreadable")
+}
