@@ -24,7 +24,7 @@ import (
 var seconds = map[string]int{
 	"TestStorageOfPods": 390, "TestStorage": 200, "TestLimits": 145, "TestKubelet": 145, "TestScenarios": 145,
 	"TestSafety": 90, "TestEnds": 85, "TestDaemonSet": 75, "TestFailClosed": 70, "TestExits": 70,
-	"TestLive": 120, "TestLiveLabel": 80, "TestLiveFigures": 90,
+	"TestLive": 120, "TestLiveLabel": 80,
 	"TestHandOverWithinThePod": 50, "TestNoHandOver": 50, "TestFlatShares": 45, "TestRootfsElsewhere": 40,
 }
 
