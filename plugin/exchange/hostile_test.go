@@ -42,7 +42,7 @@ func TestReadManyNames(t *testing.T) {
 			}
 		}
 		f.Read()
-		if len(f.known) > 2*poddoc.MaxDocuments || len(kept) > 2*poddoc.MaxDocuments {
+		if len(f.known) > poddoc.MaxDocuments || len(kept) > poddoc.MaxDocuments {
 			t.Fatalf("round %d: the reader keeps %d files, the receiver %d documents", round, len(f.known), len(kept))
 		}
 	}
