@@ -76,6 +76,9 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted 
 			return false, nil
 		}
 	}
+	if err := n.decideFormer(ctx, of); err != nil {
+		return false, err
+	}
 	release, err := n.takeResolutions(ctx, of)
 	defer release()
 	if err != nil {
@@ -102,6 +105,21 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted 
 	return accepted, nil
 }
 
+// decideFormer decides containers that this process has not decided by the annotations that count. Otherwise it would not be
+// known what they take of a budget already.
+func (n *Node) decideFormer(ctx context.Context, of []identity) error {
+	for _, c := range of {
+		now := n.pods.snapshot(c.ref)
+		if !now.isLive() || now.decision.policy != nil || n.pods.hangs(c) {
+			continue
+		}
+		if err := n.resolve(ctx, c); err != nil {
+			return fmt.Errorf("container %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
 // takeResolutions waits for the right to resolve containers. release returns it for those that it was taken for.
 func (n *Node) takeResolutions(ctx context.Context, of []identity) (release func(), _ error) {
 	var taken []identity
@@ -111,6 +129,9 @@ func (n *Node) takeResolutions(ctx context.Context, of []identity) (release func
 		}
 	}
 	for _, c := range of {
+		if n.pods.hangs(c) { // each pass would wait, and with it the other pods
+			return release, fmt.Errorf("container %s: one of its disks does not answer", c.name)
+		}
 		select {
 		case c.token <- struct{}{}:
 			taken = append(taken, c)
@@ -279,11 +300,10 @@ func (s *state) exchange(p *pod, trial []snapshot, unlisted []unlistedPod) *anno
 	return nil
 }
 
-// asksMore reports whether a decision takes more of the budget of its namespace than the former one. A container that
-// this process has not decided before has what it takes already, from an earlier process.
+// asksMore reports whether a decision takes more of the budget of its namespace than the former one.
 func (d *decision) asksMore(former *decision) bool {
 	b := d.policy.Budget()
-	if b == nil || former.policy == nil {
+	if b == nil {
 		return false
 	}
 	before := map[blkio.Address]blkio.Amount{}

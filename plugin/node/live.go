@@ -109,8 +109,8 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 }
 
 // revise has a pod follow what the API server knows about it. Labels count at once, as a new policy does. Annotations
-// count at once if the pod has no container that could run with the former ones. Otherwise the reconciler tries them
-// first (Node.tryEdit).
+// count at once if the pod has had no container: its creation rejects what is invalid. Otherwise the reconciler tries them
+// first (Node.tryEdit), also between two containers: the next one would start without the former limits.
 func (s *state) revise(p *pod) {
 	live, known := s.liveOf(p.uid, p.namespace, p.name)
 	if !known {
@@ -128,7 +128,7 @@ func (s *state) revise(p *pod) {
 	case now.has(live.Annotations):
 		p.edit = edit{}
 	case isTried:
-	case !p.hasContainer():
+	case p.isNew && len(p.known) == 0 && len(p.containers) == 0:
 		p.edit = edit{}
 		s.replaceAnnotations(p, now.with(live.Annotations))
 	default:
@@ -158,16 +158,6 @@ func (s *state) replaceAnnotations(p *pod, r *request) {
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
 	g.recorded.granted, g.recorded.isOutdated = policy.Desired{}, true
-}
-
-// hasContainer reports whether a container of the pod may run, or was created and has not started.
-func (p *pod) hasContainer() bool {
-	for _, c := range p.containers {
-		if c.isLive() {
-			return true
-		}
-	}
-	return false
 }
 
 // reviseAll has all pods follow what the API server knows about them.
