@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -15,7 +16,7 @@ import (
 
 // An edit of a pod's annotations changes all that it asks for, or nothing: the containers run, so none can be rejected with
 // a message. The reconciler decides all containers of the pod by the new annotations, as if they were created now. If
-// each decision is granted, the pod gets the new request and the decisions in one section with the lock. Otherwise the
+// each decision is granted, and the budget of the namespace has room, the pod gets the new request and the decisions in one section with the lock. Otherwise the
 // former request stays.
 
 // edit is a live change of the annotations of a pod that does not count yet.
@@ -53,6 +54,9 @@ func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 
 // tryEdits makes those edits of a group count that can be granted. It returns the containers that it has decided.
 func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identity, errs []error) {
 	for _, e := range n.pods.edits(g) {
+		if e.next.under(n.policy.Load()).Budget() == nil && n.pods.acceptLabels(&e) && e.next == nil {
+			continue
+		}
 		of := n.pods.decidable(e.pod)
 		switch accepted, err := n.tryEdit(ctx, &e, of); {
 		case err != nil:
@@ -64,6 +68,25 @@ func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identit
 		}
 	}
 	return decided, errs
+}
+
+// acceptLabels makes the labels of an edit count, whatever becomes of its annotations, and updates the edit. No budget has to
+// have room for them.
+func (t *podTable) acceptLabels(e *editOf) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p, now := e.pod.in(s), e.pod.request.now.Load()
+	if p.edit.next != e.next || maps.Equal(now.facts.Labels, e.next.facts.Labels) {
+		return false
+	}
+	s.replaceRequest(p, now.withLabels(e.next.facts.Labels))
+	if p.edit = (edit{err: p.edit.err}); e.next.annotations == nil || !now.has(e.next.annotations) {
+		p.edit.next = e.next
+	} else {
+		p.edit.err = nil
+	}
+	e.edit = p.edit
+	return true
 }
 
 // tryEdit makes an edit count for its pod and these containers of it, or notes why it is rejected. An error is an internal
@@ -272,6 +295,7 @@ func (t *podTable) acceptEdit(e *editOf, trial []snapshot, unlisted []unlistedPo
 		}
 		s.remember(&c.snapshot)
 	}
+	s.revise(p) // annotations may be unknown, and only labels have changed
 	return nil, true
 }
 

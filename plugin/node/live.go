@@ -108,7 +108,8 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 	return live, true
 }
 
-// revise has a pod follow what the API server knows about it. Labels count at once, as a new policy does. Annotations
+// revise has a pod follow what the API server knows about it. Labels count at once, as a new policy does, unless the namespace
+// may have a budget: then they are tried like annotations, because the author of a pod decides them. Annotations
 // count at once if the pod has had no container: its creation rejects what is invalid. Otherwise the reconciler tries them
 // first (Node.tryEdit), also between two containers: the next one would start without the former limits.
 func (s *state) revise(p *pod) {
@@ -116,27 +117,45 @@ func (s *state) revise(p *pod) {
 	if !known {
 		return
 	}
-	before, now := p.edit, p.request.now.Load()
-	isTried := before.next != nil && before.next.has(live.Annotations)
+	had, now := p.edit, p.request.now.Load()
+	before := had
+	next := now
 	if labels := live.labels(now.facts.Labels); !maps.Equal(labels, now.facts.Labels) {
-		now, isTried = now.withLabels(labels), false
-		s.replaceRequest(p, now)
+		next = now.withLabels(labels)
+		if !p.mayHaveBudget() {
+			s.replaceRequest(p, next)
+			before.next, now = nil, next
+		}
+	}
+	if live.Err == nil && !now.has(live.Annotations) {
+		next = next.with(live.Annotations)
 	}
 	switch {
-	case live.Err != nil:
-		p.edit = edit{err: rejected(live.Err)}
-	case now.has(live.Annotations):
+	case next == now:
 		p.edit = edit{}
-	case isTried:
+		if live.Err != nil {
+			p.edit.err = rejected(live.Err)
+		}
+	case before.next.isLike(next):
 	case p.isNew && len(p.known) == 0 && len(p.containers) == 0:
 		p.edit = edit{}
-		s.replaceAnnotations(p, now.with(live.Annotations))
+		s.replaceAnnotations(p, next)
 	default:
-		p.edit = edit{next: now.with(live.Annotations), err: before.err}
+		p.edit = edit{next: next, err: before.err}
 	}
-	if p.edit != before {
+	if p.edit != had {
 		s.markDirty(p.group.in(s))
 	}
+}
+
+// mayHaveBudget reports whether a container of the pod counts for a budget, as far as that is known.
+func (p *pod) mayHaveBudget() bool {
+	for _, c := range p.containers {
+		if c.isLive() && (c.decision.policy == nil || c.decision.policy.Budget() != nil) {
+			return true
+		}
+	}
+	return false
 }
 
 // replaceRequest replaces the request of a pod. Its containers are decided again. What was known about other containers
