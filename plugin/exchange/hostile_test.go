@@ -49,6 +49,9 @@ func TestReadManyNames(t *testing.T) {
 	if len(kept) == 0 {
 		t.Error("no document was read")
 	}
+	if e := f.logged.LastEntry(); e == nil || !strings.Contains(fmt.Sprint(e.Data["error"]), "too many files") {
+		t.Errorf("logged %v", e)
+	}
 }
 
 // TestReadLongErrors verifies that what a writer puts into an error is bounded.

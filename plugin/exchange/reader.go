@@ -141,7 +141,7 @@ func (r *Reader) read(now time.Time) error {
 	if err := r.unusable(); err != nil || !more {
 		return err
 	}
-	return fmt.Errorf("read %s: more than %d files", r.Dir, poddoc.MaxDocuments)
+	return fmt.Errorf("read %s: the exchange directory has too many files", r.Dir)
 }
 
 // takeAll reads the documents that are new. It returns false if some are left for the next call.
