@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +28,14 @@ const (
 	// settling is the time for which another change can have the same time as the last one. The kernel's clock for files
 	// has steps of up to 10 ms.
 	settling = time.Second
-	// maxKept bounds the bytes of all documents that a receiver may keep. 250 pods with the longest annotations have less.
-	maxKept = 10 << 20
+	// maxKept bounds the bytes of all documents that a receiver may keep. 250 pods with the longest annotations and labels
+	// have less. It also bounds the bytes of the files that one look reads.
+	maxKept = 12 << 20
+	// rest is the time between two looks as a multiple of the time that the last one took. A writer of many files must not
+	// take the CPU time that the limits of containers need.
+	rest = 4
+	// maxError bounds the bytes of an error, which has text of the writer.
+	maxError = 512
 )
 
 // Config is the configuration of a Reader.
@@ -50,6 +59,7 @@ type Reader struct {
 	dir      hostfs.Version
 	compared time.Time // when the files were last compared
 	problem  reminder.Reminder
+	logged   time.Time // when a problem was last logged
 	counts
 }
 
@@ -74,22 +84,30 @@ func New(c Config) *Reader {
 
 // Run reads until ctx ends.
 func (r *Reader) Run(ctx context.Context) {
-	tick := time.NewTicker(r.Every)
-	defer tick.Stop()
+	next := time.NewTimer(r.Every)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-next.C:
+			began := time.Now()
 			r.Recovery.Step("read documents", r.Read)
+			next.Reset(max(r.Every, rest*time.Since(began)))
 		}
 	}
 }
 
-// Read reports what has changed since the last call. An error is logged, and again while it lasts.
+// Read reports what has changed since the last call. An error is logged, and again while it lasts. The writer decides how
+// often errors change, so they are logged once in some time.
 func (r *Reader) Read() {
-	err := r.read(time.Now())
-	if r.problem.Due(time.Now(), err) {
+	now := time.Now()
+	err := r.read(now)
+	if err != nil && now.Sub(r.logged) < resync {
+		return
+	}
+	if r.problem.Due(now, err) {
+		r.logged = now
 		r.Log.WithError(err).WithField("dir", r.Dir).Warn("Some documents of pods cannot be read: what is in force for these pods stays")
 	}
 }
@@ -108,26 +126,46 @@ func (r *Reader) read(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	there := make(map[string]bool, len(files))
+	there := make(map[string]hostfs.Version, len(files))
 	for _, f := range files {
 		if uid, ok := poddoc.UIDOf(f.Name); ok {
-			there[uid] = true
-			r.take(uid, f.Version)
+			there[uid] = f.Version
 		}
 	}
 	if !more { // otherwise some are not listed
 		r.forgetExcept(there)
 	}
-	r.dir, r.compared = dir, now
-	return r.unusable()
+	if r.takeAll(there) {
+		r.dir, r.compared = dir, now
+	}
+	if err := r.unusable(); err != nil || !more {
+		return err
+	}
+	return fmt.Errorf("read %s: the exchange directory has too many files", r.Dir)
 }
 
-// take reads the document of a pod if its file is new.
+// takeAll reads the documents that are new. It returns false if some are left for the next call.
+func (r *Reader) takeAll(there map[string]hostfs.Version) (done bool) {
+	var read int64
+	for _, uid := range slices.Sorted(maps.Keys(there)) {
+		f, version := r.known[uid], there[uid]
+		switch {
+		case f != nil && f.version == version && f.err == nil: // an error may have ended
+			continue
+		case read > maxKept:
+			return false
+		case f == nil && len(r.known) >= poddoc.MaxDocuments: // those that are not listed are kept
+			continue
+		}
+		read += min(version.Size, poddoc.MaxSize)
+		r.take(uid, version)
+	}
+	return true
+}
+
+// take reads the document of a pod.
 func (r *Reader) take(uid string, version hostfs.Version) {
 	f := r.known[uid]
-	if f != nil && f.version == version {
-		return
-	}
 	if f == nil {
 		f = &file{}
 		r.known[uid] = f
@@ -135,6 +173,9 @@ func (r *Reader) take(uid string, version hostfs.Version) {
 	f.version = version
 	var d *poddoc.Document
 	if d, f.err = poddoc.Read(r.Dir, uid); f.err != nil {
+		if text := f.err.Error(); len(text) > maxError {
+			f.err = errors.New(strings.ToValidUTF8(text[:maxError], "") + "...")
+		}
 		return
 	}
 	size := sizeOf(d)
@@ -157,9 +198,9 @@ func sizeOf(d *poddoc.Document) (size int) {
 	return size
 }
 
-func (r *Reader) forgetExcept(there map[string]bool) {
+func (r *Reader) forgetExcept(there map[string]hostfs.Version) {
 	for uid, f := range r.known {
-		if there[uid] {
+		if _, found := there[uid]; found {
 			continue
 		}
 		delete(r.known, uid)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -15,7 +16,7 @@ import (
 
 // An edit of a pod's annotations changes all that it asks for, or nothing: the containers run, so none can be rejected with
 // a message. The reconciler decides all containers of the pod by the new annotations, as if they were created now. If
-// each decision is granted, the pod gets the new request and the decisions in one section with the lock. Otherwise the
+// each decision is granted, and the budget of the namespace has room, the pod gets the new request and the decisions in one section with the lock. Otherwise the
 // former request stays.
 
 // edit is a live change of the annotations of a pod that does not count yet.
@@ -53,6 +54,9 @@ func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 
 // tryEdits makes those edits of a group count that can be granted. It returns the containers that it has decided.
 func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identity, errs []error) {
 	for _, e := range n.pods.edits(g) {
+		if e.next.under(n.policy.Load()).Budget() == nil && n.pods.acceptLabels(&e) && e.next == nil {
+			continue
+		}
 		of := n.pods.decidable(e.pod)
 		switch accepted, err := n.tryEdit(ctx, &e, of); {
 		case err != nil:
@@ -66,6 +70,25 @@ func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identit
 	return decided, errs
 }
 
+// acceptLabels makes the labels of an edit count, whatever becomes of its annotations, and updates the edit. No budget has to
+// have room for them.
+func (t *podTable) acceptLabels(e *editOf) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p, now := e.pod.in(s), e.pod.request.now.Load()
+	if p.edit.next != e.next || maps.Equal(now.facts.Labels, e.next.facts.Labels) {
+		return false
+	}
+	s.replaceRequest(p, now.withLabels(e.next.facts.Labels))
+	if p.edit = (edit{err: p.edit.err}); e.next.annotations == nil || !now.has(e.next.annotations) {
+		p.edit.next = e.next
+	} else {
+		p.edit.err = nil
+	}
+	e.edit = p.edit
+	return true
+}
+
 // tryEdit makes an edit count for its pod and these containers of it, or notes why it is rejected. An error is an internal
 // failure, after which the edit is tried again.
 func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted bool, _ error) {
@@ -75,6 +98,9 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted 
 			n.rejectEdit(e, err)
 			return false, nil
 		}
+	}
+	if err := n.decideFormer(ctx, of); err != nil {
+		return false, err
 	}
 	release, err := n.takeResolutions(ctx, of)
 	defer release()
@@ -102,6 +128,21 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted 
 	return accepted, nil
 }
 
+// decideFormer decides containers that this process has not decided by the annotations that count. Otherwise it would not be
+// known what they take of a budget already.
+func (n *Node) decideFormer(ctx context.Context, of []identity) error {
+	for _, c := range of {
+		now := n.pods.snapshot(c.ref)
+		if !now.isLive() || now.decision.policy != nil || n.pods.hangs(c) {
+			continue
+		}
+		if err := n.resolve(ctx, c); err != nil {
+			return fmt.Errorf("container %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
 // takeResolutions waits for the right to resolve containers. release returns it for those that it was taken for.
 func (n *Node) takeResolutions(ctx context.Context, of []identity) (release func(), _ error) {
 	var taken []identity
@@ -111,6 +152,9 @@ func (n *Node) takeResolutions(ctx context.Context, of []identity) (release func
 		}
 	}
 	for _, c := range of {
+		if n.pods.hangs(c) { // each pass would wait, and with it the other pods
+			return release, fmt.Errorf("container %s: one of its disks does not answer", c.name)
+		}
 		select {
 		case c.token <- struct{}{}:
 			taken = append(taken, c)
@@ -251,6 +295,7 @@ func (t *podTable) acceptEdit(e *editOf, trial []snapshot, unlisted []unlistedPo
 		}
 		s.remember(&c.snapshot)
 	}
+	s.revise(p) // annotations may be unknown, and only labels have changed
 	return nil, true
 }
 
@@ -279,11 +324,10 @@ func (s *state) exchange(p *pod, trial []snapshot, unlisted []unlistedPod) *anno
 	return nil
 }
 
-// asksMore reports whether a decision takes more of the budget of its namespace than the former one. A container that
-// this process has not decided before has what it takes already, from an earlier process.
+// asksMore reports whether a decision takes more of the budget of its namespace than the former one.
 func (d *decision) asksMore(former *decision) bool {
 	b := d.policy.Budget()
-	if b == nil || former.policy == nil {
+	if b == nil {
 		return false
 	}
 	before := map[blkio.Address]blkio.Amount{}

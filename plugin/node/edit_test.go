@@ -184,6 +184,7 @@ func TestEditAfterContainers(t *testing.T) {
 		}
 	}
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: total})
+	l.pass(t.Context())
 	l.run(sb, "a", "b")
 	if got := data(l); got != 5*mi {
 		t.Errorf("after rejected containers the pod has %v", got)

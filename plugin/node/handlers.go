@@ -192,7 +192,8 @@ func (t *podTable) join(fresh podIdentity, cgroup string, listed bool) podIdenti
 		return known.podIdentity
 	}
 	pod := s.join(fresh, cgroup)
-	pod.restored = listed && s.bystanders[pod.id] == nil
+	pod.isNew = listed && s.bystanders[pod.id] == nil
+	pod.restored = pod.isNew
 	s.admit(pod)
 	s.revise(pod)
 	return pod.podIdentity

@@ -108,35 +108,54 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 	return live, true
 }
 
-// revise has a pod follow what the API server knows about it. Labels count at once, as a new policy does. Annotations
-// count at once if the pod has no container that could run with the former ones. Otherwise the reconciler tries them
-// first (Node.tryEdit).
+// revise has a pod follow what the API server knows about it. Labels count at once, as a new policy does, unless the namespace
+// may have a budget: then they are tried like annotations, because the author of a pod decides them. Annotations
+// count at once if the pod has had no container: its creation rejects what is invalid. Otherwise the reconciler tries them
+// first (Node.tryEdit), also between two containers: the next one would start without the former limits.
 func (s *state) revise(p *pod) {
 	live, known := s.liveOf(p.uid, p.namespace, p.name)
 	if !known {
 		return
 	}
-	before, now := p.edit, p.request.now.Load()
-	isTried := before.next != nil && before.next.has(live.Annotations)
+	had, now := p.edit, p.request.now.Load()
+	before := had
+	next := now
 	if labels := live.labels(now.facts.Labels); !maps.Equal(labels, now.facts.Labels) {
-		now, isTried = now.withLabels(labels), false
-		s.replaceRequest(p, now)
+		next = now.withLabels(labels)
+		if !p.mayHaveBudget() {
+			s.replaceRequest(p, next)
+			before.next, now = nil, next
+		}
+	}
+	if live.Err == nil && !now.has(live.Annotations) {
+		next = next.with(live.Annotations)
 	}
 	switch {
-	case live.Err != nil:
-		p.edit = edit{err: rejected(live.Err)}
-	case now.has(live.Annotations):
+	case next == now:
 		p.edit = edit{}
-	case isTried:
-	case !p.hasContainer():
+		if live.Err != nil {
+			p.edit.err = rejected(live.Err)
+		}
+	case before.next.isLike(next):
+	case p.isNew && len(p.known) == 0 && len(p.containers) == 0:
 		p.edit = edit{}
-		s.replaceAnnotations(p, now.with(live.Annotations))
+		s.replaceAnnotations(p, next)
 	default:
-		p.edit = edit{next: now.with(live.Annotations), err: before.err}
+		p.edit = edit{next: next, err: before.err}
 	}
-	if p.edit != before {
+	if p.edit != had {
 		s.markDirty(p.group.in(s))
 	}
+}
+
+// mayHaveBudget reports whether a container of the pod counts for a budget, as far as that is known.
+func (p *pod) mayHaveBudget() bool {
+	for _, c := range p.containers {
+		if c.isLive() && (c.decision.policy == nil || c.decision.policy.Budget() != nil) {
+			return true
+		}
+	}
+	return false
 }
 
 // replaceRequest replaces the request of a pod. Its containers are decided again. What was known about other containers
@@ -158,16 +177,6 @@ func (s *state) replaceAnnotations(p *pod, r *request) {
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
 	g.recorded.granted, g.recorded.isOutdated = policy.Desired{}, true
-}
-
-// hasContainer reports whether a container of the pod may run, or was created and has not started.
-func (p *pod) hasContainer() bool {
-	for _, c := range p.containers {
-		if c.isLive() {
-			return true
-		}
-	}
-	return false
 }
 
 // reviseAll has all pods follow what the API server knows about them.

@@ -265,6 +265,7 @@ func TestLiveAtCreate(t *testing.T) {
 		"none": nil, "older": annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"), "invalid": annotationsOf(limitsKey+"containers", "rootfs wpbs=2Mi"),
 	} {
 		l := newLiveNode(t)
+		l.Synchronize(nil, nil)
 		l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=4Mi")})
 		l.run(sandbox(reported), "a", "b")
 		l.want(name, all(4*mi, 4*mi))
@@ -274,7 +275,7 @@ func TestLiveAtCreate(t *testing.T) {
 	if _, err := l.create(t.Context(), sb, ctr("a"), false); err == nil {
 		t.Fatal("the container is not rejected")
 	}
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=3Mi")})
+	l.edit(limitsKey+"containers", "rootfs wbps=3Mi")
 	l.run(sb, "a", "b")
 	l.want("edited", all(3*mi, 3*mi))
 	// The annotations of a running pod are invalid now. Its next container starts by those before.

@@ -67,6 +67,11 @@ func (r *request) has(annotations map[string]string) bool {
 	return r.annotations != nil && maps.Equal(r.annotations, annotations)
 }
 
+// isLike reports whether a request is by the same annotations and labels. None is like no other.
+func (r *request) isLike(o *request) bool {
+	return r != nil && o.annotations != nil && r.has(o.annotations) && maps.Equal(r.facts.Labels, o.facts.Labels)
+}
+
 // under returns the policy for the pod. It finds the rule once for each policy.
 func (r *request) under(pol *policy.Policy) *policy.Pod {
 	if known := r.last.Load(); known.Of() == pol {

@@ -77,12 +77,23 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layer
 			case c.isResolved(pol, layers):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
-			case !c.resolution.began.IsZero() && time.Since(c.resolution.began) > passDeadline:
+			case c.hangs():
 				hung = append(hung, c.identity)
 			}
 		}
 	}
 	return out, hung
+}
+
+// hangs reports whether a resolution of the container has been under way for too long.
+func (c *snapshot) hangs() bool {
+	return len(c.token) > 0 && !c.resolution.began.IsZero() && time.Since(c.resolution.began) > passDeadline
+}
+
+func (t *podTable) hangs(of identity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return of.in(s).hangs()
 }
 
 // resolveAll resolves the running containers of a group. They cannot be rejected any more, so limits that
