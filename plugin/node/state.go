@@ -112,9 +112,14 @@ type pod struct {
 	// or removed.
 	known  map[string]knownFacts
 	warned bool // about targets that no container has
-	edit   edit
-	// isNew is true for a sandbox that an event has reported first. No container of it was decided by other annotations than
-	// those that count, until it has one.
+	liveState
+}
+
+// liveState has the facts about a pod that live changes of its annotations need.
+type liveState struct {
+	edit edit
+	// isNew is true for a sandbox that an event has reported first. No container of it was decided by other annotations
+	// than those that count, until it has one.
 	isNew bool
 	// restored is true after the record of the pod was read for annotations that an earlier process took over.
 	restored bool
