@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// Claim is what a new container asks for of the budget for its namespace.
+// Claim is the request of a new container to the budget for its namespace.
 type Claim struct {
 	Pod     *Pod
 	Desired *Desired // of the container
@@ -19,7 +19,7 @@ type Claim struct {
 	Granted func(at blkio.Address) Granted
 }
 
-// Granted is what the pods of a namespace are granted of one key on one disk.
+// Granted is the sum of the amounts that the pods of a namespace are granted of one key on one disk.
 type Granted struct {
 	Others blkio.Amount // the sum over the other pods: of each, the smaller of its pod-total and the sum of its containers
 	Own    blkio.Amount // the sum over the other containers of the pod
@@ -52,7 +52,7 @@ func (c *Claim) Check() *annotation.Error {
 	return nil
 }
 
-// charge is what a container counts for at an address.
+// charge is the amount that a container uses of a budget at an address.
 type charge struct {
 	at     blkio.Address
 	amount blkio.Amount

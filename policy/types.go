@@ -71,7 +71,7 @@ type Extent struct {
 	// Weighted are the physical disks that the weights are about, sorted by number. io.cost has
 	// to be enabled there.
 	Weighted []blkio.Disk
-	// Uses are what the container uses of what the budget for its namespace bounds, sorted by address.
+	// Uses are the amounts that the container uses of the budget for its namespace, sorted by address.
 	Uses []Use
 }
 

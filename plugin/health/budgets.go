@@ -1,6 +1,6 @@
 package health
 
-// Budgets is what the pods of namespaces with a budget are granted.
+// Budgets has the sums that the pods of namespaces with a budget are granted.
 type Budgets struct {
 	// Sums are those of each namespace, disk and key. Those above the budget come first.
 	Sums []BudgetSum `json:"sums"`
@@ -8,7 +8,7 @@ type Budgets struct {
 	LeftOut int `json:"leftOut,omitempty"`
 }
 
-// BudgetSum is what the pods of a namespace are granted together of one key on one disk. Amounts are as in an annotation.
+// BudgetSum is the sum of the amounts that the pods of a namespace are granted of one key on one disk. Amounts are as in an annotation.
 type BudgetSum struct {
 	Namespace string `json:"namespace"`
 	Disk      string `json:"disk"`

@@ -16,7 +16,7 @@ import (
 // derived from the state each time, and stored nowhere: a container that ends, is removed or is created again
 // cannot leave a wrong sum behind.
 
-// former is what a container was granted by the records of an earlier process. It counts until this process has
+// former is the grant to a container by the records of an earlier process. It counts until this process has
 // decided the container.
 type former struct {
 	own, total policy.Settings

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkBudget is what the budget of a namespace adds to the creation of a container (check), under the lock of the
+// BenchmarkBudget measures the time that the budget of a namespace adds to the creation of a container (check), under the lock of the
 // state, and what a report of all sums takes (report): 250 pods of two containers, in one namespace and in one of its own for
 // each pod.
 func BenchmarkBudget(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// BudgetUse is what the pods of a namespace are granted together of one key on one disk.
+// BudgetUse is the sum of the amounts that the pods of a namespace are granted of one key on one disk.
 type BudgetUse struct {
 	Namespace string
 	Disk      blkio.Disk

@@ -18,7 +18,7 @@ type tally struct {
 	undecided int
 }
 
-// part is what is granted at one address.
+// part is the amount that is granted at one address.
 type part struct {
 	at blkio.Address
 	policy.Granted

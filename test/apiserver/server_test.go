@@ -19,7 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
-// deadline is for the programs to start, and for each call of kubectl.
+// deadline is the time in which the programs have to start, and each call of kubectl has to end.
 const deadline = time.Minute
 
 // server is the API server of all tests of the package.

@@ -64,7 +64,7 @@ func percentile(d []time.Duration, p int) time.Duration {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// kind says how a figure is written.
+// kind is the format of a figure.
 type kind int
 
 const (

@@ -53,7 +53,7 @@ type instance struct {
 	log *os.File
 }
 
-// startup is for a plugin to take over the node, emulated.
+// startup is the time in which a plugin has to take over the node, emulated.
 const startup = 2 * time.Minute
 
 // startPlugin returns once the plugin serves the runtime.

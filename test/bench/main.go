@@ -23,7 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// limit is for what runs in the node, emulated.
+// limit is the time for the half that runs in the node, emulated.
 const limit = 30 * time.Minute
 
 func main() {

@@ -28,7 +28,7 @@ const (
 	volumes    = "/mnt/ext4/bench"       // another disk
 )
 
-// pod is what a runtime knows of a pod, with its directories, mounts and
+// pod has the facts that a runtime knows about a pod, with its directories, mounts and
 // cgroups in the node.
 type pod struct {
 	index   int

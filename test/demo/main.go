@@ -23,7 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// limit is for all of it but building, under emulation.
+// limit is the time for the whole demo without building, under emulation.
 const limit = 20 * time.Minute
 
 func main() {

@@ -181,7 +181,7 @@ func (b *slowBench) interruptCalibration(state string, reached func(did diskWork
 	})
 }
 
-// diskWork is what the shared disk has done.
+// diskWork has the operations and bytes that the shared disk has done.
 type diskWork struct{ reads, writes, bytes float64 }
 
 // diskWork reads the counters of Documentation/block/stat.rst: the first is that of reads, the third

@@ -13,7 +13,7 @@ import (
 // cluster is the control plane of the node, and the kubelet as its only node.
 type cluster struct{ *testing.T }
 
-// clusterDeadline is for the control plane to start, and for all pods of a test to
+// clusterDeadline is the time in which the control plane has to start, and all pods of a test have to
 // run: programs of 80 MB come up on two emulated CPUs.
 const clusterDeadline = 5 * time.Minute
 
@@ -74,7 +74,7 @@ func (c cluster) kubectl(input string, args ...string) string {
 	return out
 }
 
-// output is what kubectl prints, in any case.
+// output returns what kubectl prints, also if it fails.
 func (c cluster) output(args ...string) string {
 	out, err := kubectl("", args...)
 	if err != nil {

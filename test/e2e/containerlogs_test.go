@@ -54,7 +54,7 @@ var (
 	}
 )
 
-// logFigures are what one measurement gives: operations per second, and milliseconds.
+// logFigures are the results of one measurement: operations per second, and milliseconds.
 type logFigures struct {
 	log, ops, commits, commitP99, reads, readP99, create, print, sync float64
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// block is what lsblk says of a block device.
+// block is a block device in the output of lsblk.
 type block struct {
 	KName, PKName, Type, Path string
 	MajMin                    string `json:"maj:min"`

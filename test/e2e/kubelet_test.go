@@ -22,7 +22,7 @@ import (
 
 const (
 	manifests = "/etc/kubernetes/manifests"
-	// kubeletDeadline is for all pods of these tests to run: they come at
+	// kubeletDeadline is the time in which all pods of these tests have to run: they come at
 	// once, and an emulated node takes minutes for them.
 	kubeletDeadline = 6 * time.Minute
 )
@@ -196,7 +196,7 @@ func endUnits(t *testing.T, units ...string) {
 	}
 }
 
-// fullName is what the kubelet makes of a static pod's name.
+// fullName returns the name that the kubelet gives a static pod.
 func (p staticPod) fullName(t *testing.T) string {
 	t.Helper()
 	host, err := os.Hostname()

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// limited is what most of these tests ask for, on /data, which is ext4.
+// limited is the limit in most of these tests, on /data, which is ext4.
 var (
 	limited     = annotations{limits + "containers": "/data wbps=1Mi"}
 	limitedDisk = disks{"vdb": "wbps=1048576"}

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// observed is what one writer did to one file, in all.
+// observed is the sum of the writes of one writer to one file.
 type observed struct {
 	bytes, charged uint64 // charged: of these to the writer
 	owners         map[uint64]bool

@@ -179,7 +179,7 @@ func (b *logBuffer) reset() {
 	b.buf.Reset()
 }
 
-// tail is what a failure shows: the tests of refusals log a lot.
+// tail returns the end of the log, for failures: the tests of refusals log a lot.
 func (b *logBuffer) tail() string {
 	lines := strings.SplitAfter(b.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-60):], "")

@@ -81,7 +81,7 @@ func full(s *arena, mountpoint string) {
 	s.calm(k, unix.ENOSPC)
 }
 
-// spareSpace is what there is at least, in turn, of a filesystem that is full.
+// spareSpace is the least free space, at times, of a filesystem that is full.
 const spareSpace = 512 << 10
 
 // makes makes a file that is beside what is shaken, until the end of the test.

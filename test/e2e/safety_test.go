@@ -277,7 +277,7 @@ func timesStay(s *arena) {
 	}
 }
 
-// seen is what programs see of a file without reading it. How many blocks it has
+// seen has the facts about a file that programs see without reading it. How many blocks it has
 // is known when it is written out.
 type seen struct {
 	mtime, ctime, atime, btime unix.StatxTimestamp

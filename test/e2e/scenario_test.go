@@ -313,7 +313,7 @@ func (a actor) alone() float64 {
 
 // measuring
 
-// account is what cgroups have written by now.
+// account has the bytes that cgroups have written so far.
 type account struct {
 	s     *stage
 	pod   string

@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// shareCase is what two containers with weights 200 and 300 do, each to a file of its own.
+// shareCase is the kind of I/O of two containers with weights 200 and 300, each to a file of its own.
 type shareCase struct {
 	name string
 	args []string
@@ -27,7 +27,7 @@ type shareCase struct {
 	seconds int // for how long it is measured
 }
 
-// shareSeconds is for how long the figures of TestShareFigures are measured.
+// shareSeconds is the number of seconds in which the figures of TestShareFigures are measured.
 const shareSeconds = 60
 
 // shareSize is the size of the file of each container, as fio takes it.
@@ -105,7 +105,7 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	return heavy / (light + heavy), windows[0]
 }
 
-// second is what two containers did in a second.
+// second has the bytes of two containers in one second.
 type second struct {
 	number       int // from 0 on
 	light, heavy float64

@@ -51,7 +51,7 @@ type neighbour struct {
 	args []string // none: there is no neighbour
 	logs string   // directory of its log; "" for the slow disk
 	cpu  int64    // microseconds in each 100 ms; 0 for no limit
-	// runtime is what containerd may write to the slow disk, as systemd takes it; "" for no limit.
+	// runtime is the rate at which containerd may write to the slow disk, in systemd's form; "" for no limit.
 	runtime string
 	// unlimited is true if the neighbour has no limit.
 	unlimited bool

@@ -22,7 +22,7 @@ type kit struct {
 // raw are the disks that a kit may write to.
 var raw = []string{"vdg", "vdh"}
 
-// rawSize is what partitions share of a raw disk, in MiB: it has somewhat more.
+// rawSize is the part of a raw disk that its partitions share, in MiB: the disk is somewhat larger.
 const rawSize = 4000
 
 func newKit(t *testing.T, partitions int) *kit {
@@ -92,7 +92,7 @@ func (k *kit) mount(args ...string) string {
 	return dir
 }
 
-// volumeGroup is of LVM, over both disks.
+// volumeGroup makes an LVM volume group over both disks, and returns its name.
 func (k *kit) volumeGroup() string {
 	k.Helper()
 	a, b := k.pair()

@@ -64,7 +64,7 @@ func (v volume) other() string {
 	return volumes["xfs"]
 }
 
-// written is what is charged to a cgroup on the volume.
+// written returns the bytes that are charged to a cgroup on the volume.
 func (v volume) written(dir string) (int64, error) {
 	sum := int64(0)
 	for _, disk := range v.disks {

@@ -13,7 +13,7 @@ import (
 // RowMark begins a line of a test's output that is a Row.
 const RowMark = "weights-row "
 
-// Row is what one case of a test measured, in several rounds.
+// Row has the measurements of one case of a test, in several rounds.
 type Row struct {
 	Test   string               // the name of the test
 	Name   string               // of the case, as tables have it

@@ -11,7 +11,7 @@ import (
 // BuildTimeout bounds a build from an empty cache on two cores and a slow mirror.
 const BuildTimeout = 40 * time.Minute
 
-// errNotRoot is for a cache without a root image: its files have many owners. With
+// errNotRoot is returned for a cache without a root image: its files have many owners. With
 // one, an ordinary user can boot.
 var errNotRoot = errors.New("the node is not built yet, and building it takes root; run once: " +
 	`sudo env "PATH=$PATH" "NRI_BLKIO_CACHE=${NRI_BLKIO_CACHE:-$HOME/.cache/nri-blkio}" go run ./node/cmd/node prepare (in test/)`)

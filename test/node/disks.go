@@ -21,7 +21,7 @@ const partitionStart = 1 << 20
 type disk struct {
 	name   string
 	format []string
-	// throttle is what QEMU lets the disk do at most; "" for no bound.
+	// throttle is the bound that QEMU sets for the disk; "" for none.
 	throttle string
 }
 
@@ -29,7 +29,7 @@ type disk struct {
 // many disks of real nodes can do. On the other disks the CPU bounds the I/O of a neighbour.
 const slow = ",throttling.iops-total=1500,throttling.bps-total=8388608"
 
-// shared is what containers share by weights: operations bound it as often as bytes do.
+// shared is the bound of the disk that containers share by weights: operations bound it as often as bytes do.
 const shared = ",throttling.iops-total=1500,throttling.bps-total=62914560"
 
 // spareDisks are in the order that the node sees them in, from vdb.

@@ -88,7 +88,7 @@ func aptInstall(ctx context.Context, list, target string, packages []string) err
 	return nil
 }
 
-// installCommand is what to type: it needs a sources file only for backports.
+// installCommand returns the command to type. It needs a sources file only for backports.
 func installCommand(list, target string, missing []string) string {
 	install := "apt-get update && apt-get install -y --no-install-recommends" + target + " " + strings.Join(missing, " ")
 	if target == "" {

@@ -23,7 +23,7 @@ var (
 	buildFiles embed.FS
 )
 
-// rootPackages are what the root image has beside a minimal Debian.
+// rootPackages are the packages of the root image beside those of a minimal Debian.
 var rootPackages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
 	"containerd", "runc", "crun", "containernetworking-plugins",

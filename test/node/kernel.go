@@ -26,7 +26,7 @@ var kernelSuites = map[string][]string{
 	"7.2":          {"unstable"},
 }
 
-// kernelModules are what the initrd loads, with what they depend on: the disks,
+// kernelModules are the modules that the initrd loads, with their dependencies: the disks,
 // the root's filesystem, and the network, which then needs no wait for udev.
 // crc32c_generic is what ext4 asks the crypto API for at mount time.
 var kernelModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "crc32c_generic", "ext4"}
@@ -98,7 +98,7 @@ func extractKernel(ctx context.Context, dir string, suites []string, mirror aptS
 	}
 }
 
-// kernelFile says where a file of the packages goes in the artifact, "" for
+// kernelFile returns the path in the artifact of a file of the packages, "" for
 // nowhere. Whether /lib and /bin are links into /usr depends on the release.
 func kernelFile(name string) string {
 	name = strings.TrimPrefix(path.Clean(name), "usr/")

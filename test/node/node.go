@@ -25,7 +25,7 @@ var (
 	errNoTimer   = errors.New("the kernel hangs: QEMU has lost a timer of an emulated processor")
 )
 
-// lostTimer is what a kernel prints after 21 s without a timer. Of some hundred boots of emulated
+// lostTimer is the message that a kernel prints after 21 s without a timer. Of some hundred boots of emulated
 // nodes, one ended so, soon after the start.
 const lostTimer = "rcu_preempt kthread timer wakeup didn't happen"
 

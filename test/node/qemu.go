@@ -82,7 +82,7 @@ func (q *qemu) kill() {
 	<-q.done
 }
 
-// exitReason says how the process ended, with what it complained of.
+// exitReason returns how the process ended, with its messages.
 func (q *qemu) exitReason() string {
 	reason := "QEMU ended"
 	if q.err != nil {
@@ -168,7 +168,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// probeTimeout is for a kernel to reach its init: 4 s when emulated, less than 1 s
+// probeTimeout is the time in which a kernel has to reach its init: 4 s when emulated, less than 1 s
 // with a KVM that works.
 const probeTimeout = 15 * time.Second
 

@@ -82,7 +82,7 @@ func writePlot(file, commit string, o outcome) error {
 	return draw(file, p.Title, caption("three runs of make neighbour", commit, o), p)
 }
 
-// caption says what was measured, and where.
+// caption returns the sentence below the plot: what was measured, and where.
 func caption(runs, commit string, o outcome) string {
 	kernel, _, _ := strings.Cut(o.node, ",") // the rest has no room
 	return "Median and spread of " + runs + "; " + kernel + ", commit " + commit

@@ -98,7 +98,7 @@ func (r run) play(t *testing.T, dir string, proof bool) outcome {
 	return o
 }
 
-// command is what runs on the node, in at most limit.
+// command returns the command that runs on the node, in at most limit.
 func (r run) command(limit time.Duration, proof bool) []string {
 	cmd := []string{
 		// Inner deadline first: its report names the test that hung.

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// limit is for one node: to boot under emulation, and to run all tests there. A
+// limit is the time that one node has to boot under emulation, and to run all tests. A
 // proof measures longer, and scenarios of a minute each longest.
 const (
 	limit         = 80 * time.Minute

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// outcome is what the tests did on one node.
+// outcome is the result of the tests on one node.
 type outcome struct {
 	node           string
 	passed, failed int

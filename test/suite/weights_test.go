@@ -27,7 +27,7 @@ func weightsPage(t *testing.T) (file string) {
 	return file
 }
 
-// output is what tests print: their rows, and their verdicts.
+// output returns an example of what tests print: their rows, and their verdicts.
 func output(t *testing.T, verdicts string, rows ...generated.Row) []byte {
 	t.Helper()
 	var out strings.Builder

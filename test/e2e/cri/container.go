@@ -68,7 +68,7 @@ func (k *Container) Exec(ctx context.Context, timeout time.Duration, cmd ...stri
 	return string(answer.Stdout), nil
 }
 
-// Resources are what an in-place resize changes; 0 leaves a value alone.
+// Resources are the values that an in-place resize changes; 0 leaves a value as it is.
 type Resources struct {
 	CPUQuota int64 // microseconds of CPU in each 100 ms
 	Memory   int64 // bytes

@@ -27,7 +27,7 @@ func exists(cgroup string) bool {
 	return err == nil
 }
 
-// PodConfig is what tests choose about a pod.
+// PodConfig has the properties of a pod that tests choose.
 type PodConfig struct {
 	Name        string
 	UID         string // default: Name and "-uid"
@@ -206,7 +206,7 @@ type Mount struct {
 	Propagated bool // what the host mounts below it later comes in (HostToContainer)
 }
 
-// ContainerConfig is what tests choose about a container.
+// ContainerConfig has the properties of a container that tests choose.
 type ContainerConfig struct {
 	Name   string
 	Args   []string // of iotool; default: sleep

@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// Beside is what a neighbour did on the shared disk beside a victim.
+// Beside has the I/O of a neighbour on the shared disk beside a victim.
 type Beside struct {
 	Rates
 	// Part is how much the neighbour used of what the victim left of the disk; 1 is all of it.

@@ -53,7 +53,7 @@ func PolicyWith(rate float64, period time.Duration) string {
 	return text
 }
 
-// Limit is what the neighbour has in the cases with a limit.
+// Limit is the neighbour's limit in the cases with a limit.
 const Limit = "wbps=10Mi rbps=10Mi riops=200"
 
 // Settle is the time until what the neighbour writes reaches the disk, and weights follow.
@@ -68,7 +68,7 @@ type Disk struct {
 	Number string // "254:144"
 }
 
-// Result is what fio did: operations per second, and their 99th percentile in milliseconds.
+// Result has fio's operations per second, and the 99th percentile of their latency in milliseconds.
 type Result struct{ Rate, P99 float64 }
 
 // Reads are the options for what the victim reads: at random, at depth 4, past the page cache.
@@ -172,7 +172,7 @@ func (d Disk) Neighbour(name string) (stop func() error, err error) {
 	}, nil
 }
 
-// Rates are what a cgroup wrote to a disk and read from it, in MiB per second.
+// Rates are the rates at which a cgroup wrote to a disk and read from it, in MiB per second.
 type Rates struct{ Wrote, Read float64 }
 
 // While returns what a cgroup wrote and read while a function ran.

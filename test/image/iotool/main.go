@@ -1,4 +1,4 @@
-// Iotool is what the test containers run: it reads or writes one file in a known
+// Iotool is the program of the test containers: it reads or writes one file in a known
 // pattern and says on one JSON line what it did and when. It is static and has no
 // shell around it, so that its first I/O is the container's first.
 //

@@ -14,7 +14,7 @@ type report struct {
 	Bytes int64 `json:"bytes"`
 	Calls int64 `json:"calls"`
 	Nanos int64 `json:"nanos"`
-	// FirstNanos is what the first call took: with a limit in force, no
+	// FirstNanos is the duration of the first call: with a limit in force, no
 	// less than its block at that rate.
 	FirstNanos int64 `json:"firstNanos"`
 	// IOStat is the container's own io.stat, "" where it cannot be read.

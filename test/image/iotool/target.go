@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is what blocks are read from or written to.
+// target is a file or a disk whose blocks are read or written.
 type target interface {
 	step(offset int64) error // moves one block
 	sync() error
