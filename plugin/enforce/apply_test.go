@@ -222,8 +222,8 @@ func TestApplyRemovedDisk(t *testing.T) {
 	}
 }
 
-// TestApplyEnded verifies that it is no failure if the cgroup of a container is removed before a write. No
-// record is made for it then, and an earlier record is removed with the next full pass.
+// TestApplyEnded verifies that a write succeeds if the cgroup of the container was removed before it. Apply then writes
+// no record for the container, and the next full pass removes an earlier one.
 func TestApplyEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, only string
@@ -371,7 +371,8 @@ func TestClearBelow(t *testing.T) {
 	}
 }
 
-// TestClearRemovedDisk verifies that the limits of a removed disk went with it. That is no error and no step.
+// TestClearRemovedDisk verifies that Clear ignores the limits of a removed disk, which the kernel has removed as well. It
+// returns neither an error nor a step for them.
 func TestClearRemovedDisk(t *testing.T) {
 	k := newKernel(t, pod)
 	k.fails[pod+"/io.max 8:16 wbps=max"] = syscall.ENODEV

@@ -143,7 +143,7 @@ func TestInspectSpec(t *testing.T) {
 }
 
 // TestEmptyPodWithoutController verifies the error for a missing io controller, which systemd takes from a
-// slice without processes. It is no error of an empty pod, but one of a container or of a pod with processes.
+// slice without processes. An empty pod gets no error; a container, and a pod with processes, get one.
 func TestEmptyPodWithoutController(t *testing.T) {
 	for _, tt := range []struct {
 		name, events, container string

@@ -242,8 +242,8 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestLimitOfRemovedDisk verifies that a removed disk is no failure. Its limit is written with each pass, so
-// that it is in force again when the disk returns.
+// TestLimitOfRemovedDisk verifies that Apply succeeds although a disk was removed. Each pass writes the limit of that
+// disk again, so it is in force when the disk returns.
 func TestLimitOfRemovedDisk(t *testing.T) {
 	line := func(dev blkio.Dev) blkio.Line { return limit(dev, 2).Lines()[0] }
 	refuses := func(l blkio.Line) error {

@@ -223,8 +223,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestRefusedValues verifies that a container that is refused has no values, so a case that expects some, or
-// that there is no limit, and no refusal, fails.
+// TestRefusedValues verifies that a rejected container has no values. A case that does not expect the rejection fails,
+// whether it expects values or `limits: []`.
 func TestRefusedValues(t *testing.T) {
 	m := volumePod("batch-1", map[string]string{"limits.blkio.noderesource.dev/container.a": "* wbps=200Mi"})
 	const refused = "container a: refused: got nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 \"* wbps=200Mi\": " +

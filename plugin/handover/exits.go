@@ -15,9 +15,9 @@ import (
 
 // Between the end of a container's last process and the removal of its cgroup are 3 to 25 ms, and StopContainer
 // comes after that (docs/reference/quirks.md). In this time the plugin lifts the container's limits. Otherwise
-// the kernel would write the container's dirty data at these limits, which cannot be changed any more, and with
-// it the writes of the successor to the same files. The limits of the pod as a whole stay, so that there is no
-// burst.
+// the kernel would write the container's dirty data at these limits, which cannot be changed any more. The
+// successor's writes to the same files would have to wait for that. The limits of the pod as a whole stay, and
+// prevent a burst.
 
 // liftWait is the time that an exit waits for a concurrent write to the pod's cgroups, which could restore the
 // limits. It is short, because the cgroup is about to be removed.

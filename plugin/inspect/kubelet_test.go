@@ -92,7 +92,7 @@ func TestVolumesFail(t *testing.T) {
 	}
 }
 
-// TestNoVolumes verifies that a node without a kubelet has none, and that is no error.
+// TestNoVolumes verifies that a node without a kubelet has no volumes, and that listing them succeeds.
 func TestNoVolumes(t *testing.T) {
 	for name, k := range map[string]kubelet{
 		"no directory": kubeletOf(t, rootMount), "no mount": kubeletOf(t, "1 0 259:300 / /srv rw - ext4 /dev/nvme0n1 rw\n", fakenode.Pods+"a/volumes/x/y"),

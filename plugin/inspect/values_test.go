@@ -74,7 +74,7 @@ func TestValues(t *testing.T) {
 }
 
 // TestValuesOfNode covers the values of a node's records and those of the kernel, and an error for a
-// file that cannot be parsed. A cgroup that was removed is no error.
+// file that cannot be parsed. A removed cgroup is left out without an error.
 func TestValuesOfNode(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{

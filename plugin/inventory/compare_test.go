@@ -268,8 +268,8 @@ func TestCompareFails(t *testing.T) {
 	}
 }
 
-// TestCompareEnds verifies that a container is compared again if there is no answer in time. A container with
-// only declared disks needs no further reads of the node.
+// TestCompareEnds verifies that a container is compared again later if the node does not answer in time. For a
+// container with only declared disks, the node is not read again.
 func TestCompareEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -80,7 +80,7 @@ func (c *Container) IsUncompared() bool { return c.uncompared != nil }
 func (c *Container) SetCompared() { c.uncompared = nil }
 
 // Err returns why the disks of a mount, or of the writable layer, could not be found. A
-// later try may succeed. That some mounts are not kept, see Spec.Within, is none of these reasons.
+// later try may succeed. Mounts that were left out by Spec.Within do not cause an error.
 func (c *Container) Err() error {
 	err := c.Facts.Rootfs.Err
 	add := func(b *blkio.Backing) {

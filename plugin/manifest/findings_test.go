@@ -165,7 +165,8 @@ func TestAnnotationFindings(t *testing.T) {
 	}
 }
 
-// TestSyntax verifies the line of a text that cannot be parsed, and that it hides nothing else.
+// TestSyntax verifies that a document that cannot be parsed is reported with its line, and that the other documents are
+// still checked.
 func TestSyntax(t *testing.T) {
 	tests := []struct {
 		name, in, want string // want begins the finding
