@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -95,6 +96,9 @@ func wakeUp(to chan<- struct{}) {
 
 // MountsChanged is node.Node.MountsChanged.
 func (p *Plugin) MountsChanged() { p.node.MountsChanged() }
+
+// PodsByCgroup is node.Node.PodsByCgroup.
+func (p *Plugin) PodsByCgroup() map[string]podevent.Pod { return p.node.PodsByCgroup() }
 
 // DisksChanged is node.Node.DisksChanged.
 func (p *Plugin) DisksChanged() { p.node.DisksChanged() }

@@ -40,8 +40,8 @@ func TestTooMuch(t *testing.T) {
 	if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
 		t.Errorf("something was decided: %s", diff)
 	}
-	if errs := Default().of(r).Check(); len(errs) != 1 || Unmatched(r, nil) != nil {
-		t.Errorf("%v, %q", errs, Unmatched(r, nil))
+	if errs := Default().of(r).Check(); len(errs) != 1 || Default().of(r).Unmatched(nil) != nil {
+		t.Errorf("%v, %q", errs, Default().of(r).Unmatched(nil))
 	}
 	if d, err := Default().of(r).Total(pod()); err != nil || d.Settings != nil {
 		t.Errorf("pod-total: %v", err)
@@ -116,7 +116,7 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	}
 	r := annotation.Parse(annotations)
 	cs := []Container{{Name: "c00", Mounts: []Mount{mount("/logs", on(sda))}}}
-	got := Unmatched(r, cs)
+	got := Default().of(r).Unmatched(cs)
 	if len(got) != 17 || got[16] != "and 14 more" {
 		t.Errorf("%d lines: %q", len(got), got)
 	}
@@ -185,7 +185,7 @@ func BenchmarkHostile(b *testing.B) {
 	b.Run("Unmatched/20", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if len(Unmatched(r, cs)) != 17 {
+			if len(Default().of(r).Unmatched(cs)) != 17 {
 				b.Fatal("not bounded")
 			}
 		}

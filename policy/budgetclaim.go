@@ -169,9 +169,7 @@ func (c *Claim) example(k blkio.Key) blkio.Amount {
 }
 
 // allowsAnnotations reports whether annotations count for the pod.
-func (p *Pod) allowsAnnotations() bool {
-	return p.rule == nil || p.rule.Annotations == AllowAnnotations
-}
+func (p *Pod) allowsAnnotations() bool { return p.rule.allowsAnnotations() }
 
 // namespaceText returns the pod's namespace for messages.
 func (p *Pod) namespaceText() string { return quote.Name(p.namespace, quote.Most+10) }

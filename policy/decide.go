@@ -46,8 +46,8 @@ func (e *evaluation) row(d blkio.Disk) *row {
 }
 
 // set decides between the value of a disk's key and another one. The earlier scope wins. In one scope, a path
-// and a volume win over rootfs, and rootfs wins over "*". Two paths or volumes with different values are a
-// conflict.
+// and a volume win over rootfs, rootfs wins over disk:GLOB, and that over "*". Of several disk:GLOB the first
+// one wins. Two paths or volumes with different values are a conflict.
 func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	c := &r.cells[k]
 	switch {
@@ -57,12 +57,12 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	case c.entry.Target.Rank() > e.entry.Target.Rank():
 		return
 	case c.entry.Target.Rank() < e.entry.Target.Rank():
-	case c.rate == rate:
+	case c.rate == rate, e.entry.Target.Kind == annotation.TargetDisk:
 		return
 	default:
 		problem := conflict(r.disk, k, c, e.entry, rate)
 		switch {
-		case e.scope == scopeClass: // the operator's, and no mistake: the same class may fit on other nodes
+		case e.scope.isLenient(): // no mistake: the same class may fit on other nodes, and the claims on other disks
 			e.warn(problem.Cause + ": the lower value holds")
 		case !e.clash:
 			e.clash = true
@@ -77,10 +77,14 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 
 func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blkio.Amount) *annotation.Problem {
 	const limit = quote.Most - 15 // two of them, and the disk
+	other := quote.Within(c.entry.Target.Name(), limit)
+	if c.entry.Number > 0 { // not of a claim
+		other += " in entry " + strconv.Itoa(c.entry.Number)
+	}
 	return &annotation.Problem{
 		Cause: "conflicting " + k.String() + " on " + d.String() + ": " +
 			quote.Within(en.Target.Name(), limit) + " has " + annotation.FormatAmount(k, rate) + ", " +
-			quote.Within(c.entry.Target.Name(), limit) + " in entry " + strconv.Itoa(c.entry.Number) + " has " + annotation.FormatAmount(k, c.rate),
+			other + " has " + annotation.FormatAmount(k, c.rate),
 		Hint: "write one value for both",
 	}
 }

@@ -141,6 +141,7 @@ func (d *podsDocument) fill(p *Policy, v *validator) {
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, d.Rules[i].rule(v, field.NewPath("rules").Index(i), p))
 	}
+	v.checkNamespaceKeys(p)
 	for i := range d.Budgets {
 		p.Budgets = append(p.Budgets, d.Budgets[i].budget(v, field.NewPath("budgets").Index(i), &p.Floors))
 	}
@@ -190,6 +191,7 @@ func exampleDocument() any {
 	d.Rules, d.Budgets = []ruleDocument{{}}, []budgetDocument{{}}
 	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
 	d.Rules[0].Bounds = d.Bounds
-	d.Rules[0].Match.PodSelector = &selectorDocument{MatchExpressions: []requirementDocument{{}}}
+	selector := &selectorDocument{MatchExpressions: []requirementDocument{{}}}
+	d.Rules[0].Match.NamespaceSelector, d.Rules[0].Match.PodSelector = selector, selector
 	return d
 }

@@ -17,14 +17,14 @@ import (
 // An error is an *annotation.Error. It is the first error that the policy rejects. If it rejects
 // none, it is the first of all. Errors about the whole pod come first, then those of
 // container.NAME, of containers, of the choice of a class, and of pod-total. Desired.Errors has all
-// of them. With an error, Desired has all that could be decided: a wrong entry is left out, and of
+// of them. Errors of limits of claims are in Desired.Claims, and reject nothing. With an error, Desired has all that could be decided: a wrong entry is left out, and of
 // two paths in conflict the lower value holds. So a caller that ignores the error enforces the rest.
 func (p *Pod) Container(c Container) (Desired, error) {
 	if p.IsEmpty() {
 		return Desired{}, nil
 	}
 	if p.isForeign {
-		return p.foreign()
+		return p.foreign(&c)
 	}
 	e, cs := evaluation{pod: p}, []Container{c}
 	e.fail(p.refused...)
@@ -32,6 +32,7 @@ func (p *Pod) Container(c Container) (Desired, error) {
 		e.scopes(p.request, cs)
 		e.fail(p.choiceErrors(c.Name)...)
 	}
+	e.claims(cs)
 	if class, from := p.classOf(c.Name); class != nil {
 		e.classes(class, from, cs)
 	}
@@ -59,15 +60,19 @@ func (e *evaluation) scopes(r *annotation.Request, cs []Container) {
 }
 
 // foreign returns the decision for a container under a runtime handler that is not known to share
-// the host's kernel. A class is skipped there.
-func (p *Pod) foreign() (Desired, error) {
+// the host's kernel. A class, and limits of claims, are skipped there.
+func (p *Pod) foreign(c *Container) (Desired, error) {
 	if err := p.checkRuntime(); err != nil {
 		return Desired{}, err
 	}
 	d := Desired{Errors: p.refused}
 	p.warnIgnored(&d)
+	if from, found := p.claims.sourceFor(c.Name); found {
+		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
+		d.warned(ClaimNotEnforced)
+	}
 	if class, from := p.classOf(""); class != nil {
-		d.Skipped = []Skipped{{Source: from, What: "container", Reason: p.foreignCause()}}
+		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
 		d.warned(NotEnforced)
 	}
 	if len(d.Errors) > 0 {
@@ -76,10 +81,19 @@ func (p *Pod) foreign() (Desired, error) {
 	return d, nil
 }
 
-// warnIgnored adds a warning if the rule ignores annotations that the pod has.
+// warnIgnored adds a warning if the rule ignores annotations that the pod has, or limits of its claims, or if annotations of
+// blockio classes have no effect beside the plugin's own.
 func (p *Pod) warnIgnored(d *Desired) {
+	if key := p.request.IgnoredBlockio(); key != "" {
+		d.Warnings = append(d.Warnings, quote.Name(key, maxName)+" has no effect: the pod also has annotations of "+annotation.Domain)
+		d.warned(IgnoredAnnotations)
+	}
 	if d.Ignored = p.ignored; p.ignored {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
+		d.warned(IgnoredAnnotations)
+	}
+	if p.ignoresClaims {
+		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the limits of claims")
 		d.warned(IgnoredAnnotations)
 	}
 }
@@ -113,7 +127,8 @@ const Guarded blkio.WarningKind = "guarded"
 // NotEnforced is the kind of the warning that the node cannot enforce a part of a class.
 const NotEnforced blkio.WarningKind = "class_not_enforced"
 
-// IgnoredAnnotations is the kind of the warning that a rule ignores the annotations of the pod.
+// IgnoredAnnotations is the kind of the warning that annotations of the pod are ignored, by a rule or because those of
+// blockio classes do not count beside the plugin's own, or that a rule ignores the limits of its claims.
 const IgnoredAnnotations blkio.WarningKind = "annotations_ignored"
 
 // noMemoryLimit is a warning. In a measurement of docs/explanation/writeback.md, one such writer made another
@@ -265,7 +280,11 @@ const noIOWeight = "this node's kernel has no io.weight"
 // sourceOf returns the source of a value.
 func (e *evaluation) sourceOf(c *cell) Source {
 	out := e.class
-	if c.scope != scopeClass {
+	switch c.scope {
+	case scopeClass:
+	case scopeClaim:
+		return sourceOfClaim(c.limits)
+	default:
 		out = Source{Kind: FromAnnotation, Name: c.limits.Key, Entry: c.entry.Number}
 	}
 	if c.entry.Number > 0 { // otherwise it is a weight without a target

@@ -17,9 +17,13 @@ type scope uint8
 const (
 	scopeNamed scope = iota
 	scopeEach
+	scopeClaim
 	scopeClass
 	scopeTotal
 )
+
+// isLenient reports whether what cannot be enforced is only reported. The values are not of the author of the pod.
+func (s scope) isLenient() bool { return s == scopeClaim || s == scopeClass }
 
 // evaluation gathers the decision for one cgroup.
 type evaluation struct {
@@ -97,7 +101,7 @@ func (e *evaluation) entries(l *annotation.List, cs []Container, s scope) {
 	}
 	for i := range l.Entries {
 		e.current = current{scope: s, limits: l, entry: &l.Entries[i], values: valuesOf(&l.Entries[i]), containers: cs}
-		if s != scopeClass { // a class was checked with the policy
+		if !s.isLenient() { // a class was checked with the policy, and a claim as a whole
 			if err := e.pod.checkEntry(l, e.entry); err != nil {
 				e.fail(err)
 				continue
@@ -112,12 +116,16 @@ func (e *evaluation) entries(l *annotation.List, cs []Container, s scope) {
 			e.path(cs)
 		case annotation.TargetVolume:
 			e.volume(cs)
+		case annotation.TargetClaim:
+			e.claim(cs)
 		case annotation.TargetRootfs:
 			for i := range cs {
 				e.explicit(&cs[i], &cs[i].Rootfs, "rootfs")
 			}
 		case annotation.TargetStar:
 			e.star(cs)
+		case annotation.TargetDisk:
+			e.byName(cs)
 		}
 	}
 }
@@ -201,13 +209,23 @@ func (e *evaluation) classes(c *Class, from Source, cs []Container) {
 	e.entries(c.limits, cs, scopeClass)
 }
 
-// warn adds a warning about the class.
+// warn adds a warning about the class or the claim.
 func (e *evaluation) warn(text string) {
-	e.warnings.add(warning{what: e.class.Text(), text: text})
+	what := e.class.Text()
+	if e.scope == scopeClaim {
+		what = e.limits.Key
+	}
+	e.warnings.add(warning{what: what, text: text})
 }
 
-// unenforced counts the container as one for which the node cannot enforce a part of its class.
-func (e *evaluation) unenforced() { e.out.warned(NotEnforced) }
+// unenforced counts the container as one for which the node cannot enforce a part of its class, or limits of a claim.
+func (e *evaluation) unenforced() {
+	if e.scope == scopeClaim {
+		e.out.warned(ClaimNotEnforced)
+		return
+	}
+	e.out.warned(NotEnforced)
+}
 
 // explicit applies an entry to one target that it names. If the target has no disk, that is
 // an error, once for all containers.
@@ -216,7 +234,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		e.apply(b, what, e.values)
 		return
 	}
-	if !hasLimit(e.values) || e.scope == scopeClass && b.Err == nil {
+	if !hasLimit(e.values) || e.scope.isLenient() && b.Err == nil {
 		e.skip(what, reason(b)) // no limit asked, and there is none
 		if hasLimit(e.values) {
 			e.unenforced()
@@ -227,6 +245,12 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		return
 	}
 	e.missed = true
+	if e.scope == scopeClaim { // limits of a claim never reject a container
+		e.out.Claims = append(e.out.Claims, e.unlimited(c, b, what))
+		e.warn(what + " cannot be limited now: " + reason(b))
+		e.unenforced()
+		return
+	}
 	e.fail(e.unlimited(c, b, what))
 }
 

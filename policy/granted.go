@@ -13,28 +13,51 @@ const StillGranted blkio.WarningKind = "still_granted"
 
 const stillGranted = "this node's policy now rejects what it granted before: that stays in force for as long as the container runs"
 
+// claimKept is the warning of KeepGranted about limits of claims.
+const claimKept = "limits of a claim do not count: those that were granted before stay in force for as long as the container runs"
+
 // KeepGranted keeps limits that an earlier policy granted and the current one rejects. Without it, containers
 // that requested the lowest limits would become unlimited when the floors are raised. It adds to d those
 // settings of former that come from entries that d rejects, and a warning. A lower value of a class in d stays
 // in force, so that a stricter policy reaches running containers. The granted value is then noted in d.Lowered,
 // and is in force again without the class.
 func (d *Desired) KeepGranted(former Desired) {
-	class := d.Settings.Where(func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule })
+	class := d.Settings.Where(Setting.isOfClass)
 	decided := d.Settings.Without(class)
-	granted := former.Lowered.Join(former.Settings).Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) })
+	granted := former.Lowered.Join(former.Settings).Where(func(s Setting) bool {
+		now, isDecided := decided.Get(s.Address)
+		return d.refuses(s.Source) && (!isDecided || s.outlives(now))
+	})
 	if len(granted) == 0 {
 		return
 	}
+	decided = decided.Without(granted)
 	var kept Settings
 	if !d.Ignored {
 		kept = granted.Where(func(s Setting) bool { return !class.below(s) })
 	}
 	d.Settings, d.Lowered = decided.Join(kept).Join(class), granted.Without(kept)
 	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
-	if len(kept) > 0 {
+	if ofClaims := kept.Where(Setting.isOfClaim); len(ofClaims) < len(kept) {
 		d.Warnings = append(d.Warnings, stillGranted)
 		d.warned(StillGranted)
+	} else if len(kept) > 0 {
+		d.Warnings = append(d.Warnings, claimKept)
+		d.warned(StillGranted)
 	}
+}
+
+// isOfClass reports whether a setting is of a class, whether a rule or an annotation chose it.
+func (s Setting) isOfClass() bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule }
+
+// isOfClaim reports whether a setting is of the limits of a claim.
+func (s Setting) isOfClaim() bool { return s.Source.Kind == FromClaim }
+
+// outlives reports whether a granted limit of a claim that does not count now stays, although another entry or claim limits the
+// same disk. The author of a claim must not raise the limits of a pod by a mistake. Annotations beat claims.
+func (s Setting) outlives(now Setting) bool {
+	mayStay := s.Source.namesClaim() || s.isOfClaim() && now.isOfClaim()
+	return mayStay && s.Key.IsRate() && s.Amount < now.Amount
 }
 
 // below reports whether the settings of a class have a lower value in place of x. The weight of a class applies
@@ -49,6 +72,10 @@ func (s Settings) below(x Setting) bool {
 
 // refuses reports whether the source of a value is among the errors, or is an annotation that is ignored.
 func (d *Desired) refuses(s Source) bool {
+	if s.Kind == FromClaim {
+		isAbout := func(e *annotation.Error) bool { return concernsClaim(e, s) }
+		return slices.ContainsFunc(d.Claims, isAbout) || slices.ContainsFunc(d.Errors, isAbout)
+	}
 	if d.Ignored {
 		return s.Kind == FromAnnotation || s.Kind == FromClass
 	}
@@ -62,9 +89,20 @@ func concerns(e *annotation.Error, s Source) bool {
 	case FromAnnotation:
 		return e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
 	case FromClass:
+		if annotation.IsBlockio(e.Annotation) {
+			return e.Text == "" || annotation.BlockioClass(e.Text) == s.Name
+		}
 		return strings.HasPrefix(e.Annotation, classKeys) && (e.Text == "" || e.Text == s.Name)
 	}
 	return false
+}
+
+// concernsClaim reports whether an error is about the limits of the claim of a source. They count as a whole or not at all.
+func concernsClaim(e *annotation.Error, s Source) bool {
+	kind, name := parseText(e.Annotation)
+	failed, _, _ := strings.Cut(name, "/")
+	claim, _, _ := strings.Cut(s.Name, "/")
+	return kind == FromClaim && failed == claim
 }
 
 // classKeys begins the keys of annotations that choose a class.

@@ -60,7 +60,7 @@ func hostile(t *testing.T, annotations map[string]string) {
 			checkLine(t, err.Error())
 		}
 	}
-	for _, w := range append(append(d.Warnings, total.Warnings...), Unmatched(r, pod())...) {
+	for _, w := range append(append(d.Warnings, total.Warnings...), Default().of(r).Unmatched(pod())...) {
 		checkLine(t, w)
 	}
 	for _, s := range append(d.Skipped, total.Skipped...) {

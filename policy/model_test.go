@@ -50,12 +50,24 @@ type model struct {
 
 // modelDisks are the disks of each target in the container that [db] returns.
 var modelDisks = map[string][]blkio.Disk{
+	"disk:sd*": {sda, sdb, sdc}, "disk:sd[bc]": {sdb, sdc}, "disk:/dev/sdb": {sdb},
 	"*": {sda, sdb, sdc}, "rootfs": {sda}, "/data": {sdb}, "/data/more": {sdb}, "@pgdata": {sdb}, "/logs": {sdb}, `"/data/wal/"`: {sdc}, "@wal": {sdc},
 }
 
+// rankOfDisk is the rank of targets by the name of a disk, of which the first one wins.
+const rankOfDisk = 1
+
 // modelRank returns the precedence of a target among those of one scope.
 func modelRank(target string) int {
-	return map[string]int{"*": 0, "rootfs": 1}[target] + 2*min(1, strings.Count(target, "/")+strings.Count(target, "@"))
+	switch {
+	case target == "*":
+		return 0
+	case strings.HasPrefix(target, "disk:"):
+		return rankOfDisk
+	case target == "rootfs":
+		return 2
+	}
+	return 3
 }
 
 // generator makes random models.
@@ -71,9 +83,9 @@ func (g generator) rate(k blkio.Key, low int) blkio.Amount {
 	return Default().Floors.of(k) / 4 * blkio.Amount(low+g.IntN(20))
 }
 
-// entries returns up to n random entries for distinct targets.
-func (g generator) entries(n, low int, weights bool) (out []modelEntry) {
-	targets := []string{"*", "rootfs", "/data", "/data/more", "@pgdata", "/logs", `"/data/wal/"`, "@wal"}
+// entries returns up to n random entries for distinct targets. more are targets beside those of annotations.
+func (g generator) entries(n, low int, weights bool, more ...string) (out []modelEntry) {
+	targets := append([]string{"*", "rootfs", "/data", "/data/more", "@pgdata", "/logs", `"/data/wal/"`, "@wal"}, more...)
 	g.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 	for _, target := range targets[:g.IntN(n+1)] {
 		en := modelEntry{target: target}
@@ -156,7 +168,7 @@ func (g generator) policy(m *model) {
 	}
 	m.classes = map[string]*modelClass{}
 	for _, name := range []string{"a", "b", "c"} {
-		c := &modelClass{limits: g.entries(3, 4, false)}
+		c := &modelClass{limits: g.entries(4, 4, false, "disk:sd*", "disk:sd[bc]", "disk:/dev/sdb")}
 		fields := "limits: " + quoted(texts(c.limits))
 		if len(c.limits) == 0 || g.oneIn(2) {
 			c.weight = blkio.Amount(1 + g.IntN(300))
@@ -299,7 +311,7 @@ func (m *model) class() []modelEntry {
 }
 
 // decide returns the value of a key on a disk. The first scope with an entry for it decides. In that scope it
-// is the target with the highest rank, and there the lowest value.
+// is the target with the highest rank, and there the lowest value, or the first one of targets by name.
 func decide(disk blkio.Disk, k blkio.Key, scopes ...[]modelEntry) blkio.Amount {
 	for _, entries := range scopes {
 		rank, value := -1, blkio.Unset
@@ -309,7 +321,7 @@ func decide(disk blkio.Disk, k blkio.Key, scopes ...[]modelEntry) blkio.Amount {
 			if v == blkio.Unset || !slices.Contains(modelDisks[en.target], disk) {
 				continue
 			}
-			if r := modelRank(en.target); r > rank || r == rank && v < value {
+			if r := modelRank(en.target); r > rank || r == rank && r != rankOfDisk && v < value {
 				rank, value = r, v
 			}
 		}

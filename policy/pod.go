@@ -13,8 +13,11 @@ import (
 type PodFacts struct {
 	Namespace string
 	Labels    map[string]string
-	QOS       QOS    // "" if it is unknown
-	Handler   string // runtime handler of the pod's RuntimeClass
+	QOS       QOS     // "" if it is unknown
+	Handler   string  // runtime handler of the pod's RuntimeClass
+	Claims    *Claims // nil while they are unknown
+	// NamespaceLabels are those labels of its namespace that are known. It is nil while none is.
+	NamespaceLabels NamespaceLabels
 }
 
 // Pod is a policy for one pod: the requests of the pod's annotations, and of the rule that matches the pod. It
@@ -24,21 +27,27 @@ type Pod struct {
 	rule    *Rule               // nil if none matches
 	budget  *NamespaceBudget    // nil if none matches
 	request *annotation.Request // the annotations that count
-	// refused are the errors of annotations that the rule rejects. ignored is true if the rule
-	// ignores annotations that the pod has.
-	refused []*annotation.Error
-	ignored bool
+	dropped
 	origin
 	each    choice            // by the scope containers
 	named   map[string]choice // by the scopes container.NAME; nil for none
 	targets annotation.Targets
 }
 
-// origin is where a pod is, and what runs it.
+// dropped has what the rule does not allow.
+type dropped struct {
+	// refused are the errors of annotations that the rule rejects. ignored is true if the rule
+	// ignores annotations that the pod has, and ignoresClaims if it ignores limits of its claims.
+	refused                []*annotation.Error
+	ignored, ignoresClaims bool
+}
+
+// origin is where a pod is, what runs it, and its claims.
 type origin struct {
 	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
+	claims    *Claims
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -50,28 +59,36 @@ type choice struct {
 // ForPod returns the policy for a pod with these annotations. Without facts no rule matches.
 func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out := &Pod{policy: p, request: r}
+	if r.IsBlockio() && len(p.Classes) == 0 {
+		out.request = nil // the classes are those of the runtime
+	}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
-		out.budget, out.namespace = p.BudgetFor(facts.Namespace), facts.Namespace
+		out.budget, out.namespace, out.claims = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims
 	}
 	out.allow()
 	if out.budget != nil {
 		out.targets = out.budget.list.Targets()
 	}
-	if out.request.Empty() {
-		if c := out.rule.class(); c != nil {
-			out.targets = out.targets.And(c.targets)
-		}
-		return out
+	if !out.request.Empty() {
+		out.targets = out.targets.And(out.request.Targets())
+		out.choose()
+	} else if c := out.rule.class(); c != nil {
+		out.targets = out.targets.And(c.targets)
 	}
-	out.targets = out.targets.And(out.request.Targets())
-	out.choose()
+	out.targets = out.targets.And(out.claims.targets(out.targets.Claims))
 	return out
 }
 
-// allow drops annotations that the rule does not allow.
+// allow drops annotations, and limits of claims, that the rule does not allow.
 func (p *Pod) allow() {
-	if p.rule == nil || p.rule.Annotations == AllowAnnotations || p.request.Empty() {
+	if p.allowsAnnotations() {
+		return
+	}
+	if p.claims.HasLimits() {
+		p.claims, p.ignoresClaims = p.claims.withoutLimits(), true
+	}
+	if p.request.Empty() {
 		return
 	}
 	if p.ignored = p.rule.Annotations == IgnoreAnnotations; !p.ignored {
@@ -200,6 +217,9 @@ func (p *Pod) Class(container string) string {
 // IgnoresAnnotations reports whether the rule ignores annotations that the pod has.
 func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
 
+// MissesClaims reports whether limits of claims would count, and the claims are unknown.
+func (p *Pod) MissesClaims() bool { return !p.claims.Known() && p.allowsAnnotations() }
+
 // Request returns the annotations that count. They are empty if the rule does not allow them.
 func (p *Pod) Request() *annotation.Request { return p.request }
 
@@ -221,7 +241,7 @@ func (p *Pod) StarOf(container string) bool {
 
 // IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
 func (p *Pod) IsEmpty() bool {
-	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil
+	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims
 }
 
 // Action returns the action for an error, as Policy.Action.

@@ -98,14 +98,14 @@ func TestUnmatched(t *testing.T) {
 		keyEach + `: entry 2: no container of the pod has a mount at "/nope/x"`,
 		keyTotal + `: entry 2: no container of the pod has a mount at "/no\"pe \u00fc"`,
 	}
-	if diff := cmp.Diff(want, Unmatched(r, pod())); diff != "" {
+	if diff := cmp.Diff(want, Default().of(r).Unmatched(pod())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"db", "wbe", "zzzz"}, r.ContainerNames()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	var none *annotation.Request
-	if !none.Empty() || Unmatched(none, pod()) != nil || none.ContainerNames() != nil || Default().of(none).Check() != nil {
+	if !none.Empty() || Default().of(none).Unmatched(pod()) != nil || none.ContainerNames() != nil || Default().of(none).Check() != nil {
 		t.Error("no request is not empty")
 	}
 }
@@ -151,7 +151,7 @@ func TestDeterminism(t *testing.T) {
 		rand.Shuffle(len(cs), func(i, j int) { cs[i], cs[j] = cs[j], cs[i] })
 		d, err := Default().of(r).Container(db())
 		total, totalErr := Default().of(r).Total(cs)
-		lines := []string{err.Error(), totalErr.Error(), strings.Join(Unmatched(r, cs), "\n")}
+		lines := []string{err.Error(), totalErr.Error(), strings.Join(Default().of(r).Unmatched(cs), "\n")}
 		for _, e := range slices.Concat(d.Errors, total.Errors, Default().of(r).Check()) {
 			checkLine(t, e.Error())
 			lines = append(lines, e.Error())

@@ -181,7 +181,7 @@ func TestPolicyErrors(t *testing.T) {
 		{rule("name: a, match: {namespaces: ['!web']}"), `rules[0].match.namespaces[0]: Invalid value: "!web": no namespace matches: names have`},
 		{rule("name: a, match: {namespaces: ['{web,db}-*']}"), `rules[0].match.namespaces[0]: Invalid value: "{web,db}-*": no namespace matches (write one element of the list for each pattern)`},
 		{rule("name: a, match: {namespaces: ['web, db']}"), `rules[0].match.namespaces[0]: Invalid value: "web, db": no namespace matches (write one element`},
-		{rule("name: a, match: {labels: {a: b}}"), `rules[0].match.labels: Forbidden: unknown field (the fields are namespaces, podSelector, qos)`},
+		{rule("name: a, match: {labels: {a: b}}"), `rules[0].match.labels: Forbidden: unknown field (the fields are namespaceSelector, namespaces, podSelector, qos)`},
 		{rule("name: a, match: {podSelector: {tier: b}}"), `rules[0].match.podSelector.tier: Forbidden: unknown field (the fields are matchExpressions, matchLabels)`},
 		{rule("name: a, x: b"), `rules[0].x: Forbidden: unknown field (the fields are annotations, bounds, class, match, mode, name)`},
 		{rule("name: a, match: {namespaces: []}"), `rules[0].match.namespaces: Required value: leave it out to match all pods`},

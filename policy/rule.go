@@ -48,12 +48,22 @@ type Rule struct {
 
 // PodMatch selects pods. A pod has to match each field that is set.
 type PodMatch struct {
-	Namespaces []string // patterns of [path.Match]
-	Selector   labels.Selector
-	QOS        []QOS
+	Namespaces        []string // patterns of [path.Match]
+	NamespaceSelector labels.Selector
+	Selector          labels.Selector
+	QOS               []QOS
 }
 
 func (m *PodMatch) selects(pod *PodFacts) bool {
+	if !m.selectsPod(pod) {
+		return false
+	}
+	selected, _ := m.selectsNamespace(pod.NamespaceLabels)
+	return selected
+}
+
+// selectsPod reports whether a pod matches all fields but NamespaceSelector.
+func (m *PodMatch) selectsPod(pod *PodFacts) bool {
 	return matchesAny(m.Namespaces, pod.Namespace) &&
 		(len(m.QOS) == 0 || slices.Contains(m.QOS, pod.QOS)) &&
 		(m.Selector == nil || m.Selector.Matches(labels.Set(pod.Labels)))
@@ -61,7 +71,7 @@ func (m *PodMatch) selects(pod *PodFacts) bool {
 
 // isForAll reports whether each pod is selected.
 func (m *PodMatch) isForAll() bool {
-	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && len(m.QOS) == 0 && (m.Selector == nil || m.Selector.Empty())
+	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && len(m.QOS) == 0 && (m.Selector == nil || m.Selector.Empty()) && m.NamespaceSelector == nil
 }
 
 // Unreached returns a warning if rules are never reached, because one before them matches all pods.
@@ -83,9 +93,17 @@ func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 	return nil
 }
 
-// Concerns reports whether the policy has limits, a weight, or a budget for a pod without annotations.
+// Heeds reports whether annotations of a pod can ask for something under the policy. Those of blockio classes can if
+// the policy has classes.
+func (p *Policy) Heeds(annotations map[string]string) bool {
+	return annotation.Concerns(annotations) || len(p.Classes) > 0 && annotation.Requests(annotations)
+}
+
+// Concerns reports whether the policy has limits, a weight, or a budget for a pod without annotations, or the claims of the pod
+// have limits that count.
 func (p *Policy) Concerns(pod *PodFacts) bool {
-	return p.ruleFor(pod).class() != nil || p.BudgetFor(pod.Namespace) != nil
+	rule := p.ruleFor(pod)
+	return rule.class() != nil || p.BudgetFor(pod.Namespace) != nil || pod.Claims.HasLimits() && rule.allowsAnnotations()
 }
 
 // ConcernsUnannotated reports whether the policy can concern pods without annotations: some rule has a
@@ -114,6 +132,10 @@ func (p *Policy) WithMode(m Mode) *Policy {
 	return &out
 }
 
+// allowsAnnotations reports whether annotations count for the pods of a rule, and limits of their claims. It returns true for
+// nil.
+func (r *Rule) allowsAnnotations() bool { return r == nil || r.Annotations == AllowAnnotations }
+
 // class returns the class of a rule. It returns nil for nil.
 func (r *Rule) class() *Class {
 	if r == nil {
@@ -126,9 +148,10 @@ func (r *Rule) class() *Class {
 type ruleDocument struct {
 	Name  string `json:"name"`
 	Match struct {
-		Namespaces  []string          `json:"namespaces"`
-		PodSelector *selectorDocument `json:"podSelector"`
-		QOS         []QOS             `json:"qos"`
+		Namespaces        []string          `json:"namespaces"`
+		NamespaceSelector *selectorDocument `json:"namespaceSelector"`
+		PodSelector       *selectorDocument `json:"podSelector"`
+		QOS               []QOS             `json:"qos"`
 	} `json:"match"`
 	Mode        *Mode          `json:"mode"`
 	Class       *string        `json:"class"`
@@ -171,6 +194,9 @@ func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 	v.namespaces(match.Child("namespaces"), d.Match.Namespaces)
 	for i, qos := range d.Match.QOS {
 		oneOf(v, match.Child("qos").Index(i), qos, Guaranteed, Burstable, BestEffort)
+	}
+	if d.Match.NamespaceSelector != nil {
+		r.Match.NamespaceSelector = d.Match.NamespaceSelector.selector(v, match.Child("namespaceSelector"))
 	}
 	if d.Match.PodSelector != nil {
 		r.Match.Selector = d.Match.PodSelector.selector(v, match.Child("podSelector"))

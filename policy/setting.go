@@ -4,12 +4,22 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Setting is one value for a cgroup, with its source.
 type Setting struct {
 	blkio.Value
 	Source Source
+}
+
+// OnDisk formats a setting of io.max for messages: "wbps=20Mi on disk sda 8:0".
+func (s Setting) OnDisk(names map[blkio.Dev]string) string {
+	disk := "disk " + s.Dev.String()
+	if name := names[s.Dev]; name != "" {
+		disk = blkio.Disk{Dev: s.Dev, Name: name}.String()
+	}
+	return s.Key.String() + "=" + annotation.FormatAmount(s.Key, s.Amount) + " on " + disk
 }
 
 // Settings is a list sorted by address, with each address once. It must not be changed, because plans, records
@@ -37,8 +47,12 @@ func (s Settings) Get(at blkio.Address) (Setting, bool) {
 // Weight returns the setting of io.weight.
 func (s Settings) Weight() (Setting, bool) { return s.Get(blkio.Address{Key: blkio.Weight}) }
 
-// Where returns the settings for which keep is true.
+// Where returns the settings for which keep is true. These are s itself if all are kept: the plans of
+// a node keep thousands of lists, and most of the lists that Where returns are whole.
 func (s Settings) Where(keep func(Setting) bool) Settings {
+	if !slices.ContainsFunc(s, func(x Setting) bool { return !keep(x) }) {
+		return slices.Clip(s) // so that nobody appends to it in place
+	}
 	var out Settings
 	for _, x := range s {
 		if keep(x) {

@@ -45,6 +45,20 @@ func TestNewSettings(t *testing.T) {
 	}
 }
 
+// TestWhereShares verifies that a list of which all is kept is not copied: plans keep thousands of them.
+func TestWhereShares(t *testing.T) {
+	s := NewSettings(weight(50), set(sdb, blkio.Wbps, 2))
+	if all := s.Where(func(Setting) bool { return true }); &all[0] != &s[0] {
+		t.Errorf("Where copied %s, of which it keeps all", text(s))
+	}
+	if got, want := text(s.In(blkio.IOMax)), "[io.max 8:16 wbps=2]"; got != want {
+		t.Errorf("a part is %s, want %s", got, want)
+	}
+	if none := s.Where(func(Setting) bool { return false }); none != nil {
+		t.Errorf("nothing is %#v, want nil", none)
+	}
+}
+
 func TestWriteLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

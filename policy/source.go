@@ -42,14 +42,17 @@ func ParseSourceKind(s string) (SourceKind, bool) {
 type Source struct {
 	Kind SourceKind
 	// Name is the annotation's full key, or the name of the claim or class. Of a class that a rule
-	// names it is RULE/CLASS, and for a field of the policy its path.
+	// or a claim names it is RULE/CLASS or CLAIM/CLASS, and for a field of the policy its path.
 	Name  string
 	Entry int // 1-based, of an annotation; 0 for a value without entries, such as a weight
 	// IsStar is true if the target is "*". Target is the target as the user wrote it, cut
-	// to 64 bytes; it is only shown.
+	// to 64 bytes; only its kind is read.
 	IsStar bool
 	Target string
 }
+
+// namesClaim reports whether a value is of an entry that names a claim.
+func (s Source) namesClaim() bool { return strings.HasPrefix(s.Target, "pvc:") }
 
 // backstopText stands for the backstop where people expect the name of an annotation.
 const backstopText = "backstop: the sum of the containers' limits"
@@ -57,34 +60,47 @@ const backstopText = "backstop: the sum of the containers' limits"
 // ruleName returns the Name of a class that a rule names.
 func ruleName(rule, class string) string { return rule + "/" + class }
 
+// claimName returns the Name of the limits of a claim, by its annotation or by a class.
+func claimName(claim, class string) string {
+	if class == "" {
+		return claim
+	}
+	return claim + "/" + class
+}
+
 const (
+	claimPrefix = "claim "
 	classPrefix = "class "
 	rulePrefix  = "rule "
-	ruleClass   = ", class " // between the names of a rule and its class
+	ofClass     = ", class " // between the names of a rule or a claim and its class
 )
 
-// Text returns the name of the annotation or claim, "class NAME", or "rule NAME, class NAME". It can also
-// return the path of a field of the policy, or a text for the backstop.
+// Text returns the name of the annotation, "claim NAME", "claim NAME, class NAME", "class NAME", or "rule NAME, class NAME".
+// It can also return the path of a field of the policy, or a text for the backstop.
 func (s Source) Text() string {
 	switch s.Kind {
 	case FromBackstop:
 		return backstopText
+	case FromClaim:
+		return claimPrefix + strings.Replace(s.Name, "/", ofClass, 1)
 	case FromClass:
 		return classPrefix + s.Name
 	case FromRule:
 		if rule, class, ok := strings.Cut(s.Name, "/"); ok {
-			return rulePrefix + rule + ruleClass + class
+			return rulePrefix + rule + ofClass + class
 		}
 	}
 	return s.Name
 }
 
-// parseText is the inverse of Text for annotations, classes, and the backstop.
+// parseText is the inverse of Text for annotations, claims, classes, and the backstop.
 func parseText(text string) (SourceKind, string) {
-	rule, class, ok := strings.Cut(text, ruleClass)
+	rule, class, ok := strings.Cut(text, ofClass)
 	switch {
 	case text == backstopText:
 		return FromBackstop, ""
+	case strings.HasPrefix(text, claimPrefix):
+		return FromClaim, claimName(strings.TrimPrefix(rule, claimPrefix), class)
 	case ok && strings.HasPrefix(rule, rulePrefix):
 		return FromRule, ruleName(strings.TrimPrefix(rule, rulePrefix), class)
 	case strings.HasPrefix(text, classPrefix):
@@ -115,7 +131,7 @@ func (s Source) MarshalJSON() ([]byte, error) {
 	return json.Marshal(sourceJSON{s.Text(), s.Entry, s.Target})
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON for annotations, classes, and the backstop. It
+// UnmarshalJSON is the inverse of MarshalJSON for annotations, claims, classes, and the backstop. It
 // decodes any other kind as an annotation.
 func (s *Source) UnmarshalJSON(data []byte) error {
 	var j sourceJSON

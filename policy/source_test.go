@@ -28,6 +28,8 @@ func TestSource(t *testing.T) {
 			"rule batch, class bronze",
 			`{"annotation":"rule batch, class bronze","entry":0,"target":"/data"}`,
 		},
+		{Source{Kind: FromClaim, Name: "data"}, "claim data", `{"annotation":"claim data","entry":0,"target":""}`},
+		{Source{Kind: FromClaim, Name: "data.0/fast"}, "claim data.0, class fast", `{"annotation":"claim data.0, class fast","entry":0,"target":""}`},
 		{
 			Source{Kind: FromBackstop},
 			"backstop: the sum of the containers' limits",

@@ -167,7 +167,7 @@ func TestUnmatchedEnded(t *testing.T) {
 			c.Name, c.Stage = string(rune('a'+i)), s
 			cs = append(cs, c)
 		}
-		if got := Unmatched(r, cs); !slices.Equal(got, tt.want) {
+		if got := Default().of(r).Unmatched(cs); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %q, want %q", tt.stages, got, tt.want)
 		}
 	}

@@ -24,6 +24,10 @@ type Container struct {
 	// Physical has the physical disks below a disk that is made of others, such as a logical
 	// volume. Weights have an effect there.
 	Physical map[blkio.Dev][]blkio.Disk
+	// Under has all disks below a disk, and Links has udev's links to a disk, such as "/dev/disk/by-id/x". Only
+	// the target disk:GLOB needs them.
+	Under map[blkio.Dev][]blkio.Disk
+	Links map[blkio.Dev][]string
 }
 
 // Stage is how far the life of a container has come.
@@ -86,9 +90,15 @@ type Desired struct {
 	Lowered Settings
 	Ignored bool
 	Extent
-	Skipped      []Skipped           // the first 16, without duplicates
-	SkippedMore  int                 // how many are left out of Skipped
+	Omitted
 	Warnings     []string            // the first 16, sorted, without duplicates; then "and N more"
 	WarningKinds []blkio.WarningKind // of all warnings, without duplicates, unsorted
 	Errors       []*annotation.Error // all errors, in the order of Policy.Container
+}
+
+// Omitted has what is left out of a decision without an error.
+type Omitted struct {
+	Skipped     []Skipped           // the first 16, without duplicates
+	SkippedMore int                 // how many are left out of Skipped
+	Claims      []*annotation.Error // the reasons why limits of claims do not count; they are among the warnings
 }

@@ -14,7 +14,7 @@ import (
 func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.Target
 	if e.isAmbiguous(cs) {
-		if e.scope == scopeClass {
+		if e.scope.isLenient() {
 			e.skip(t.Name(), "a volume of the pod and a PersistentVolume have this name")
 			e.unenforced()
 			return

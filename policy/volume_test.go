@@ -113,7 +113,7 @@ func TestVolumeOfPod(t *testing.T) {
 		if tt.unmatched {
 			unmatched = []string{keyTotal + `: entry 1: no container of the pod has a mount that is known to be of volume "data"`}
 		}
-		if diff := cmp.Diff(unmatched, Unmatched(r, tt.cs)); diff != "" {
+		if diff := cmp.Diff(unmatched, Default().of(r).Unmatched(tt.cs)); diff != "" {
 			t.Errorf("%s: unmatched: -want +got:\n%s", tt.name, diff)
 		}
 	}

@@ -208,17 +208,40 @@ func (c Cgroup) child(name string) Cgroup { return Cgroup{h: c.h, path: path.Joi
 // WriteXattr creates or replaces an extended attribute of the cgroup's directory. The
 // kernel stores at most 128 of them for each cgroup, together at most 128 KiB.
 func (c Cgroup) WriteXattr(name string, value []byte) error {
-	err := c.withDir(func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
+	err := c.changeXattrs(func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
 	return c.xattrError("write", name, err)
 }
 
 // RemoveXattr removes an extended attribute. An attribute that is absent is no error.
 func (c Cgroup) RemoveXattr(name string) error {
-	err := c.withDir(func(fd int) error { return unix.Fremovexattr(fd, name) })
+	err := c.changeXattrs(func(fd int) error { return unix.Fremovexattr(fd, name) })
 	if errors.Is(err, unix.ENODATA) {
 		err = nil
 	}
 	return c.xattrError("remove", name, err)
+}
+
+// changeXattrs gives the owner the right to write to the directory, as long as the change takes, if that is all
+// that is missing. The root of cgroupfs has the mode 0555, so without CAP_DAC_OVERRIDE, as in the DaemonSet, even
+// its owner root can change no attribute of it.
+//
+// Source: kernfs_create_root in fs/kernfs/dir.c, and xattr_permission in fs/xattr.c.
+func (c Cgroup) changeXattrs(change func(fd int) error) error {
+	return c.withDir(func(fd int) error {
+		err := change(fd)
+		if !errors.Is(err, unix.EACCES) {
+			return err
+		}
+		var st unix.Stat_t
+		if statErr := unix.Fstat(fd, &st); statErr != nil || st.Mode&unix.S_IWUSR != 0 {
+			return errors.Join(err, statErr)
+		}
+		mode := st.Mode & 0o7777
+		if chmodErr := unix.Fchmod(fd, mode|unix.S_IWUSR); chmodErr != nil {
+			return errors.Join(err, fmt.Errorf("set its mode: %w", chmodErr))
+		}
+		return errors.Join(change(fd), unix.Fchmod(fd, mode))
+	})
 }
 
 // xattrError does without the data: a record is long and no help.

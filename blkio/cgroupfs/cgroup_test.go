@@ -254,54 +254,6 @@ func TestOpenRooted(t *testing.T) { // for systems without openat2
 	}
 }
 
-func TestXattr(t *testing.T) {
-	h, _ := newHierarchy(t, map[string]string{"pod/c/io.max": "", "pod/d/io.max": "", "pod-2/io.max": "", "other/io.max": ""})
-	const name = "user.nri-blkio"
-	c := h.Cgroup("pod/c")
-	if err := c.WriteXattr(name, []byte("v")); errors.Is(err, blkio.ErrNotSupported) || errors.Is(err, os.ErrPermission) {
-		t.Skipf("the temporary directory has no user attributes: %v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	value, err := c.ReadXattr(name)
-	checkError(t, err, "")
-	if string(value) != "v" {
-		t.Errorf("read %q", value)
-	}
-	value, err = h.Cgroup("pod/d").ReadXattr(name)
-	if value != nil || err != nil {
-		t.Errorf("without one: %q, %v", value, err)
-	}
-	long := strings.Repeat("x", 3000)
-	checkError(t, h.Cgroup("pod-2").WriteXattr(name, []byte(long)), "")
-	value, err = h.Cgroup("pod-2").ReadXattr(name)
-	checkError(t, err, "")
-	if string(value) != long {
-		t.Errorf("a long one reads back as %d bytes", len(value))
-	}
-	checkError(t, h.Cgroup("pod").WriteXattr(name, nil), "")
-
-	var walked []string
-	walk := func() error {
-		return h.Walk(name, func(c Cgroup, a Attribute) error {
-			walked = append(walked, c.Path()+"="+string(a.Value))
-			return nil
-		})
-	}
-	checkError(t, walk(), "")
-	if diff := cmp.Diff([]string{"pod=", "pod/c=v", "pod-2=" + long}, walked); diff != "" {
-		t.Error(diff)
-	}
-	checkError(t, c.RemoveXattr(name), "")
-	checkError(t, c.RemoveXattr(name), "")
-	checkError(t, h.Cgroup("pod-2").RemoveXattr(name), "")
-	walked = nil
-	checkError(t, walk(), "")
-	if diff := cmp.Diff([]string{"pod="}, walked); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestWalk(t *testing.T) {
 	h, dir := newHierarchy(t, map[string]string{"a/b/x": "", "a/c/x": "", "d/x": ""})
 	var seen []string

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 )
@@ -12,8 +11,8 @@ import (
 // maxJSON bounds a file before it is decoded.
 const maxJSON = 4 << 20
 
-// WriteJSON replaces a file by the JSON of v. A reader sees either the old or the new file
-// as a whole. The file's directory is created if it is absent.
+// WriteJSON replaces a file by the JSON of v, see [ReplaceFile]. The file's directory is created
+// if it is absent.
 func WriteJSON(file string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -22,27 +21,27 @@ func WriteJSON(file string, v any) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	next := file + ".new"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
+	return ReplaceFile(file, data)
 }
 
-// ReadJSON decodes a file into v. It returns false without an error if the file does not
-// exist.
+// ReadJSON decodes a file into v, see [ReadShared]. It returns false without an error if the file
+// does not exist.
 func ReadJSON(file string, v any) (found bool, err error) {
-	f, err := os.Open(file)
+	return decodeJSON(v, file, func() ([]byte, error) { return ReadShared(file, maxJSON) })
+}
+
+// ReadJSONBelow is ReadJSON for a file of at most limit bytes that another process writes, see [ReadSharedBelow].
+func ReadJSONBelow(dir, path string, limit int, v any) (found bool, err error) {
+	return decodeJSON(v, filepath.Join(dir, path), func() ([]byte, error) { return ReadSharedBelow(dir, path, limit) })
+}
+
+func decodeJSON(v any, file string, read func() ([]byte, error)) (found bool, err error) {
+	data, err := read()
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxJSON))
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", file, err)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return false, fmt.Errorf("read %s: %w", file, err)

@@ -141,13 +141,15 @@ func (l *mountLister) read() (*MountTable, []*Mount, error) {
 // recheck reads n mounts again, from the one with this index on. The delta is empty if
 // none has changed.
 func (l *mountLister) recheck(first, n int) (*MountTable, []*Mount, error) {
-	next := slices.Clone(l.known)
+	first = min(first, len(l.known))
+	part := slices.Clone(l.known[first:min(first+n, len(l.known))]) // not all: mostly none has changed
 	d := newMountDelta()
-	part := next[min(first, len(next)):min(first+n, len(next))]
 	if err := l.again(part, d, func(*Mount) bool { return true }); err != nil {
 		return nil, nil, err
 	}
 	if !d.isEmpty() {
+		next := slices.Clone(l.known)
+		copy(next[first:], part)
 		l.take(next, d)
 	}
 	return l.table, d.list(), nil

@@ -19,6 +19,7 @@ type Config struct {
 	HostRoot  string // where the node's root filesystem is mounted, such as "/"
 	Swaps     string // "/proc/swaps"; "" if SwapDisks is not needed
 	Proc      string // "/proc", of the PID namespace of the runtime; "" if ProcessMounts is not needed
+	UdevData  fs.FS  // os.DirFS("/run/udev/data"); nil if Links is not needed
 }
 
 // Storage finds the disks that paths of the node are stored on. It answers from a copy of

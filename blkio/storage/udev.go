@@ -30,6 +30,19 @@ const maxUdev = 64 << 10
 // ReadCostSolution reads the solution of io.cost that udev's database has for a device; nil if
 // it has none. udev is the directory /run/udev/data.
 func ReadCostSolution(udev fs.FS, dev blkio.Dev) (*CostSolution, error) {
+	data, err := readUdev(udev, dev)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	s, err := parseCostSolution(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("parse udev's database, b%s: %w", dev, err)
+	}
+	return s, nil
+}
+
+// readUdev reads a device's file of udev's database; nil if there is none.
+func readUdev(udev fs.FS, dev blkio.Dev) ([]byte, error) {
 	f, err := udev.Open("b" + dev.String())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -45,11 +58,33 @@ func ReadCostSolution(udev fs.FS, dev blkio.Dev) (*CostSolution, error) {
 	if len(data) > maxUdev { // without its end, a value could be another one
 		return nil, fmt.Errorf("parse udev's database, b%s: larger than %d bytes", dev, maxUdev)
 	}
-	s, err := parseCostSolution(bytes.NewReader(data))
+	return data, nil
+}
+
+// ReadLinks returns the symlinks that udev makes for a device, as absolute paths; nil if its database has no such
+// device. udev is the directory /run/udev/data.
+func ReadLinks(udev fs.FS, dev blkio.Dev) ([]string, error) {
+	data, err := readUdev(udev, dev)
 	if err != nil {
-		return nil, fmt.Errorf("parse udev's database, b%s: %w", dev, err)
+		return nil, err
 	}
-	return s, nil
+	return parseLinks(string(data)), nil
+}
+
+// parseLinks parses the links in a device's file of udev's database:
+//
+//	S:disk/by-id/nvme-Samsung_SSD_980_S64DNX0R
+//	S:disk/by-path/pci-0000:01:00.0-nvme-1
+//	I:1234567
+//
+// Source: device_update_db in systemd's src/libsystemd/sd-device/device-private.c. Other lines are of no use here.
+func parseLinks(data string) (out []string) {
+	for line := range strings.Lines(data) {
+		if link, isLink := strings.CutPrefix(strings.TrimRight(line, "\n"), "S:"); isLink && link != "" {
+			out = append(out, "/dev/"+link)
+		}
+	}
+	return out
 }
 
 // parseCostSolution parses a device's file of udev's database:

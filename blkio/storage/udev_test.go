@@ -17,6 +17,26 @@ const (
 	udevQOS   = "rpct=0.00 rlat=9000 wpct=0.00 wlat=94410 min=100.00 max=125.00"
 )
 
+// TestReadLinks covers the links of a disk in udev's database.
+func TestReadLinks(t *testing.T) {
+	const text = "S:disk/by-id/nvme-Some\\x20SSD\nS:disk/by-path/pci-0\nS:\nI:1\nE:DEVLINKS=/dev/other\nS:mapper/vg-lv"
+	udev := fstest.MapFS{"b8:0": {Data: []byte(text)}, "b8:16": {}, "b8:32": {Data: make([]byte, maxUdev+1)}, "b8:48": {Mode: fs.ModeDir}}
+	want := []string{`/dev/disk/by-id/nvme-Some\x20SSD`, "/dev/disk/by-path/pci-0", "/dev/mapper/vg-lv"}
+	for minor, isError := range map[uint32]bool{0: false, 16: false, 1: false, 32: true, 48: true} {
+		got, err := ReadLinks(udev, blkio.Dev{Major: 8, Minor: minor})
+		if (err != nil) != isError || minor != 0 && got != nil {
+			t.Errorf("8:%d: %v, %v", minor, got, err)
+		}
+		if d := cmp.Diff(want, got); minor == 0 && d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	}
+	s := Storage{cfg: Config{UdevData: udev}}
+	if got := s.Links(blkio.Dev{Major: 8}); len(got) != 3 || s.Links(blkio.Dev{Major: 8, Minor: 32}) != nil || (&Storage{}).Links(blkio.Dev{Major: 8}) != nil {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestReadCostSolution(t *testing.T) {
 	want := CostSolution{
 		Model: blkio.CostModel{

@@ -67,6 +67,19 @@ func (s *snapshot) diskOf(node string) []blkio.Disk {
 // there. It reads sysfs: device mapper can change a stack at any time.
 func (s *Storage) Physical(disk blkio.Dev) ([]blkio.Disk, error) { return s.sys.Physical(disk) }
 
+// Links returns udev's links to a disk, see [ReadLinks]. A disk that the database lacks, or whose entry cannot be
+// read, has none: it still has the kernel's name.
+func (s *Storage) Links(disk blkio.Dev) []string {
+	if s.cfg.UdevData == nil {
+		return nil
+	}
+	links, err := ReadLinks(s.cfg.UdevData, disk)
+	if err != nil {
+		return nil
+	}
+	return links
+}
+
 // SwapDisks returns the disks that the kernel swaps to, directly or to a file on them,
 // sorted by number.
 func (s *Storage) SwapDisks(ctx context.Context) ([]blkio.Disk, error) {

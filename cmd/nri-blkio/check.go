@@ -181,6 +181,7 @@ func (a *app) readManifests(names ...string) (manifest.Set, error) {
 		}
 		set.Add(found)
 	}
+	set.Link()
 	return set, nil
 }
 

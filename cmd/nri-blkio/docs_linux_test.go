@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/expect"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // pages returns the paths of all Markdown files, relative to the module's root.
@@ -72,7 +73,7 @@ func TestPagesAreLinked(t *testing.T) {
 	}
 }
 
-// TestExamples verifies that each policy and each test of one on the pages is valid, and check accepts each pod
+// TestExamples verifies that each policy, each test of one, and each claim on the pages is valid, and check accepts each pod
 // and workload.
 func TestExamples(t *testing.T) {
 	host := t.TempDir()
@@ -94,6 +95,13 @@ func TestExamples(t *testing.T) {
 			case strings.Contains(m[1], "kind: NodePolicy"):
 				policies++
 				if _, err := policy.ParseFile([]byte(m[1])); err != nil {
+					t.Errorf("%s: %v\n%s", file, err, m[1])
+				}
+			case strings.Contains(m[1], "kind: PersistentVolumeClaim"):
+				text := regexp.MustCompile(`limits\.blkio\.noderesource\.dev: "(.*)"`).FindStringSubmatch(m[1])
+				if text == nil {
+					t.Errorf("%s: a claim without limits\n%s", file, m[1])
+				} else if _, err := annotation.ParseClaim("claim data", "data", text[1]); err != nil {
 					t.Errorf("%s: %v\n%s", file, err, m[1])
 				}
 			case strings.Contains(m[1], "limits.blkio") && strings.Contains(m[1], "kind:"):

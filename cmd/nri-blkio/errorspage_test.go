@@ -22,7 +22,8 @@ func TestErrorsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	messages, all := readMessages(t)
-	others := "io.max: invalid argument\npermission denied\n" // of runc and the kernel
+	// Of runc, the kernel and containerd.
+	others := "io.max: invalid argument\npermission denied\nblockio disabled, refusing to set blockio class of container\n"
 	listed := 0
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(line, " | ")

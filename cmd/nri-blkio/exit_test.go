@@ -47,7 +47,7 @@ func TestArguments(t *testing.T) {
 	root := a.rootCommand()
 	for _, c := range append(root.Commands(), root) {
 		args := []string{"unexpected"}
-		if slices.Contains([]string{"calibrate", "owner", "sync"}, c.Name()) {
+		if slices.Contains([]string{"await-daemonset", "calibrate", "owner", "sync"}, c.Name()) {
 			args = nil // they need one
 		}
 		if err := c.Args(c, args); statusOf(err) != exitUsage {

@@ -27,11 +27,17 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	if err != nil {
 		r.log.WithError(err).Info("Location of writable layers unknown, retrying")
 	}
-	p, err := plugin.New(plugin.Config{
+	cfg := plugin.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, KubeletRoot: r.opts.kubeletRoot, Resync: r.resync,
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
 		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
-	}, r.opts.disks())
+	}
+	metrics := collectors{}
+	events := r.newRecorder()
+	if events != nil {
+		cfg.Events, metrics = events, append(metrics, events)
+	}
+	p, err := plugin.New(cfg, r.opts.disks())
 	if err != nil {
 		return part.Part{}, err
 	}
@@ -40,11 +46,15 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	} else {
 		r.log.Info("Reading the mount table with listmount and statmount")
 	}
+	metrics = append(append(metrics, p), r.readDocuments(ctx, p)...)
+	if events != nil {
+		r.watchContested(ctx, events, p)
+	}
 	r.watchNode(ctx, n, p)
-	cfg := r.RunConfig
-	cfg.Distribute = distribute
-	run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
-	return part.Part{Collector: p, Reload: p.Reload, Run: r.publishing(p.Health, run)}, nil
+	running := r.RunConfig
+	running.Distribute = distribute
+	run := func(ctx context.Context) error { return p.Run(ctx, running) }
+	return part.Part{Collector: metrics, Reload: p.Reload, Run: r.publishing(r.opts.stateDir, p.Health, run)}, nil
 }
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.

@@ -11,9 +11,9 @@ import (
 // than 20 MiB.
 func (a *app) saveMemory() error {
 	if a.getenv("GOGC") == "" {
-		// About 9 MB are in use, so the collector runs after 1.8 MB of garbage. A pass, or a
-		// changed mount table, leaves less than 1 MB.
-		debug.SetGCPercent(20)
+		// About 9 MB are in use there, so the collector runs after 1 MB of garbage. That is two
+		// creates after which the mount table was read again, each with half a MB.
+		debug.SetGCPercent(10)
 	}
 	// With "always" in /sys/kernel/mm/transparent_hugepage/enabled, the kernel backs the heap
 	// with pages of 2 MiB. It may also fill a page again after the Go runtime has returned a

@@ -12,7 +12,7 @@ func TestSaveMemory(t *testing.T) {
 	for _, tt := range []struct {
 		gogc string
 		want int
-	}{{"", 20}, {"80", before}} {
+	}{{"", 10}, {"80", before}} {
 		t.Run("GOGC="+tt.gogc, func(t *testing.T) {
 			defer debug.SetGCPercent(debug.SetGCPercent(before))
 			a := app{getenv: func(string) string { return tt.gogc }}

@@ -15,8 +15,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/cluster"
+	"github.com/nri-blkio/nri-blkio/plugin/exchange"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
+	"github.com/nri-blkio/nri-blkio/plugin/recorder"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
@@ -57,7 +60,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := test.NewNullLogger()
-	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log)}, Log: log}
+	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log), cluster.New(cluster.Config{Log: log}), exchange.New(exchange.Config{Log: log}), recorder.New(recorder.Config{Log: log})}, Log: log}
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var served, listed []string

@@ -45,7 +45,7 @@ func (a *app) preinstalled(args []string) []string {
 // nodeCommands returns the commands that need a Linux node.
 func (a *app) nodeCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.syncCommand(),
+		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.syncCommand(), a.awaitCommand(),
 	}
 }
 
@@ -112,6 +112,7 @@ func (o *options) storage() (*storage.Storage, error) {
 		HostRoot:  o.hostRoot,
 		Swaps:     o.host("/proc/swaps"),
 		Proc:      o.host("/proc"),
+		UdevData:  os.DirFS(o.host("/run/udev/data")),
 	})
 }
 

@@ -39,8 +39,12 @@ type node struct {
 
 // parts returns the parts that --only selects. They do not run yet.
 func (r *runner) parts(ctx context.Context) (part.Parts, error) {
-	if r.only == onlyValidator {
+	switch r.only {
+	case onlyValidator:
 		return part.Parts{r.validator()}, nil
+	case onlyCluster:
+		cluster, err := r.clusterPart()
+		return part.Parts{cluster}, err
 	}
 	n, err := r.openNode()
 	if err != nil {
@@ -93,13 +97,13 @@ func (r *runner) openNode() (*node, error) {
 func (r *runner) validator() part.Part {
 	v := plugin.NewValidator(r.log, r.recovery)
 	run := func(ctx context.Context) error { return v.Run(ctx, r.RunConfig) }
-	return part.Part{Collector: v, Reload: func(*policy.Policy) {}, Run: r.publishing(v.Health, run)}
+	return part.Part{Collector: v, Reload: func(*policy.Policy) {}, Run: r.publishing(r.opts.stateDir, v.Health, run)}
 }
 
-// publishing returns a function that calls run, and publishes the state of its part meanwhile.
-func (r *runner) publishing(state func() health.Report, run func(context.Context) error) func(context.Context) error {
+// publishing returns a function that calls run, and publishes the state of its part in dir meanwhile.
+func (r *runner) publishing(dir string, state func() health.Report, run func(context.Context) error) func(context.Context) error {
 	publisher := part.Publisher{
-		Dir: r.opts.stateDir, Log: r.log, Recovery: r.recovery,
+		Dir: dir, Log: r.log, Recovery: r.recovery,
 		Process: part.Process{PID: os.Getpid(), Version: versionText(), Policy: r.opts.policy, PolicyOfRuntime: r.policyOfRuntime.Load},
 	}
 	return publisher.Publishing(state, run)

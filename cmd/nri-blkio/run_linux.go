@@ -43,6 +43,13 @@ CAP_DAC_READ_SEARCH; for mapped files also CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_FOW
 and the node's PID namespace. It does not need the socket. If something is missing,
 the log says so, and the limits part works alone.
 
+The cluster part runs only with --only cluster. It watches the pods of this node, their
+claims and namespaces at the API server, and writes what the limits part needs to know
+into the exchange directory. It needs the token of a service account, and the name of
+the node as the API server knows it. It needs nothing of the node, and not uid 0. With
+--exchange-dir the limits part reads what it has written: edited annotations and labels
+then apply to running pods.
+
 The validator runs only with --only validator. It is a second plugin. It rejects
 containers of annotated pods on which the limits part made no decision, because
 that does not run, hangs, or failed. It needs only the socket, and containerd 2.2 or
@@ -61,6 +68,7 @@ type runOptions struct {
 	resync  time.Duration
 	metrics string
 	only    string
+	clusterOptions
 }
 
 // The parts of run that can run alone.
@@ -68,6 +76,7 @@ const (
 	onlyLimits    = "limits"
 	onlyWriteback = "writeback"
 	onlyValidator = "validator"
+	onlyCluster   = "cluster"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -82,6 +91,7 @@ func (a *app) runCommand() *cobra.Command {
   nri-blkio run --only limits       # and, with other privileges:
   nri-blkio run --only writeback
   nri-blkio run --only validator
+  nri-blkio run --only cluster --node-name worker-1
   nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container; or set the environment`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,7 +107,8 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; a high index sees the mounts that others add")
 	f.DurationVar(&o.resync, "resync", 30*time.Second, "interval at which all limits of the node are compared and corrected")
 	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: off)")
-	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nor validator (rejects containers that the limits part did not decide)")
+	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nvalidator (rejects containers that the limits part did not decide),\nor cluster (reads claims and live changes from the API server)")
+	a.addClusterFlags(f, &o.clusterOptions)
 	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe; overrides the policy")
 	a.opts.addStateFlag(cmd)
 	a.opts.addCalibrationFlag(cmd)
@@ -115,7 +126,7 @@ func (o *runOptions) validate() error {
 	if o.resync < minResync {
 		return fmt.Errorf("--resync: %v is too short (minimum %v)", o.resync, minResync)
 	}
-	if only := []string{"", onlyLimits, onlyWriteback, onlyValidator}; !slices.Contains(only, o.only) {
+	if only := []string{"", onlyLimits, onlyWriteback, onlyValidator, onlyCluster}; !slices.Contains(only, o.only) {
 		return fmt.Errorf("--only: unknown part %q (write %s)", o.only, strings.Join(only[1:], ", "))
 	}
 	return nil

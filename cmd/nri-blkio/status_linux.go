@@ -24,6 +24,7 @@ The first table has a row for each part of "nri-blkio run" on this node:
   writeback  repair, observe, gated or unavailable (DETAIL has the reason), or not
              running
   validator  only where it runs
+  cluster    only where it runs: connected or disconnected (what it has written stays)
 
 STATE of a requested value is one of
   ok        in force
@@ -70,7 +71,9 @@ type statusOptions struct {
 	pod    podFlag
 	strict bool
 	ready  string // a part
-	output output
+	// removed asks only whether all was removed.
+	removed bool
+	output  output
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -83,21 +86,27 @@ func (a *app) statusCommand() *cobra.Command {
   nri-blkio status --pod prod/db-0
   nri-blkio status --strict          # exit status 1 for cleared and observed values as well
   nri-blkio status --ready limits    # for a probe: exit status 1 unless it is connected
+  nri-blkio status --removed         # before an uninstall: exit status 1 unless all is removed
   nri-blkio status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.ready != "" {
+			switch {
+			case o.ready != "":
 				return a.ready(o.ready)
+			case o.removed:
+				return a.removed()
 			}
 			return a.status(cmd.Context(), &o)
 		},
 	}
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values, for weights on disks with\nweights: off, and if the limits part is not connected although no limits are requested")
-	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it is connected (writeback: unless it runs)")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values, for weights on disks with\nweights: off, if the limits part is not connected although no limits are requested,\nand if the pod of --pod requests nothing")
+	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback, validator\nor cluster);\nexit with 1 unless it is connected (writeback: unless it runs)")
+	cmd.Flags().BoolVar(&o.removed, "removed", false, "print only what is still in force; exit with 1 unless the limits part runs\nin mode observe, and nothing of nri-blkio is in force")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
+	cmd.MarkFlagsMutuallyExclusive("ready", "removed")
 	return cmd
 }
 
@@ -111,7 +120,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	if err := a.print(o.output, s, func(out *bytes.Buffer) { report.WriteStatus(out, &s) }); err != nil {
 		return err
 	}
-	if s.HasFindings(o.strict) {
+	if isEmpty := o.strict && o.pod.Name != "" && len(s.Values) == 0; isEmpty || s.HasFindings(o.strict) {
 		return &exitError{exitFindings, readErr}
 	}
 	return readErr
@@ -119,8 +128,8 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 
 // ready serves probes: it reads only the state of one part, and returns findings unless that part works.
 func (a *app) ready(part string) error {
-	if known := []string{health.Limits, health.Writeback, health.Validator}; !slices.Contains(known, part) {
-		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, known[0], known[1], known[2]))
+	if known := []string{health.Limits, health.Writeback, health.Validator, health.Cluster}; !slices.Contains(known, part) {
+		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s, %s or %s)", part, known[0], known[1], known[2], known[3]))
 	}
 	p, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), part)
 	if err != nil {
@@ -131,4 +140,26 @@ func (a *app) ready(part string) error {
 		return nil
 	}
 	return findings()
+}
+
+// removed prints what of the plugin is in force on the node, and returns findings unless that is nothing, and an
+// instance in mode observe keeps it so.
+func (a *app) removed() error {
+	h, err := a.host()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	r, err := h.Removal(a.opts.disks())
+	lines := append([]string{r.Limits.String()}, r.InForce...)
+	if len(r.InForce) == 0 {
+		lines = append(lines, "nothing is in force")
+	}
+	for _, line := range lines {
+		fmt.Fprintln(a.stdout, terminal.EscapeLine(line))
+	}
+	if err == nil && !r.IsDone() {
+		return findings()
+	}
+	return err
 }

@@ -39,6 +39,8 @@ type Node struct {
 	// Shared returns a warning for each of these disks that other devices are stored on. It is
 	// nil if the node's devices are unknown.
 	Shared func(limited map[string]bool) []string
+	// BlockioFile is the file of blockio classes that the runtime applies; "" if there is none, or it is unknown.
+	BlockioFile string
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
 	// Share returns the shares of a joining pod on a physical disk with io.cost; nil if they are unknown.
@@ -89,10 +91,14 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	pol := c.policyFor(m)
 	r.Decided = undecided(pol, m)
+	r.Warnings = append(r.Warnings, c.namespaceWarnings(m)...)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}
 	r.Warnings = append(r.Warnings, c.handlerWarnings(m)...)
+	if req := pol.Request(); c.Node.BlockioFile != "" && (req.IsBlockio() || req.IgnoredBlockio() != "") {
+		r.Warnings = append(r.Warnings, "the runtime applies blockio classes as well, by "+c.Node.BlockioFile+" (remove blockio_config_file from its configuration)")
+	}
 	containers, err := c.Node.find(ctx, c.handlerOf(m), m, pol.Targets())
 	if err != nil {
 		r.Errors = append(r.Errors, err.Error())
@@ -102,7 +108,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		bytes := min(orNoMemory(m.Containers[i].MemoryLimit), orNoMemory(m.MemoryLimit))
 		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.Node.Memory)
 	}
-	c.checkNames(&r, pol.Request(), containers)
+	c.checkNames(&r, pol, containers)
 	o := outcome{
 		Checker: c, result: &r, weights: c.Node.planWeights(),
 		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Policy: pol},
@@ -134,7 +140,8 @@ func (r *Result) limitedDisks() map[string]bool {
 
 // checkNames finds errors that a plugin cannot know while a pod's containers are created one by one. A name
 // that no container has is an error here, a path only a warning.
-func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []policy.Container) {
+func (c *Checker) checkNames(r *Result, pol *policy.Pod, containers []policy.Container) {
+	req := pol.Request()
 	known := func(name string) bool {
 		return slices.ContainsFunc(containers, func(c policy.Container) bool { return c.Name == name })
 	}
@@ -153,18 +160,26 @@ func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []po
 			name, strings.Join(names, ", ")))
 	}
 	r.Errors = append(r.Errors, r.Decided.Unknown...)
-	r.Warnings = append(r.Warnings, policy.Unmatched(req, all)...) // a manifest has all that will come
+	r.Warnings = append(r.Warnings, pol.Unmatched(all)...) // a manifest has all that will come
 }
 
 // policyFor returns the policy for a pod. It decides with the pod's runtime handler. The handler of a
 // RuntimeClass is unknown unless it is given: then it is taken for one that the policy knows.
 func (c *Checker) policyFor(m *manifest.Pod) *policy.Pod {
+	facts := c.facts(m)
+	return c.Policy.ForPod(&facts, annotation.Parse(m.Annotations))
+}
+
+// facts returns the facts about a pod, as far as the manifests have them.
+func (c *Checker) facts(m *manifest.Pod) policy.PodFacts {
 	handler := c.Handler
 	if known := c.Policy.HostKernelHandlers; c.hasUnknownHandler(m) && len(known) > 0 {
 		handler = known[0]
 	}
-	facts := policy.PodFacts{Namespace: m.Namespace, Labels: m.Labels, QOS: policy.QOS(m.QOS), Handler: handler}
-	return c.Policy.ForPod(&facts, annotation.Parse(m.Annotations))
+	return policy.PodFacts{
+		Namespace: m.Namespace, Labels: m.Labels, QOS: policy.QOS(m.QOS), Handler: handler, Claims: claimsOf(m),
+		NamespaceLabels: policy.KnownLabels(m.NamespaceLabels, c.Policy.NamespaceKeys()),
+	}
 }
 
 func (c *Checker) hasUnknownHandler(m *manifest.Pod) bool {
@@ -176,6 +191,14 @@ func (c *Checker) handlerWarnings(m *manifest.Pod) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass)}
+}
+
+func (c *Checker) namespaceWarnings(m *manifest.Pod) []string {
+	facts := c.facts(m)
+	if !c.Policy.LacksNamespaceLabels(&facts) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the labels of namespace %q are unknown, so no rule with namespaceSelector matches (add the Namespace to the manifests)", m.Namespace)}
 }
 
 // handlerOf is the handler whose writable layers the pod's containers have. A

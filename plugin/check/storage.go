@@ -98,5 +98,21 @@ func (s *storage) Physical(disk blkio.Dev) ([]blkio.Disk, error) {
 	return s.node.Physical(disk)
 }
 
+// Under returns the disks below a disk, at any depth.
+func (s *storage) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
+	if s.node == nil {
+		return nil
+	}
+	return s.node.Under(ctx, disk)
+}
+
+// Links returns udev's links to a disk.
+func (s *storage) Links(disk blkio.Dev) []string {
+	if s.node == nil {
+		return nil
+	}
+	return s.node.Links(disk)
+}
+
 // Refresh does nothing: the caller has read the mount table.
 func (s *storage) Refresh(context.Context) error { return nil }

@@ -85,6 +85,32 @@ func (v *volumes) spec(pod *manifest.Pod, c *manifest.Container) *inventory.Spec
 	return out
 }
 
+// claimsOf returns the claims of a pod, with the limits that the manifests have.
+func claimsOf(pod *manifest.Pod) *policy.Claims {
+	var out []policy.ClaimVolume
+	for i := range pod.Volumes {
+		v := &pod.Volumes[i]
+		if v.Claim == "" {
+			continue
+		}
+		c := policy.ClaimVolume{Claim: v.Claim, Limits: v.Limits}
+		for _, ctr := range pod.Containers {
+			for _, m := range ctr.Mounts {
+				if m.Volume == v.Name {
+					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(m.Path)})
+				}
+			}
+			for _, d := range ctr.Devices {
+				if d.Volume == v.Name {
+					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(d.Path)})
+				}
+			}
+		}
+		out = append(out, c)
+	}
+	return policy.NewClaims(out)
+}
+
 // volumeOf returns the volume with a name, or nil.
 func volumeOf(pod *manifest.Pod, name string) *manifest.Volume {
 	if i := slices.IndexFunc(pod.Volumes, func(v manifest.Volume) bool { return v.Name == name }); i >= 0 {

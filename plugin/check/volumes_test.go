@@ -24,6 +24,10 @@ func (pathResolver) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
 	return []blkio.Disk{{Dev: dev}}, nil
 }
 
+func (pathResolver) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
+
+func (pathResolver) Links(blkio.Dev) []string { return nil }
+
 func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
 
 // submounts has the mounts below /mnt.

@@ -86,6 +86,9 @@ func TestApplyOrder(t *testing.T) {
 	for _, cg := range []string{pod, a, b} {
 		k.write(cg+"/io.max", "8:0 wbps=4\n")
 	}
+	if err := record.Write(k.Cgroups.Cgroup(pod), &record.Record{Kind: record.KindPod, Settings: limit(sda, 4)}); err != nil {
+		t.Fatal(err)
+	}
 	targets := NewTargets(planOfBoth(a, b))
 	k.apply(targets, "")
 	want := []string{

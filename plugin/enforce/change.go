@@ -24,7 +24,8 @@ type change struct {
 	record       record.Record       // the target's, with recorded settings that stay
 	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
 	raise, lower []blkio.Line
-	isRemoved    func(blkio.Dev) bool // Enforcer.IsRemoved
+	isRemoved    func(blkio.Dev) bool     // Enforcer.IsRemoved
+	isContested  func(blkio.Address) bool // Enforcer.IsContested
 	// hasRemoved is true if a limit was not written because its disk has been removed from the node. The next
 	// pass tries again.
 	hasRemoved bool
@@ -41,7 +42,7 @@ type found struct {
 
 // inspect reads a cgroup, and returns the writes that it needs.
 func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
-	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved}
+	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved, isContested: e.IsContested}
 	if t.Cgroup == "" {
 		return c // nothing for us to write to
 	}
@@ -102,6 +103,7 @@ func (c *change) compare(old *record.Record) {
 			errs = append(errs, err)
 		}
 	}
+	c.foreign(old, actual)
 	want, lifted := c.Want, c.lifted(old, actual)
 	if len(errs) > 0 {
 		known := func(s policy.Setting) bool { return slices.Contains(read, s.File()) }
@@ -166,6 +168,12 @@ func (c *change) drop(old *record.Record) {
 			c.found.isCurrent = false
 		}
 	}
+	for _, value := range c.Target.Spec.Replaced {
+		if c.Target.Spec.Ours || old.WroteToSpec(value) {
+			c.record.Drop(value)
+			c.found.isCurrent = false
+		}
+	}
 	if c.record.Observed { // a record with observed settings does not show that this program wrote them
 		for _, r := range c.Target.Spec.Stale {
 			c.record.Drop(blkio.Value{Address: r.Address, Amount: r.From})
@@ -179,7 +187,7 @@ func (c *change) remember() {
 	*c.last = seen{}
 	switch {
 	case c.hasRemoved, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.found.isCurrent, c.Target.Partial:
-	case len(c.Want) == 0:
+	case len(c.Want)+len(c.Foreign) == 0:
 		c.last.idle = true
 	default:
 		for _, t := range c.found.texts {
@@ -301,7 +309,7 @@ func readRecord(t *plan.Target, cg cgroupfs.Cgroup) (*record.Record, []byte, err
 func (c *change) lifted(old *record.Record, actual blkio.Values) policy.Settings {
 	var out policy.Settings
 	if !old.Observed { // those were decided once, and never written
-		out = old.Settings
+		out = old.Settings.Without(c.Foreign)
 	}
 	for _, s := range c.spec {
 		if value := actual.At(s.Address); value.Amount == s.From {

@@ -74,7 +74,24 @@ func TestInspect(t *testing.T) {
 		{name: "another program's limit stays", max: "8:0 wbps=7"},
 		{name: "a new limit", target: plan.Target{Want: limit(sda, 5)}, lower: []string{"8:0 wbps=5"}, record: []string{"8:0 wbps=5"}},
 		{
-			name: "raised", max: "8:0 wbps=4", target: plan.Target{Want: limit(sda, 5)},
+			name: "raised", max: "8:0 wbps=4", recorded: record.Record{Settings: limit(sda, 4)}, target: plan.Target{Want: limit(sda, 5)},
+			raise: []string{"8:0 wbps=5"}, record: []string{"8:0 wbps=5"},
+		},
+		{name: "another program's lower limit stays", max: "8:0 wbps=4", target: plan.Target{Want: limit(sda, 5)}},
+		{
+			name: "another program's higher limit", max: "8:0 wbps=7", target: plan.Target{Want: limit(sda, 5)},
+			lower: []string{"8:0 wbps=5"}, record: []string{"8:0 wbps=5"},
+		},
+		{
+			name: "another program's limit in place of one in force", max: "8:0 wbps=4", recorded: record.Record{Settings: limit(sda, 5)}, target: plan.Target{Want: limit(sda, 5)},
+			raise: []string{"8:0 wbps=5"}, record: []string{"8:0 wbps=5"},
+		},
+		{
+			name: "another program's limit on another disk stays", max: "8:0 wbps=5\n8:16 wbps=4", target: plan.Target{Want: limit(sda, 5)},
+			record: []string{"8:0 wbps=5"},
+		},
+		{
+			name: "a container's lower limit", max: "8:0 wbps=4", target: plan.Target{Container: "a", Want: limit(sda, 5)},
 			raise: []string{"8:0 wbps=5"}, record: []string{"8:0 wbps=5"},
 		},
 		{name: "no longer wanted", max: "8:0 wbps=7", recorded: record.Record{Settings: limit(sda, 7)}, raise: []string{"8:0 wbps=max"}},

@@ -19,14 +19,15 @@ type caseDocument struct {
 }
 
 type podDocument struct {
-	Manifest    string            `json:"manifest"`
-	Kind        string            `json:"kind"`
-	Name        string            `json:"name"`
-	Namespace   string            `json:"namespace"`
-	Labels      map[string]string `json:"labels"`
-	QOSClass    policy.QOS        `json:"qosClass"`
-	Annotations map[string]string `json:"annotations"`
-	Containers  []string          `json:"containers"`
+	Manifest        string            `json:"manifest"`
+	Kind            string            `json:"kind"`
+	Name            string            `json:"name"`
+	Namespace       string            `json:"namespace"`
+	Labels          map[string]string `json:"labels"`
+	NamespaceLabels map[string]string `json:"namespaceLabels"`
+	QOSClass        policy.QOS        `json:"qosClass"`
+	Annotations     map[string]string `json:"annotations"`
+	Containers      []string          `json:"containers"`
 }
 
 type expectDocument struct {

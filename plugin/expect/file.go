@@ -259,7 +259,7 @@ func (v *validator) weight(at *field.Path, text strict.Scalar) blkio.Amount {
 // target checks that a text is one target in the grammar of annotations, and no more.
 func (v *validator) target(at *field.Path, text string) {
 	if text == "" {
-		v.fail(field.Required(at, "write a path, @VOLUME, rootfs or *"))
+		v.fail(field.Required(at, "write a path, @VOLUME, pvc:CLAIM, rootfs or *"))
 		return
 	}
 	l, problems := annotation.ParseLimits(at.String(), []string{limitEntry(text, blkio.Wbps)})

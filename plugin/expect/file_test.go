@@ -105,7 +105,7 @@ var fileErrors = []struct{ text, want string }{
 	{fileHead + "- {name: a, expect: {eachContainer: {weight: 0}}}", `eachContainer.weight: Invalid value: "0": write a whole number from 1 to 10000, or none`},
 	{fileHead + "- {name: a, expect: {eachContainer: {weight: 10001}}}", `eachContainer.weight: Invalid value: "10001"`},
 	{fileHead + "- {name: a, expect: {eachContainer: {weight: max}}}", `eachContainer.weight: Invalid value: "max"`},
-	{fileHead + "- {name: a, expect: {eachContainer: {weights: [{weight: 5}]}}}", `weights[0].target: Required value: write a path, @VOLUME, rootfs or *`},
+	{fileHead + "- {name: a, expect: {eachContainer: {weights: [{weight: 5}]}}}", `weights[0].target: Required value: write a path, @VOLUME, pvc:CLAIM, rootfs or *`},
 	{fileHead + "- {name: a, expect: {eachContainer: {limits: [{target: rootfs}]}}}", `limits[0]: Required value: write rbps, wbps, riops or wiops`},
 	{fileHead + "- {name: a, expect: {eachContainer: {limits: [{target: rootfs, wbps: 50MB}]}}}", `limits[0].wbps: Invalid value: "50MB": invalid quantity "50MB" (write 50M or 50Mi)`},
 	{fileHead + "- {name: a, expect: {eachContainer: {limits: [{target: rootfs, wbps: 0}]}}}", `limits[0].wbps: Invalid value: "0": no limit is 0 (write max for no limit)`},

@@ -38,7 +38,7 @@ func (p *Pod) InManifest() bool { return p.Manifest != "" || p.Name != "" }
 func (d *podDocument) pod(v *validator, at *field.Path) Pod {
 	out := Pod{
 		Manifest: d.Manifest, Kind: d.Kind, Name: d.Name, Namespace: d.Namespace, Annotations: d.Annotations,
-		Traits: manifest.Traits{Labels: d.Labels, QOS: string(d.QOSClass)}, Containers: d.Containers,
+		Traits: manifest.Traits{Labels: d.Labels, NamespaceLabels: d.NamespaceLabels, QOS: string(d.QOSClass)}, Containers: d.Containers,
 	}
 	if known := []policy.QOS{policy.Guaranteed, policy.Burstable, policy.BestEffort}; d.QOSClass != "" && !slices.Contains(known, d.QOSClass) {
 		v.fail(field.NotSupported(at.Child("qosClass"), d.QOSClass, known))
@@ -70,7 +70,7 @@ func (d *podDocument) pod(v *validator, at *field.Path) Pod {
 // are instead of one pod.
 func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	if !p.InManifest() {
-		return p.alone(), nil
+		return p.alone(set), nil
 	}
 	var names []string
 	var found []*manifest.Pod
@@ -88,7 +88,7 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	}
 	switch len(found) {
 	case 1:
-		return p.changed(found[0]), nil
+		return p.changed(found[0], set), nil
 	case 0:
 		var words []string
 		for _, part := range [][2]string{{"kind", p.Kind}, {"name", p.Name}, {"namespace", p.Namespace}} {
@@ -108,15 +108,20 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 }
 
 // changed returns a pod of a manifest with the changes.
-func (p *Pod) changed(m *manifest.Pod) *manifest.Pod {
+func (p *Pod) changed(m *manifest.Pod, set *manifest.Set) *manifest.Pod {
 	out := *m
 	if p.Namespace != "" {
 		out.Namespace = p.Namespace
 	}
+	out.NamespaceLabels = set.Namespaces[out.Namespace]
 	if p.QOS != "" {
 		out.QOS = p.QOS
 	}
 	out.Labels, out.Annotations = merged(m.Labels, p.Labels), merged(m.Annotations, p.Annotations)
+	if p.NamespaceLabels != nil {
+		out.NamespaceLabels = merged(out.NamespaceLabels, p.NamespaceLabels)
+		out.NamespaceLabels[manifest.NameLabel] = out.Namespace
+	}
 	return &out
 }
 
@@ -128,7 +133,7 @@ func merged(base, changes map[string]string) map[string]string {
 }
 
 // alone returns a pod without a manifest. Its containers have no volumes and no resources.
-func (p *Pod) alone() *manifest.Pod {
+func (p *Pod) alone(set *manifest.Set) *manifest.Pod {
 	m := &manifest.Pod{
 		Object: manifest.Object{Kind: "Pod", Namespace: "default", Name: "test"},
 		Traits: manifest.Traits{QOS: manifest.BestEffort},
@@ -140,5 +145,5 @@ func (p *Pod) alone() *manifest.Pod {
 	for _, name := range names {
 		m.Containers = append(m.Containers, manifest.Container{Name: name, Role: manifest.Main})
 	}
-	return p.changed(m)
+	return p.changed(m, set)
 }

@@ -87,7 +87,7 @@ func TestAlone(t *testing.T) {
 		{Pod{}, "default", manifest.BestEffort, []string{"main"}},
 		{Pod{Namespace: "a", Traits: manifest.Traits{QOS: manifest.Guaranteed}, Containers: []string{"x", "y"}}, "a", manifest.Guaranteed, []string{"x", "y"}},
 	} {
-		m, err := tt.pod.Find(nil)
+		m, err := tt.pod.Find(&manifest.Set{})
 		if err != nil {
 			t.Fatal(err)
 		}

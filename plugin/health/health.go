@@ -16,9 +16,10 @@ const (
 	Limits    = "limits"
 	Writeback = "writeback"
 	Validator = "validator"
+	Cluster   = "cluster"
 )
 
-// The states of a part that is connected to a runtime.
+// The states of a part that is connected to a runtime, or to the API server.
 const (
 	// Standby is the state of an instance that waits for the node-wide lock.
 	Standby = "standby"
@@ -76,6 +77,17 @@ const (
 // File returns the path of a part's report.
 func File(dir, part string) string { return filepath.Join(dir, part+".json") }
 
+// ExchangeDir returns the directory, below the state directory, that the cluster part can write.
+func ExchangeDir(stateDir string) string { return filepath.Join(stateDir, Cluster) }
+
+// clusterDir is the directory in the exchange directory with the report of the cluster part.
+const clusterDir = "state"
+
+// ClusterDir returns the directory with the report of the cluster part. That part has fewer privileges than the others, so
+// its report is not beside theirs. It is not beside the documents either: each change of the exchange directory has its
+// reader compare all documents.
+func ClusterDir(exchangeDir string) string { return filepath.Join(exchangeDir, clusterDir) }
+
 // Publish writes the result of report to a file, every Interval, until ctx ends. Then it removes the file. It
 // writes nothing for an instance on standby, because the file belongs to the active instance. It calls failed
 // after each write, with the error or nil.
@@ -103,13 +115,31 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 // Read returns the report of a part, or nil without an error if the part does not run.
 func Read(dir, part string) (*Report, error) {
 	var r Report
-	switch found, err := hostfs.ReadJSON(File(dir, part), &r); {
+	found, err := hostfs.ReadJSON(File(dir, part), &r)
+	return fresh(&r, found, err)
+}
+
+// maxCluster bounds the report of the cluster part.
+const maxCluster = 64 << 10
+
+// ReadCluster returns the report of the cluster part, as Read does. The report is not trusted: it has what only this part
+// can report.
+func ReadCluster(exchangeDir string) (*Report, error) {
+	var r Report
+	found, err := hostfs.ReadJSONBelow(exchangeDir, File(clusterDir, Cluster), maxCluster, &r)
+	r.Part, r.Weights, r.Budgets = Cluster, nil, nil
+	return fresh(&r, found, err)
+}
+
+// fresh returns a report that was read, unless it is too old.
+func fresh(r *Report, found bool, err error) (*Report, error) {
+	switch {
 	case err != nil:
 		return nil, err
 	case !found || IsOld(r.At, r.SinceBoot):
 		return nil, nil
 	}
-	return &r, nil
+	return r, nil
 }
 
 // IsOld reports whether a report is too old to describe the present, from its At and SinceBoot. If SinceBoot is

@@ -29,7 +29,11 @@ func ReadPart(dir, part string) (Part, error) {
 		files, err := repair.ReadReport(health.File(dir, part))
 		return writebackPart(files), err
 	}
-	r, err := health.Read(dir, part)
+	read := health.Read
+	if part == health.Cluster {
+		read = func(dir, _ string) (*health.Report, error) { return health.ReadCluster(health.ExchangeDir(dir)) }
+	}
+	r, err := read(dir, part)
 	if r == nil {
 		return Part{Part: part, State: NotRunning}, err
 	}
@@ -52,15 +56,22 @@ func (p *Part) String() string {
 }
 
 // readParts reads the state of all parts. files is the report of the writeback part, nil if it
-// does not run. The validator is left out where it does not run, since few nodes have one.
+// does not run. The validator and the cluster part are left out where they do not run, since few nodes
+// have them. The error is not that of the cluster part, which is not trusted: it would make status fail. It is in the
+// detail of that part.
 func readParts(dir string, files *repair.Report) ([]Part, error) {
 	limits, err := ReadPart(dir, health.Limits)
-	validator, validatorErr := ReadPart(dir, health.Validator)
-	parts := []Part{limits, writebackPart(files)}
-	if validator.State != NotRunning || validatorErr != nil {
-		parts = append(parts, validator)
+	parts, errs := []Part{limits, writebackPart(files)}, []error{err}
+	for _, name := range []string{health.Validator, health.Cluster} {
+		optional, err := ReadPart(dir, name)
+		if name == health.Cluster && err != nil {
+			optional.Detail, err = err.Error(), nil
+		}
+		if optional.State != NotRunning || optional.Detail != "" || err != nil {
+			parts, errs = append(parts, optional), append(errs, err)
+		}
 	}
-	return parts, errors.Join(err, validatorErr)
+	return parts, errors.Join(errs...)
 }
 
 func writebackPart(files *repair.Report) Part {
@@ -77,6 +88,9 @@ func detail(r *health.Report) string {
 		if s != "" {
 			out = append(out, s)
 		}
+	}
+	if r.Part == health.Cluster {
+		out = append(out, "documents of "+Count(r.Pods, "pod"))
 	}
 	if r.Part == health.Limits {
 		policy := "built-in policy"

@@ -19,11 +19,14 @@ func writeState(t *testing.T, reports ...any) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, r := range reports {
-		part := health.Writeback
+		part, at := health.Writeback, dir
 		if h, ok := r.(*health.Report); ok {
 			part = h.Part
 		}
-		if err := hostfs.WriteJSON(health.File(dir, part), r); err != nil {
+		if part == health.Cluster {
+			at = health.ClusterDir(health.ExchangeDir(dir))
+		}
+		if err := hostfs.WriteJSON(health.File(at, part), r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,6 +94,16 @@ func TestReadPart(t *testing.T) {
 			want:  Part{State: health.Connected, Detail: "containerd 2.2"},
 		},
 		{
+			name: "cluster", part: health.Cluster, works: true,
+			state: &health.Report{Part: health.Cluster, At: now, State: health.Connected, Since: now, Pods: 1},
+			want:  Part{State: health.Connected, Since: now, Detail: "documents of 1 pod"},
+		},
+		{
+			name: "cluster without the API server", part: health.Cluster,
+			state: &health.Report{Part: health.Cluster, At: now, State: health.Disconnected, Reason: "no answer", Pods: 2},
+			want:  Part{State: health.Disconnected, Detail: "no answer, documents of 2 pods"},
+		},
+		{
 			name: "writeback observes", part: health.Writeback, works: true, state: &repair.Report{At: now, Mode: repair.ModeObserve},
 			want: Part{State: repair.ModeObserve},
 		},
@@ -104,7 +117,8 @@ func TestReadPart(t *testing.T) {
 	}
 }
 
-// TestReadParts verifies that there is a row for the validator only where it runs, or its state cannot be read.
+// TestReadParts verifies that there is a row for the validator or the cluster part only where it runs, or its
+// state cannot be read.
 func TestReadParts(t *testing.T) {
 	now := time.Now()
 	names := func(parts []Part) (out []string) {
@@ -114,8 +128,11 @@ func TestReadParts(t *testing.T) {
 		return out
 	}
 	validator := &health.Report{Part: health.Validator, At: now, State: health.Disconnected}
+	cluster := &health.Report{Part: health.Cluster, At: now, State: health.Connected}
 	broken := t.TempDir()
 	fakenode.WriteFiles(t, broken, map[string]string{"validator.json": "{", "limits.json": "["})
+	brokenCluster := t.TempDir()
+	fakenode.WriteFiles(t, brokenCluster, map[string]string{"cluster/state/cluster.json": "{"})
 	for _, tt := range []struct {
 		name  string
 		dir   string
@@ -126,6 +143,8 @@ func TestReadParts(t *testing.T) {
 		{name: "none", dir: filepath.Join(t.TempDir(), "absent"), want: []string{"limits not running", "writeback not running"}},
 		{name: "with files", dir: t.TempDir(), files: &repair.Report{Mode: repair.ModeRepair}, want: []string{"limits not running", "writeback repair"}},
 		{name: "with a validator", dir: writeState(t, validator), want: []string{"limits not running", "writeback not running", "validator disconnected"}},
+		{name: "with the cluster part", dir: writeState(t, cluster), want: []string{"limits not running", "writeback not running", "cluster connected"}},
+		{name: "cluster part unreadable", dir: brokenCluster, want: []string{"limits not running", "writeback not running", "cluster not running"}},
 		{name: "unreadable", dir: broken, want: []string{"limits not running", "writeback not running", "validator not running"}, err: "validator.json"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,6 +156,29 @@ func TestReadParts(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
 		})
+	}
+}
+
+// TestForgedReport verifies that the report of the cluster part, which has fewer privileges, cannot stand for what the limits
+// part reports of weights and budgets.
+func TestForgedReport(t *testing.T) {
+	now := time.Now()
+	forged := &health.Report{Part: health.Limits, Mode: "enforce", At: now, State: health.Connected, Weights: &health.Weights{}, Budgets: &health.Budgets{}}
+	dir := writeState(t, &health.Report{Part: health.Limits, At: now, State: health.Connected})
+	if err := hostfs.WriteJSON(health.File(health.ClusterDir(health.ExchangeDir(dir)), health.Cluster), forged); err != nil {
+		t.Fatal(err)
+	}
+	parts, err := readParts(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if weightsOf(parts, Filter{}) != nil || budgetsOf(parts, Filter{}) != nil {
+		t.Error("weights and budgets are those of the cluster part")
+	}
+	for _, p := range parts {
+		if p.Part == health.Cluster && (p.Detail != "documents of 0 pods" || p.Report.Weights != nil || p.Report.Budgets != nil) {
+			t.Errorf("%q, %+v", p.Detail, p.Report)
+		}
 	}
 }
 

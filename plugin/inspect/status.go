@@ -56,7 +56,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 // weightsOf returns the limits part's report on weights. With a filter, it has the shares of the pod.
 func weightsOf(parts []Part, filter Filter) *health.Weights {
 	for _, p := range parts {
-		if p.Report == nil || p.Report.Weights == nil {
+		if p.Part != health.Limits || p.Report == nil || p.Report.Weights == nil {
 			continue
 		}
 		out := *p.Report.Weights
@@ -73,7 +73,7 @@ func weightsOf(parts []Part, filter Filter) *health.Weights {
 // budgetsOf returns what the limits part reports of budgets. With a filter, it has the sums of the pod's namespace.
 func budgetsOf(parts []Part, filter Filter) *health.Budgets {
 	for _, p := range parts {
-		if p.Report == nil || p.Report.Budgets == nil {
+		if p.Part != health.Limits || p.Report == nil || p.Report.Budgets == nil {
 			continue
 		}
 		out := *p.Report.Budgets

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"math"
 	"path"
 	"slices"
 
@@ -41,8 +42,10 @@ type UnresolvedMount struct {
 	Self, Below bool   // not searched for: the disks of the mount itself, those of the mounts below it
 }
 
-// NewContainer returns a container whose disks have not been searched for.
+// NewContainer returns a container whose disks have not been searched for. It keeps only those facts of the
+// spec that a decision depends on.
 func NewContainer(spec *Spec) Container {
+	spec, _ = spec.Within(math.MaxInt)
 	return Container{spec: spec, kept: spec, Facts: policy.Container{Name: spec.Name}}
 }
 

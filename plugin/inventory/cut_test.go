@@ -36,6 +36,9 @@ func TestWithin(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || size < 300 || size > 600 {
 		t.Errorf("%d bytes, %s", size, diff)
 	}
+	if c := NewContainer(spec); !cmp.Equal(c.kept, want) {
+		t.Errorf("a container keeps %+v, want only %+v", c.kept, want)
+	}
 	for i := range spec.Mounts {
 		a, b := &spec.Mounts[i], &got.Mounts[i]
 		if a.IsBind() != b.IsBind() || a.IsRecursive() != b.IsRecursive() || a.IsPropagated() != b.IsPropagated() || a.IsBind() && a.IsReadOnly() != b.IsReadOnly() {

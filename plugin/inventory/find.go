@@ -39,6 +39,7 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 	}
 	f.history(pod).accrue(&found, &c.Facts)
 	c.Facts.Rootfs, c.Facts.Mounts, c.Facts.Physical = found.Rootfs, found.Mounts, found.Physical
+	c.Facts.Under, c.Facts.Links = found.Under, found.Links
 	c.spec.addLeftOut(&c.Facts, &pod.Targets)
 	c.Unresolved = c.spec.unresolved(c.Facts.Mounts)
 	c.propagates = c.spec.propagates(pod.Targets)
@@ -80,7 +81,31 @@ func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec)
 	if pod.Targets.Weights {
 		out.Physical = f.physical(&out)
 	}
+	if pod.Targets.Disks {
+		f.nameDisks(unhurried, &out)
+	}
 	return out, nil
+}
+
+// nameDisks adds what a target by the name of a disk can select: the disks below the disks of a container, and
+// udev's links to all of them.
+func (f *Finder) nameDisks(ctx context.Context, c *policy.Container) {
+	c.Under, c.Links = map[blkio.Dev][]blkio.Disk{}, map[blkio.Dev][]string{}
+	link := func(dev blkio.Dev) {
+		if _, known := c.Links[dev]; !known {
+			c.Links[dev] = f.Storage.Links(dev)
+		}
+	}
+	eachDisk(c, func(d blkio.Disk) {
+		if _, known := c.Under[d.Dev]; known {
+			return
+		}
+		c.Under[d.Dev] = f.Storage.Under(ctx, d.Dev)
+		link(d.Dev)
+		for _, below := range c.Under[d.Dev] {
+			link(below.Dev)
+		}
+	})
 }
 
 // physical returns the physical disks below the disks of a container that are made of others. A
@@ -88,28 +113,19 @@ func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec)
 // for the disk.
 func (f *Finder) physical(c *policy.Container) map[blkio.Dev][]blkio.Disk {
 	var out map[blkio.Dev][]blkio.Disk
-	add := func(b *blkio.Backing) {
-		for _, d := range b.Disks {
-			if _, known := out[d.Dev]; known {
-				continue
-			}
-			below, err := f.Storage.Physical(d.Dev)
-			if err != nil || len(below) == 1 && below[0].Dev == d.Dev {
-				continue
-			}
-			if out == nil {
-				out = map[blkio.Dev][]blkio.Disk{}
-			}
-			out[d.Dev] = below
+	eachDisk(c, func(d blkio.Disk) {
+		if _, known := out[d.Dev]; known {
+			return
 		}
-	}
-	add(&c.Rootfs)
-	for i := range c.Mounts {
-		add(&c.Mounts[i].Backing)
-		for k := range c.Mounts[i].Below {
-			add(&c.Mounts[i].Below[k].Backing)
+		below, err := f.Storage.Physical(d.Dev)
+		if err != nil || len(below) == 1 && below[0].Dev == d.Dev {
+			return
 		}
-	}
+		if out == nil {
+			out = map[blkio.Dev][]blkio.Disk{}
+		}
+		out[d.Dev] = below
+	})
 	return out
 }
 

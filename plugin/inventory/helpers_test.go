@@ -28,6 +28,8 @@ func (d disks) Submounts(context.Context, string) iter.Seq2[string, blkio.Backin
 	return func(func(string, blkio.Backing) bool) {}
 }
 
+func (disks) Links(blkio.Dev) []string { return nil }
+
 func (disks) Physical(disk blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: disk}}, nil }
 
 func (d disks) Device(dev blkio.Dev) blkio.Backing {

@@ -27,6 +27,10 @@ type Storage interface {
 	Device(dev blkio.Dev) blkio.Backing
 	// Physical returns the physical disks below a disk.
 	Physical(disk blkio.Dev) ([]blkio.Disk, error)
+	// Under returns the disks below a disk, at any depth.
+	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
+	// Links returns udev's links to a disk.
+	Links(disk blkio.Dev) []string
 }
 
 // Disks finds out how the disks of the node are stacked and used. It is a *storage.Storage,

@@ -106,12 +106,25 @@ func isDeclared(facts *policy.Container, dev blkio.Dev) bool {
 }
 
 func anyDeclared(facts *policy.Container, is func(blkio.Disk) bool) bool {
+	return anyOf(facts, func(m *policy.Mount) bool { return !m.Injected }, is)
+}
+
+// eachDisk calls do for each disk of a container, also for those of the host's devices. A disk can come twice.
+func eachDisk(facts *policy.Container, do func(blkio.Disk)) {
+	anyOf(facts, func(*policy.Mount) bool { return true }, func(d blkio.Disk) bool {
+		do(d)
+		return false
+	})
+}
+
+// anyOf reports whether is returns true for a disk of the writable layer, or of a mount that counts.
+func anyOf(facts *policy.Container, counts func(*policy.Mount) bool, is func(blkio.Disk) bool) bool {
 	if slices.ContainsFunc(facts.Rootfs.Disks, is) {
 		return true
 	}
 	for i := range facts.Mounts {
 		m := &facts.Mounts[i]
-		if m.Injected {
+		if !counts(m) {
 			continue
 		}
 		if slices.ContainsFunc(m.Backing.Disks, is) {

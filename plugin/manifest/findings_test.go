@@ -109,7 +109,7 @@ func TestMisplaced(t *testing.T) {
 		{name: "a path that is not plain", in: "kind: R\nmetadata: {annotations: {" + limitsName + ": x}}\n\"a\\nb\": {spec: {containers: [{name: c}]}}\n", want: []string{
 			`warning in:2: R: metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in a\nb.metadata.annotations)`,
 		}},
-		{name: "a kind without pods, other annotations", in: "kind: Namespace\nmetadata: {name: ns, annotations: {a: x}, labels: [" + limitsName + ", x]}\n"},
+		{name: "a kind without pods, other annotations", in: "kind: ConfigMap\nmetadata: {name: ns, annotations: {a: x}, labels: [" + limitsName + ", x]}\n"},
 		{name: "a kind without pods, a misspelled domain", in: "kind: Namespace\nmetadata: {name: ns, labels: {limits.blkio.nodersource.dev/containers: x}}\n", want: []string{
 			`warning in:2: Namespace ns: metadata.labels: annotation "limits.blkio.nodersource.dev/containers" has no effect on a Namespace, only on pods`,
 		}},

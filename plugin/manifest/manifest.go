@@ -15,15 +15,22 @@ import (
 
 // Set is the content of one or more manifests.
 type Set struct {
-	Pods     []Pod
-	Others   []Other // objects without a pod, in order
-	Findings []Finding
+	Pods   []Pod
+	Claims []Claim // those with limits of their own
+	Others []Other // objects without a pod, in order, apart from claims with limits and namespaces
+	// Namespaces has the labels of the namespaces, by name.
+	Namespaces map[string]map[string]string
+	Findings   []Finding
 }
 
 // Add appends the content of another set.
 func (s *Set) Add(o Set) {
 	s.Pods = append(s.Pods, o.Pods...)
+	s.Claims = append(s.Claims, o.Claims...)
 	s.Others = append(s.Others, o.Others...)
+	for name, labels := range o.Namespaces {
+		s.addNamespace(name, labels)
+	}
 	s.Findings = append(s.Findings, o.Findings...)
 }
 
@@ -131,10 +138,12 @@ type Pod struct {
 	Containers []Container
 }
 
-// Traits are the properties by which rules of a node policy select pods, apart from the namespace.
+// Traits are the properties by which rules of a node policy select pods, apart from the name of the namespace.
 type Traits struct {
 	Labels map[string]string
 	QOS    string // the QoS class
+	// NamespaceLabels are the labels of the pod's namespace. They are nil while they are unknown.
+	NamespaceLabels map[string]string
 }
 
 // Role is the role of a container in its pod.
@@ -181,8 +190,10 @@ type Volume struct {
 	ReadOnly bool   // the volume itself, not one of its mounts
 	Path     string // of a hostPath
 	Medium   string // of an emptyDir: "", "Memory", "HugePages" and "HugePages-SIZE"
-	Claim    string // name of a persistentVolumeClaim
+	Claim    string // name of a persistentVolumeClaim, also of a generated one
 	Driver   string // of a csi volume
+	// Limits is the annotation of the claim; nil without one, and if no manifest has the claim.
+	Limits *string
 }
 
 // Sources that the API has, and that are no more than a name here, have no constant.

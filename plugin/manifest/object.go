@@ -99,7 +99,7 @@ func (d *document) other(line int) {
 
 // workload reads an object that is a pod, has pod templates, or has none.
 func (d *document) workload(v value) {
-	s := strays{document: d, severity: Warning, placed: map[*yaml.Node]bool{}, given: map[string]bool{}}
+	s := strays{document: d, severity: Warning, placed: map[*yaml.Node]bool{}, claims: map[*yaml.Node]bool{}, given: map[string]bool{}}
 	path, known := templatePath(v.field("apiVersion").text(), d.object.Kind)
 	var templates []value
 	if known {
@@ -120,7 +120,13 @@ func (d *document) workload(v value) {
 		d.pod(v, t, &s)
 	}
 	if len(templates) == 0 {
-		d.other(v.node.Line)
+		switch {
+		case d.isNamespace(v):
+			d.namespace(v)
+		case d.isPersistentVolumeClaim(v) && d.claim(v, &s):
+		default:
+			d.other(v.node.Line)
+		}
 		s.withoutPod(v)
 		return
 	}

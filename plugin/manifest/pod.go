@@ -21,13 +21,7 @@ func (d *document) pod(object, template value, s *strays) {
 		Position:     d.position(template.node.Line),
 		RuntimeClass: spec.field("runtimeClassName").text(),
 		MemoryLimit:  spec.field("resources", "limits", "memory").bytes(),
-		Traits:       Traits{QOS: spec.qos()},
-	}
-	for _, label := range template.field("metadata", "labels").pairs() {
-		if p.Labels == nil {
-			p.Labels = map[string]string{}
-		}
-		p.Labels[label.key.Value] = template.at(label.value, child(template.path, "metadata").Child("labels").Key(quote.Clip(label.key.Value, maxKey))).text()
+		Traits:       Traits{Labels: template.labels(), QOS: spec.qos()},
 	}
 	p.Namespace = cmp.Or(p.Namespace, "default")
 	if template.path != nil {
@@ -35,10 +29,15 @@ func (d *document) pod(object, template value, s *strays) {
 	}
 	p.Annotations, p.Lines = s.annotations(template.field("metadata", "annotations"))
 	for v := range spec.field("volumes").items() {
-		p.Volumes = append(p.Volumes, v.volume())
+		vol := v.volume()
+		if vol.Source == "ephemeral" {
+			vol.Claim = p.Name + "-" + vol.Name
+			vol.Limits = d.claimLimits(v.field("ephemeral", "volumeClaimTemplate"), s)
+		}
+		p.Volumes = append(p.Volumes, vol)
 	}
 	if d.object.Kind == "StatefulSet" {
-		p.addClaims(object.field("spec"))
+		p.addClaims(object.field("spec"), s)
 	}
 	for _, list := range []struct {
 		name string
@@ -60,13 +59,14 @@ func (d *document) pod(object, template value, s *strays) {
 //
 // Source: updateStorage and getPersistentVolumeClaimName in Kubernetes'
 // pkg/controller/statefulset/stateful_set_utils.go.
-func (p *Pod) addClaims(spec value) {
+func (p *Pod) addClaims(spec value, s *strays) {
 	first := cmp.Or(spec.field("ordinals", "start").number(), "0")
 	for v := range spec.field("volumeClaimTemplates").items() {
 		name := v.field("metadata", "name").text()
 		p.Volumes = slices.DeleteFunc(p.Volumes, func(v Volume) bool { return v.Name == name })
 		p.Volumes = append(p.Volumes, Volume{
 			Name: name, Source: PersistentVolumeClaim, Claim: name + "-" + p.Name + "-" + first,
+			Limits: v.doc.claimLimits(v, s),
 		})
 	}
 }

@@ -35,7 +35,7 @@ func TestVolumes(t *testing.T) {
 		{"projected: {sources: [{secret: {name: s}}]}", Volume{Source: "projected"}},
 		{"downwardAPI: {items: []}", Volume{Source: "downwardAPI"}},
 		{"nfs: {server: s, path: /p, readOnly: true}", Volume{Source: "nfs", ReadOnly: true}},
-		{"ephemeral: {volumeClaimTemplate: {spec: {}}}", Volume{Source: "ephemeral"}},
+		{"ephemeral: {volumeClaimTemplate: {spec: {}}}", Volume{Source: "ephemeral", Claim: "-v"}},
 		{"image: {reference: r}", Volume{Source: "image"}},
 		{"ofALaterVersion: {x: 1}", Volume{Source: "ofALaterVersion"}},
 	}

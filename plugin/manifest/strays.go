@@ -15,6 +15,7 @@ type strays struct {
 	*document
 	severity Severity
 	placed   map[*yaml.Node]bool // mappings that are the annotations of a pod
+	claims   map[*yaml.Node]bool // mappings that are the annotations of a claim with limits
 	given    map[string]bool     // keys of the pods' annotations
 	right    string              // the path of a pod's annotations
 }
@@ -108,6 +109,9 @@ func isServers(path []string, key string) bool {
 }
 
 func (s *strays) examine(n, key *yaml.Node, path []string) {
+	if s.claims[n] && key.Value == s.keys.ClaimKey() {
+		return
+	}
 	if s.keys.IsOurs(key.Value) {
 		if !s.placed[n] && !s.given[key.Value] { // in both places it has its effect
 			s.report(key.Line, joined(path), s.severity,
@@ -134,6 +138,9 @@ func (s *strays) withoutPod(v value) {
 		}
 		for i := 0; i+1 < len(list.Content); i += 2 {
 			key := list.Content[i]
+			if s.claims[list] && key.Value == s.keys.ClaimKey() {
+				continue
+			}
 			if _, near := s.keys.Meant(key.Value); near || s.keys.IsOurs(key.Value) {
 				s.report(key.Line, "metadata."+name, s.severity,
 					"annotation "+quoted(key.Value)+" has no effect on a "+quote.Name(s.object.Kind, maxQuoted)+", only on pods")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -33,11 +34,17 @@ func Convert(data []byte) (text string, _ []Difference, _ error) {
 	if err != nil {
 		return "", nil, err
 	}
-	c := conversion{floors: policy.Default().Floors, names: map[string]bool{annotation.NoClass: true}, most: policy.Default().Bounds.MaxWeight}
+	c := conversion{floors: policy.Default().Floors, names: map[string]bool{}, most: policy.Default().Bounds.MaxWeight}
+	for i := range classes {
+		c.reserve(classes[i].name)
+	}
 	var body strings.Builder
 	for i := range classes {
 		from := len(c.differences)
-		line := c.class(&classes[i])
+		line, err := c.class(&classes[i])
+		if err != nil {
+			return "", nil, fmt.Errorf("convert blockio classes: %w", err)
+		}
 		for _, d := range c.differences[from:] {
 			body.WriteString("  # " + d.String() + "\n")
 		}
@@ -63,14 +70,17 @@ func (c *conversion) differ(format string, args ...any) {
 	c.differences = append(c.differences, Difference{c.current, fmt.Sprintf(format, args...)})
 }
 
-// class converts a class to a line of the policy.
-func (c *conversion) class(in *class) string {
+// class converts a class to a line of the policy. The error is that the policy has no room for its devices.
+func (c *conversion) class(in *class) (string, error) {
 	c.current = in.name
 	name := c.rename(in.name)
 	c.leaveOut(in)
 	var fields []string
-	if limits := c.limits(in); len(limits) > 0 {
-		fields = append(fields, `limits: ["* `+strings.Join(limits, " ")+`"]`)
+	switch limits := c.limits(in); {
+	case len(limits) > annotation.Most().Entries:
+		return "", fmt.Errorf("class %s has more than %d devices with limits (write patterns for them)", quote.Text(in.name), annotation.Most().Entries)
+	case len(limits) > 0:
+		fields = append(fields, "limits: ["+strings.Join(limits, ", ")+"]")
 	}
 	if weight := c.weight(in); weight != 0 {
 		fields = append(fields, fmt.Sprintf("weight: %d", weight))
@@ -80,7 +90,7 @@ func (c *conversion) class(in *class) string {
 		c.differ("it has neither limits nor a weight, so it has the default weight here")
 		fields = []string{fmt.Sprintf("weight: %d", blkio.DefaultWeight)}
 	}
-	return key(name) + ": {" + strings.Join(fields, ", ") + "}"
+	return key(name) + ": {" + strings.Join(fields, ", ") + "}", nil
 }
 
 // leaveOut removes the elements that match no device. Those without Devices stay, because their weight applies
@@ -97,31 +107,36 @@ func (c *conversion) leaveOut(in *class) {
 	})
 }
 
-// maxName is the length of a name, with room for a number.
-const maxName = 60
-
-var other = regexp.MustCompile(`[^a-z0-9]+`)
-
-// rename returns the name of a class in the policy, which is a DNS label.
-func (c *conversion) rename(name string) string {
-	label := strings.ToLower(name)
-	if !annotation.IsLabel(label) {
-		label = strings.Trim(other.ReplaceAllString(label, "-"), "-")
-		label = strings.Trim(label[:min(len(label), maxName)], "-")
+// reserve keeps a name that the policy can have for its class.
+func (c *conversion) reserve(name string) {
+	if annotation.BlockioClass(name) == name {
+		c.names[name] = true
 	}
-	if label == "" {
-		label = "class"
+}
+
+// rename returns the name of a class in the policy. If another class has it, annotations of the runtimes choose
+// that one.
+func (c *conversion) rename(name string) string {
+	label := annotation.BlockioClass(name)
+	if label == name {
+		return name
 	}
 	unique := label
 	for n := 2; c.names[unique]; n++ {
-		unique = fmt.Sprintf("%s-%d", label[:min(len(label), maxName-5)], n)
+		number := strconv.Itoa(n)
+		unique = label[:min(len(label), maxLabel-len(number)-1)] + "-" + number
 	}
 	c.names[unique] = true
-	if unique != name {
+	if unique == label {
 		c.differ("its name is %s here", unique)
+	} else {
+		c.differ("its name is %s here: blockio annotations with its own name choose %s", unique, label)
 	}
 	return unique
 }
+
+// maxLabel is the length of a DNS label.
+const maxLabel = 63
 
 // plain are names that YAML takes for strings without quotes. Those that it takes for a boolean have
 // at most five letters.
@@ -135,31 +150,96 @@ func key(name string) string {
 	return `"` + name + `"`
 }
 
-// limits returns the limits of a class on all disks. A class of the policy has no devices, so the
-// lowest value of a parameter holds.
+// limits returns the limits of a class: quoted entries, of which the first one that matches a disk has precedence.
+// In the file it is the last one.
 func (c *conversion) limits(in *class) (out []string) {
+	amounts, globs := make([]blkio.Limits, len(in.elements)), make([][]string, len(in.elements))
 	for i := range in.elements {
-		if e := &in.elements[i]; e.throttles() {
-			if len(e.devices) == 0 {
-				c.differ("throttling without Devices is left out: the runtimes leave it out too")
-				continue
-			}
-			c.differ("the limits of %s hold for each disk that the container uses", e.title())
+		switch e := &in.elements[i]; {
+		case !e.throttles():
+		case len(e.devices) == 0:
+			c.differ("throttling without Devices is left out: the runtimes leave it out too")
+		default:
+			amounts[i], globs[i] = c.amounts(e), c.globs(e)
 		}
 	}
-	for k := range blkio.NumLimits {
-		lowest := c.lowest(in, k.String(), func(e *element) *parameter { return &e.limits[k] })
-		if lowest == nil {
-			continue
+	given := map[string]*blkio.Limits{} // by glob
+	for i := range slices.Backward(in.elements) {
+		for _, glob := range globs[i] {
+			if given[glob] == nil {
+				given[glob] = &blkio.Limits{}
+			}
+			if entry := entryOf(glob, amounts[i], given[glob]); entry != "" {
+				out = append(out, strconv.QuoteToASCII(entry)) // YAML has the same escapes
+			}
 		}
-		amount := lowest.amount
-		if least := c.floor(k); amount < least {
-			c.differ("%s %s is under the floor of the policy: %s=%s", lowest.name, lowest.text, k, annotation.FormatAmount(k, least))
-			amount = least
-		}
-		out = append(out, k.String()+"="+annotation.FormatAmount(k, amount))
 	}
 	return out
+}
+
+// globs returns the globs of the devices of an element, as far as the policy can have them.
+func (c *conversion) globs(e *element) (out []string) {
+	for _, device := range e.devices {
+		glob, problem := globOf(device)
+		if problem != "" {
+			c.differ("the limits of the device %s are left out: %s", quote.Text(device), problem)
+			continue
+		}
+		out = append(out, glob)
+	}
+	return out
+}
+
+// amounts returns the limits of an element as the policy can have them.
+func (c *conversion) amounts(e *element) (out blkio.Limits) {
+	for k := range blkio.NumLimits {
+		p := &e.limits[k]
+		switch least := c.floor(k); {
+		case p.text == "":
+		case p.amount == 0:
+			c.differ("%s 0 of %s is left out", p.name, e.title())
+		case p.amount < least:
+			c.differ("%s %s of %s is under the floor of the policy: %s=%s", p.name, p.text, e.title(), k, annotation.FormatAmount(k, least))
+			out[k] = least
+		default:
+			out[k] = p.amount
+		}
+	}
+	return out
+}
+
+// globOf returns the glob of a target disk:GLOB for a device of the file, or why there is none.
+func globOf(device string) (glob, problem string) {
+	if !strings.HasPrefix(device, "/") {
+		return "", "it is not an absolute path"
+	}
+	glob = device
+	if name, found := strings.CutPrefix(glob, "/dev/"); found && !strings.Contains(name, "/") {
+		glob = name
+	}
+	l, problems := annotation.ParseLimits("", []string{"disk:" + glob + " wbps=max"})
+	switch {
+	case problems[0] != nil:
+		return "", problems[0].Cause
+	case l.Entries[0].Target.Glob != glob:
+		return "", "it has a blank"
+	}
+	return glob, ""
+}
+
+// entryOf returns an entry with those limits that an earlier entry for the glob does not have; "" without any.
+func entryOf(glob string, limits blkio.Limits, given *blkio.Limits) string {
+	words := []string{"disk:" + glob}
+	for k, amount := range limits {
+		if amount != blkio.Unset && given[k] == blkio.Unset {
+			given[k] = amount
+			words = append(words, blkio.Key(k).String()+"="+annotation.FormatAmount(blkio.Key(k), amount))
+		}
+	}
+	if len(words) == 1 {
+		return ""
+	}
+	return strings.Join(words, " ")
 }
 
 // throttles reports whether an element has a limit.
@@ -174,23 +254,17 @@ func (c *conversion) floor(k blkio.Key) blkio.Amount {
 	return c.floors.Iops
 }
 
-// lowest returns the lowest value of a parameter among the elements with devices, or nil.
-func (c *conversion) lowest(in *class, name string, of func(*element) *parameter) *parameter {
+// lowestWeight returns the lowest weight of the elements with devices, or nil.
+func (c *conversion) lowestWeight(in *class) *parameter {
 	var out *parameter
 	for i := range in.elements {
-		e := &in.elements[i]
-		switch p := of(e); {
-		case p.text == "" || len(e.devices) == 0:
-		case p.amount == 0:
-			c.differ("%s 0 of %s is left out", p.name, e.title())
-		case out == nil || p.amount < out.amount:
-			out = p
+		if e := &in.elements[i]; e.weight.text != "" && len(e.devices) > 0 && (out == nil || e.weight.amount < out.amount) {
+			out = &e.weight
 		}
 	}
 	for i := range in.elements {
-		e := &in.elements[i]
-		if p := of(e); out != nil && p.text != "" && len(e.devices) > 0 && p.amount > out.amount {
-			c.differ("%s %s of %s is %s here, the lowest value for %s", p.name, p.text, e.title(), out.text, name)
+		if e := &in.elements[i]; out != nil && e.weight.text != "" && len(e.devices) > 0 && e.weight.amount > out.amount {
+			c.differ("Weight %s of %s is %s here, the lowest weight", e.weight.text, e.title(), out.text)
 		}
 	}
 	return out
@@ -206,7 +280,7 @@ func (c *conversion) weight(in *class) blkio.Amount {
 		}
 	}
 	if all == nil {
-		lowest := c.lowest(in, "the weight", func(e *element) *parameter { return &e.weight })
+		lowest := c.lowestWeight(in)
 		if lowest == nil {
 			return 0
 		}

@@ -18,24 +18,20 @@ var conversions = []struct {
 	{`a: [{Weight: 10}]`, `a: {weight: 10}`, nil},
 	{`a: [{Weight: 10}, {Weight: "20"}]`, `a: {weight: 20}`, nil},
 	{`a: [{Weight: 1k}]`, `a: {weight: 1000}`, nil},
+	{`a: [{Devices: [/dev/sda], ThrottleReadBps: 50M}]`, `a: {limits: ["disk:sda rbps=50M"]}`, nil},
+	{`a: [{Devices: ["/dev/sd[a-z]", /dev/disk/by-id/*SSD*], ThrottleReadBps: 50M, Weight: 50}, {Weight: 50}]`, `a: {limits: ["disk:sd[a-z] rbps=50M", "disk:/dev/disk/by-id/*SSD* rbps=50M"], weight: 50}`, nil},
 	{
-		`a: [{Devices: [/dev/sda], ThrottleReadBps: 50M}]`, `a: {limits: ["* rbps=50M"]}`,
-		[]string{`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`},
+		`a: [{Devices: [/dev/sda], ThrottleWriteBps: 1048576, ThrottleReadIOPS: 2000, ThrottleWriteIOPS: 3}]`, `a: {limits: ["disk:sda wbps=1Mi riops=2k wiops=8"]}`,
+		[]string{`class "a": ThrottleWriteIOPS 3 of Devices /dev/sda is under the floor of the policy: wiops=8`},
+	},
+	{ // the last one has precedence
+		`a: [{Devices: [/dev/x*], ThrottleReadBps: 9M, ThrottleWriteIOPS: 9}, {Devices: [/dev/xa], ThrottleReadBps: 7M}, {Devices: [/dev/x*], ThrottleReadBps: 8M}]`,
+		`a: {limits: ["disk:x* rbps=8M", "disk:xa rbps=7M", "disk:x* wiops=9"]}`, nil,
 	},
 	{
-		`a: [{Devices: [/dev/sda], ThrottleWriteBps: 1048576, ThrottleReadIOPS: 2000, ThrottleWriteIOPS: 3}]`, `a: {limits: ["* wbps=1Mi riops=2k wiops=8"]}`,
+		`a: [{Devices: [/dev/x], ThrottleReadBps: 9M}, {Devices: [/dev/y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [/dev/z], Weight: 30}]`, `a: {limits: ["disk:y rbps=7M", "disk:x rbps=9M"], weight: 30}`,
 		[]string{
-			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
-			`class "a": ThrottleWriteIOPS 3 is under the floor of the policy: wiops=8`,
-		},
-	},
-	{
-		`a: [{Devices: [/x], ThrottleReadBps: 9M}, {Devices: [/y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [/z], Weight: 30}]`, `a: {limits: ["* rbps=7M"], weight: 30}`,
-		[]string{
-			`class "a": the limits of Devices /x hold for each disk that the container uses`,
-			`class "a": the limits of Devices /y hold for each disk that the container uses`,
-			`class "a": ThrottleReadBps 9M of Devices /x is 7M here, the lowest value for rbps`,
-			`class "a": Weight 50 of Devices /y is 30 here, the lowest value for the weight`,
+			`class "a": Weight 50 of Devices /dev/y is 30 here, the lowest weight`,
 			`class "a": the weight 30 holds for each disk that the container uses`,
 		},
 	},
@@ -47,27 +43,36 @@ var conversions = []struct {
 		},
 	},
 	{`a: [{}]`, `a: {weight: 100}`, []string{`class "a": it has neither limits nor a weight, so it has the default weight here`}},
+	{`a: [{Devices: [/dev/x], ThrottleReadBps: 65536, ThrottleWriteBps: 64Ki, ThrottleReadIOPS: 8, ThrottleWriteIOPS: "8"}]`, `a: {limits: ["disk:x rbps=64Ki wbps=64Ki riops=8 wiops=8"]}`, nil},
 	{
-		`a: [{Devices: [x], ThrottleReadBps: 65536, ThrottleWriteBps: 64Ki, ThrottleReadIOPS: 8, ThrottleWriteIOPS: "8"}]`, `a: {limits: ["* rbps=64Ki wbps=64Ki riops=8 wiops=8"]}`,
-		[]string{`class "a": the limits of Devices x hold for each disk that the container uses`},
-	},
-	{
-		`a: [{Devices: [x], ThrottleReadBps: 65535, ThrottleWriteIOPS: 4294967294}, {Devices: [x, /y], ThrottleReadBps: 65535, Weight: 1000}]`, `a: {limits: ["* rbps=64Ki wiops=4294967294"], weight: 1000}`,
+		`a: [{Devices: [/dev/x], ThrottleReadBps: 65535, ThrottleWriteIOPS: 4294967294}, {Devices: [/dev/x, /dev/y], ThrottleReadBps: 65535, Weight: 1000}]`,
+		`a: {limits: ["disk:x rbps=64Ki", "disk:y rbps=64Ki", "disk:x wiops=4294967294"], weight: 1000}`,
 		[]string{
-			`class "a": the limits of Devices x hold for each disk that the container uses`,
-			`class "a": the limits of Devices x, /y hold for each disk that the container uses`,
-			`class "a": ThrottleReadBps 65535 is under the floor of the policy: rbps=64Ki`,
+			`class "a": ThrottleReadBps 65535 of Devices /dev/x is under the floor of the policy: rbps=64Ki`,
+			`class "a": ThrottleReadBps 65535 of Devices /dev/x, /dev/y is under the floor of the policy: rbps=64Ki`,
 			`class "a": the weight 1000 holds for each disk that the container uses`,
 		},
 	},
 	{
-		`a: [{Devices: [x], ThrottleReadBps: 0, Weight: 20}, {Devices: [/y], ThrottleReadBps: 1.5Mi, Weight: 20}, {Devices: [z], ThrottleReadBps: 1536Ki}, {Weight: 20}]`, `a: {limits: ["* rbps=1536Ki"], weight: 20}`,
+		`a: [{Devices: [/dev/x], ThrottleReadBps: 0, Weight: 20}, {Devices: [/dev/y], ThrottleReadBps: 1.5Mi, Weight: 20}, {Weight: 20}]`, `a: {limits: ["disk:y rbps=1536Ki"], weight: 20}`,
+		[]string{`class "a": ThrottleReadBps 0 of Devices /dev/x is left out`},
+	},
+	{
+		`a: [{Devices: [x, /x, /dev//x, "/dev/[", "/dev/a b", "/dev/a;b", "/dev/a wbps=5", /data/disk, /dev/mapper/vg-x, '/dev/"\x'], ThrottleReadBps: 1Mi}]`, `a: {limits: ["disk:/dev/mapper/vg-x rbps=1Mi", "disk:\"\\x rbps=1Mi"]}`,
 		[]string{
-			`class "a": the limits of Devices x hold for each disk that the container uses`,
-			`class "a": the limits of Devices /y hold for each disk that the container uses`,
-			`class "a": the limits of Devices z hold for each disk that the container uses`,
-			`class "a": ThrottleReadBps 0 of Devices x is left out`,
+			`class "a": the limits of the device "x" are left out: it is not an absolute path`,
+			`class "a": the limits of the device "/x" are left out: "/x" is not a path below /dev`,
+			`class "a": the limits of the device "/dev//x" are left out: the path "/dev//x" is not clean`,
+			`class "a": the limits of the device "/dev/[" are left out: invalid pattern "["`,
+			`class "a": the limits of the device "/dev/a b" are left out: "b" is not key=value`,
+			`class "a": the limits of the device "/dev/a;b" are left out: 2 entries in one element`,
+			`class "a": the limits of the device "/dev/a wbps=5" are left out: duplicate key "wbps"`,
+			`class "a": the limits of the device "/data/disk" are left out: "/data/disk" is not a path below /dev`,
 		},
+	},
+	{
+		`a: [{Devices: ["/dev/a rbps=64Ki"], ThrottleWriteBps: 1Mi, Weight: 90}, {Weight: 90}]`, `a: {weight: 90}`,
+		[]string{`class "a": the limits of the device "/dev/a rbps=64Ki" are left out: it has a blank`},
 	},
 	{
 		`a: [{ThrottleReadBps: 9M}]`, `a: {weight: 100}`,
@@ -77,16 +82,12 @@ var conversions = []struct {
 		},
 	},
 	{
-		`a: [{Devices: [], ThrottleReadBps: 9M, Weight: 40}, {Devices: [/x], ThrottleReadBps: 10M}]`, `a: {limits: ["* rbps=10M"]}`,
-		[]string{
-			`class "a": an empty list of Devices is left out: the runtimes leave it out too`,
-			`class "a": the limits of Devices /x hold for each disk that the container uses`,
-		},
+		`a: [{Devices: [], ThrottleReadBps: 9M, Weight: 40}, {Devices: [/dev/x], ThrottleReadBps: 10M}]`, `a: {limits: ["disk:x rbps=10M"]}`,
+		[]string{`class "a": an empty list of Devices is left out: the runtimes leave it out too`},
 	},
 	{
 		`a: [{Devices: [/dev/sda], ThrottleReadBps: 0, Weight: 40}, {Weight: 60}]`, `a: {weight: 60}`,
 		[]string{
-			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
 			`class "a": ThrottleReadBps 0 of Devices /dev/sda is left out`,
 			`class "a": Weight 40 of Devices /dev/sda is 60 here: a class has one weight`,
 		},
@@ -121,7 +122,7 @@ func TestConvert(t *testing.T) {
 func TestNames(t *testing.T) {
 	for names, want := range map[string][]string{
 		"gold, silver":                {"gold", "silver"},
-		"Gold, gold, gOLD":            {"gold", "gold-2", "gold-3"}, // sorted by the name in the file: Gold, gOLD, gold
+		"Gold, gold, gOLD":            {"gold", "gold-2", "gold-3"}, // gold keeps its name; then Gold, gOLD
 		"none":                        {"none-2"},
 		"low_prio.fast":               {"low-prio-fast"},
 		"-a-, ---, 'x: y'":            {"a", "class", "x-y"},

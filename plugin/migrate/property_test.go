@@ -1,111 +1,127 @@
 package migrate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestRandomClasses verifies that of each parameter the policy has the lowest value of all elements with
-// devices, and not less than the floor. The weight is the last one without devices or, if there is none, the
-// lowest one. Each value that is not in the policy is named by a difference.
-func TestRandomClasses(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	names := [blkio.NumLimits]string{blkio.Rbps: "ThrottleReadBps", blkio.Wbps: "ThrottleWriteBps", blkio.Riops: "ThrottleReadIOPS", blkio.Wiops: "ThrottleWriteIOPS"}
-	values := [blkio.NumLimits][]blkio.Amount{blkio.Rbps: {0, 1, 65535, 65536, 1 << 20, 5e6}, blkio.Wbps: {0, 65537, 1 << 40, 1<<63 - 2}, blkio.Riops: {1, 7, 8, 9, 2000}, blkio.Wiops: {0, 8, 4294967294}}
-	for range 300 {
-		file, want, all, lowest := "Classes:\n  a:\n", blkio.Limits{}, 0, 0
-		var given [blkio.NumLimits][]blkio.Amount // with devices
-		for range 1 + random.IntN(4) {
-			parts, hasDevices := []string{}, random.IntN(3) > 0
-			if hasDevices {
-				parts = append(parts, fmt.Sprintf("Devices: [/dev/d%d]", random.IntN(3)))
-			}
-			for k, name := range names {
-				if random.IntN(2) == 0 {
-					continue
-				}
-				amount := values[k][random.IntN(len(values[k]))]
-				parts = append(parts, fmt.Sprintf("%s: %d", name, uint64(amount)))
-				if !hasDevices {
-					continue
-				}
-				given[k] = append(given[k], amount)
-				if amount > 0 && (want[k] == blkio.Unset || amount < want[k]) {
-					want[k] = amount
-				}
-			}
-			if weight := []int{0, 10, 100, 500, 1000}[random.IntN(5)]; weight > 0 {
-				parts = append(parts, fmt.Sprint("Weight: ", weight))
-				if !hasDevices {
-					all = weight
-				} else if lowest == 0 || weight < lowest {
-					lowest = weight
-				}
-			}
-			file += "  - {" + strings.Join(parts, ", ") + "}\n"
-		}
-		if all == 0 {
-			all = lowest
-		}
-		differences := checkClass(t, file, want, all)
-		for k, name := range names {
-			for _, amount := range given[k] {
-				if text := fmt.Sprintf(": %s %d ", name, uint64(amount)); amount != want[k] && !strings.Contains(differences, text) {
-					t.Errorf("%sno difference about%s in\n%s", file, text, differences)
-				}
-			}
-		}
-	}
+// parameterNames are the names of the keys in a file of blockio classes.
+var parameterNames = [blkio.NumLimits]string{blkio.Rbps: "ThrottleReadBps", blkio.Wbps: "ThrottleWriteBps", blkio.Riops: "ThrottleReadIOPS", blkio.Wiops: "ThrottleWriteIOPS"}
+
+// modelClass is a random class, and what it means on the disks d0, d1 and d2.
+type modelClass struct {
+	file        string
+	limits      [3]blkio.Limits
+	weight      int // 0 for none
+	givenValues [blkio.NumLimits][]blkio.Amount
 }
 
-// checkClass compares the policy of a file with one class with the limits, before the floor, and the weight. It
-// returns the differences.
-func checkClass(t *testing.T, file string, want blkio.Limits, weight int) (differences string) {
-	t.Helper()
-	text, diffs, err := Convert([]byte(file))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, file)
-	}
-	line := ""
-	for k, amount := range want {
-		floor := policy.Default().Floors.Bps
-		if key := blkio.Key(k); !key.IsBytes() {
-			floor = policy.Default().Floors.Iops
+// randomClass returns a class in which the last element with a value for a disk counts, unless the value is 0.
+func randomClass(random *rand.Rand) modelClass {
+	values := [blkio.NumLimits][]blkio.Amount{blkio.Rbps: {0, 1, 65535, 65536, 1 << 20, 5e6}, blkio.Wbps: {0, 65537, 1 << 40, 1<<63 - 2}, blkio.Riops: {1, 7, 8, 9, 2000}, blkio.Wiops: {0, 8, 4294967294}}
+	globs := map[string][]int{"/dev/d0": {0}, "/dev/d?": {0, 1, 2}, "/dev/d[12]": {1, 2}, "/dev/disk/by-id/odd": {1}, "/dev/e*": nil}
+	names := slices.Sorted(maps.Keys(globs))
+	m, lowest := modelClass{file: "Classes:\n  a:\n"}, 0
+	for range 1 + random.IntN(5) {
+		parts, disks, hasDevices := []string{}, map[int]bool{}, random.IntN(4) > 0
+		if hasDevices {
+			one, two := names[random.IntN(len(names))], names[random.IntN(len(names))]
+			parts = append(parts, fmt.Sprintf("Devices: [%q, %q]", one, two))
+			for _, d := range slices.Concat(globs[one], globs[two]) {
+				disks[d] = true
+			}
 		}
-		if amount != blkio.Unset {
-			line += " " + blkio.Key(k).String() + "=" + annotation.FormatAmount(blkio.Key(k), max(amount, floor))
+		for k, name := range parameterNames {
+			if random.IntN(2) == 0 {
+				continue
+			}
+			amount := values[k][random.IntN(len(values[k]))]
+			parts = append(parts, fmt.Sprintf("%s: %d", name, uint64(amount)))
+			if !hasDevices {
+				continue
+			}
+			m.givenValues[k] = append(m.givenValues[k], amount)
+			for d := range disks {
+				if amount > 0 {
+					m.limits[d][k] = max(amount, floorOf(blkio.Key(k)))
+				}
+			}
+		}
+		if weight := []int{0, 10, 100, 500, 1000}[random.IntN(5)]; weight > 0 {
+			parts = append(parts, fmt.Sprint("Weight: ", weight))
+			switch {
+			case !hasDevices:
+				m.weight = weight
+			case lowest == 0 || weight < lowest:
+				lowest = weight
+			}
+		}
+		m.file += "  - {" + strings.Join(parts, ", ") + "}\n"
+	}
+	m.weight = cmp.Or(m.weight, lowest)
+	return m
+}
+
+func floorOf(k blkio.Key) blkio.Amount {
+	if k.IsBytes() {
+		return policy.Default().Floors.Bps
+	}
+	return policy.Default().Floors.Iops
+}
+
+// TestRandomClasses verifies that a container with the class of the policy has on each disk the value of the last
+// element that matches, and not less than the floor. The weight is the last one without devices or, if there is
+// none, the lowest one. Each value that is not in the policy is named by a difference.
+func TestRandomClasses(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	c := policy.Container{Name: "c", MemoryLimited: true, Links: map[blkio.Dev][]string{{Major: 1, Minor: 1}: {"/dev/disk/by-id/odd"}}}
+	for i := range uint32(3) {
+		c.Rootfs.Disks = append(c.Rootfs.Disks, blkio.Disk{Dev: blkio.Dev{Major: 1, Minor: i}, Name: fmt.Sprint("d", i)})
+	}
+	request := annotation.Parse(map[string]string{"class.blkio.noderesource.dev/containers": "a"})
+	for range 500 {
+		m := randomClass(random)
+		text, diffs, err := Convert([]byte(m.file))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, m.file)
+		}
+		p, err := policy.ParseFile([]byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		d, err := p.ForPod(&policy.PodFacts{}, request).Container(c)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		got := d.Settings.DevLimits()
+		for i, want := range m.limits {
+			if diff := gocmp.Diff(want, got[blkio.Dev{Major: 1, Minor: uint32(i)}]); diff != "" {
+				t.Errorf("%s%sd%d: -want +got:\n%s", m.file, text, i, diff)
+			}
+		}
+		if w, _ := d.Settings.Weight(); int(w.Amount) != m.weight && (m.weight != 0 || int(w.Amount) != blkio.DefaultWeight) {
+			t.Errorf("%s%sweight %d, want %d", m.file, text, w.Amount, m.weight)
+		}
+		for k, name := range parameterNames {
+			for _, amount := range m.givenValues[k] {
+				if about := fmt.Sprintf("%s %d of ", name, uint64(amount)); amount < floorOf(blkio.Key(k)) && !strings.Contains(fmt.Sprint(diffs), about) {
+					t.Errorf("%sno difference about%s in\n%s", m.file, about, diffs)
+				}
+			}
 		}
 	}
-	fields := []string{}
-	if line != "" {
-		fields = append(fields, `limits: ["*`+line+`"]`)
-	}
-	if line == "" && weight == 0 {
-		weight = blkio.DefaultWeight
-	}
-	if weight > 0 {
-		fields = append(fields, fmt.Sprint("weight: ", weight))
-	}
-	if want := "\n  a: {" + strings.Join(fields, ", ") + "}\n"; !strings.HasSuffix(text, want) {
-		t.Errorf("%swant %s in\n%s", file, want, text)
-	}
-	if _, err := policy.ParseFile([]byte(text)); err != nil {
-		t.Errorf("%v\n%s", err, text)
-	}
-	for _, d := range diffs {
-		differences += d.String() + "\n"
-	}
-	return differences
 }
 
 // TestHostileText verifies that names and devices, which an operator chooses, are in comments of one line in
@@ -151,25 +167,23 @@ func TestYAMLWords(t *testing.T) {
 
 // TestRename verifies that a new name is a label that no class has, of at most 63 bytes.
 func TestRename(t *testing.T) {
-	c := conversion{names: map[string]bool{annotation.NoClass: true}}
+	c := conversion{names: map[string]bool{}}
 	for _, tt := range []struct{ name, want string }{
 		{strings.Repeat("a", 63), strings.Repeat("a", 63)},
 		{strings.Repeat("a", 64), strings.Repeat("a", 60)},
-		{strings.Repeat("A", 63), strings.Repeat("a", 55) + "-2"},
+		{strings.Repeat("A", 63), strings.Repeat("a", 63)},
+		{strings.Repeat("Aa", 31) + "A", strings.Repeat("a", 61) + "-2"},
 		{strings.Repeat("a", 59) + "..", strings.Repeat("a", 59)},
 		{strings.Repeat("a.", 40), strings.Repeat("a-", 29) + "a"},
 		{"none", "none-2"},
-		{"NONE", "none-3"},
-		{"none-2", "none-2-2"},
+		{"NONE", "none-2-2"},
 		{"", "class"},
 		{"\xff", "class-2"},
 		{"...", "class-3"},
-		{"class", "class-4"},
 		{"Ünïcode", "n-code"},
 		{"a b", "a-b"},
 		{"a/b", "a-b-2"},
-		{"a--b", "a--b"},
-		{"A--B", "a--b-2"},
+		{"A--B", "a--b"},
 	} {
 		before := len(c.differences)
 		if got := c.rename(tt.name); got != tt.want || !annotation.IsLabel(got) || (len(c.differences) > before) != (got != tt.name) {
@@ -181,7 +195,7 @@ func TestRename(t *testing.T) {
 			t.Fatalf("%d: %q", i, got)
 		}
 	}
-	if len(c.names) != 1+17+1200 {
+	if len(c.names) != 14+1200 {
 		t.Errorf("%d names", len(c.names))
 	}
 }
@@ -207,9 +221,47 @@ func TestAllErrors(t *testing.T) {
 		for i := range got[1:] {
 			got[i+1] = "line " + got[i+1]
 		}
-		if d := cmp.Diff(want, got); d != "" {
+		if d := gocmp.Diff(want, got); d != "" {
 			t.Fatalf("-want +got:\n%s", d)
 		}
+	}
+}
+
+// TestOwnName verifies that a class whose name the policy can have keeps it, so that blockio annotations choose it.
+func TestOwnName(t *testing.T) {
+	text, diffs, err := Convert([]byte("Classes: {LOW: [{Weight: 20}], Low: [{Weight: 40}], low: [{Weight: 30}], 'a b': [{Weight: 50}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`class "LOW": its name is low-2 here: blockio annotations with its own name choose low`,
+		`class "Low": its name is low-3 here: blockio annotations with its own name choose low`,
+		`class "a b": its name is a-b here`,
+	}
+	var got []string
+	for _, d := range diffs {
+		got = append(got, d.String())
+	}
+	if d := gocmp.Diff(want, got); d != "" || !strings.Contains(text, "  low: {weight: 30}\n") {
+		t.Errorf("-want +got:\n%s\n%s", d, text)
+	}
+}
+
+// TestManyDevices verifies that a class with more devices than a class of the policy can have entries is an error.
+func TestManyDevices(t *testing.T) {
+	file := func(devices int) []byte {
+		text := "Classes: {a: [{ThrottleReadBps: 1Mi, Devices: ["
+		for i := range devices {
+			text += fmt.Sprintf("/dev/d%d, ", i)
+		}
+		return []byte(text + "]}]}")
+	}
+	if text, _, err := Convert(file(annotation.Most().Entries)); err != nil || strings.Count(text, "disk:") != 256 {
+		t.Errorf("%v\n%s", err, text)
+	}
+	const want = `convert blockio classes: class "a" has more than 256 devices with limits (write patterns for them)`
+	if text, _, err := Convert(file(annotation.Most().Entries + 1)); err == nil || err.Error() != want || text != "" {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -223,10 +275,10 @@ func TestOrder(t *testing.T) {
 	for _, d := range diffs {
 		classes = append(classes, d.Class)
 	}
-	if want := []string{"A", "A", "a", "a", "c"}; !slices.Equal(classes, want) {
+	if want := []string{"A", "A", "a", "c"}; !slices.Equal(classes, want) {
 		t.Errorf("differences of %q, want %q", classes, want)
 	}
-	if got := regexp.MustCompile(`(?m)^  [a-z].*:`).FindAllString(text, -1); !slices.Equal(got, []string{"  a: {weight:", "  a-2: {weight:", "  b: {weight:", "  c: {weight:"}) {
+	if got := regexp.MustCompile(`(?m)^  [a-z].*:`).FindAllString(text, -1); !slices.Equal(got, []string{"  a-2: {weight:", "  a: {weight:", "  b: {weight:", "  c: {weight:"}) {
 		t.Errorf("%q\n%s", got, text)
 	}
 }

@@ -37,10 +37,12 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 	}
 	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
 		n.metrics.refused[refusal.Kind].Add(1)
+		n.noteRefused(sb, ctr.Name, refusal)
 		return refusal
 	}
 	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
 	if refusal := n.Refusal(sb); refusal != nil {
+		n.noteRefused(sb, ctr.Name, refusal)
 		log.Error("Rejected a container because of an internal error")
 		return refusal
 	}
@@ -56,8 +58,8 @@ func (n *Node) Refusal(sb *Sandbox) error {
 	if pol.OnError.Internal != policy.Reject {
 		return nil
 	}
-	facts := sb.Facts()
-	if !annotation.Concerns(sb.Annotations) && !pol.Concerns(&facts) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
+	facts := n.factsNow(sb)
+	if !pol.Heeds(sb.Annotations) && !pol.Concerns(&facts) && !n.concernsLive(sb) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)

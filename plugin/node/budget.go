@@ -30,10 +30,13 @@ type unlistedPod struct {
 }
 
 // admit makes a new container part of its pod, unless the budget of its namespace has no room for it.
-func (n *Node) admit(ctx context.Context, c *snapshot) error {
+func (n *Node) admit(ctx context.Context, c *snapshot, ctr *Container) error {
 	excess, err := n.pods.register(ctx, c, n.readFormer(c))
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case excess != nil && n.fallBack(ctx, c, ctr, excess):
+		return errEdited
 	}
 	return n.exceeded(c, excess)
 }
@@ -173,18 +176,48 @@ func (t *podTable) vet(c *snapshot, unlisted []unlistedPod) *annotation.Error {
 	return s.excess(c, unlisted)
 }
 
+func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return s.excess(c, unlisted)
+}
+
 // excess returns an error if the budget has no room for a container, which is taken not to be counted yet.
 func (s *state) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
-	pol := c.decision.policy
-	if pol.Budget() == nil {
+	return s.excessBeside(s.others([]*snapshot{c}, unlisted), c)
+}
+
+// others adds up what the other pods of the namespace are granted of that for which some containers of one pod ask. It
+// returns nil without a budget.
+func (s *state) others(of []*snapshot, unlisted []unlistedPod) *tally {
+	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
-	t := newTally(pol.Budget())
-	c.decision.desired.Charges(pol.Budget(), func(at blkio.Address, _ blkio.Amount) { t.parts[at] = &part{at: at} })
-	s.addNamespace(t, c.pod.namespace, c)
+	t := newTally(of[0].decision.policy.Budget())
+	for _, c := range of {
+		t.addCharges(c)
+	}
+	s.addNamespace(t, of[0].pod.namespace, of[0].pod.group.in(s))
 	for i := range unlisted {
 		t.addUnlisted(&unlisted[i])
 	}
-	claim := policy.Claim{Pod: pol, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
+	return t
+}
+
+// excessBeside is excess beside what the other pods of the namespace are granted. The containers of the same name in its own
+// pod are left out: it takes their place.
+func (s *state) excessBeside(others *tally, c *snapshot) *annotation.Error {
+	if others == nil {
+		return nil
+	}
+	t := newTally(others.budget)
+	t.addCharges(c)
+	for at, p := range t.parts {
+		p.Granted = others.granted(at)
+	}
+	t.begin()
+	c.pod.group.in(s).addTo(t, c.pod.namespace, c.name)
+	t.end(true)
+	claim := policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
 	return claim.Check()
 }

@@ -64,7 +64,7 @@ func TestBusy(t *testing.T) {
 			if err := s.StartContainer(t.Context(), sb, ctr("b")); err != nil {
 				t.Fatal(err)
 			}
-			if c := n.census(); c.notInForce != 1 || c.states != [...]int{1, 0, 1} {
+			if c := n.census(); c.notInForce != 1 || c.states != [...]int{1, 0, 1, 0} {
 				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
 			}
 			// The reconciler has no call left to resolve it, either.

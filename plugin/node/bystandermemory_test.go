@@ -157,7 +157,7 @@ func TestLabelsOfKnown(t *testing.T) {
 	if got := wbps(t, n, cgroupOf("a")); got != 40<<20 {
 		t.Errorf("limit %v", got)
 	}
-	if kept := n.peek().pods["sb1"].request.facts.Labels; len(kept) != 1 || kept["tier"] != "batch" {
+	if kept := n.peek().pods["sb1"].request.now.Load().facts.Labels; len(kept) != 1 || kept["tier"] != "batch" {
 		t.Errorf("%d labels are kept", len(kept))
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -124,17 +125,16 @@ func (s *state) forgetBystander(id string) {
 // PassBy notes a container of a pod that the policy by does not concern. It returns true if the pod has become
 // part of the state since, or the policy in force concerns it. It reads nothing of the node.
 func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
+	if n.concernsLive(sb) {
+		return true
+	}
 	b := newBystander(sb, by)
 	if n.pods.passBy(b, newBystandingCtr(ctr, now, n.pods.bystanderRoom(b, ctr.ID))) {
 		return true
 	}
-	// A policy that came into force before this container was noted did not find the pod.
-	pol := n.policy.Load()
-	if pol == by {
-		return false
-	}
-	facts := sb.Facts()
-	return pol.Concerns(&facts)
+	// What came into force before this container was noted did not find the pod.
+	facts, pol := sb.Facts(), n.policy.Load()
+	return n.concernsLive(sb) || pol != by && pol.Concerns(&facts)
 }
 
 // bystanderRoom returns the bytes that are left for a container of a bystander. It does not count an earlier
@@ -200,14 +200,26 @@ func (s *state) keepBystanders(listed map[string]*bystander) {
 	}
 }
 
-// admitBystanders makes those bystanders part of the state that the policy in force concerns.
+// admitBystanders makes those bystanders part of the state that the policy in force or a live change concerns.
 func (n *Node) admitBystanders() {
-	pol, admits := n.policy.Load(), false
-	if !pol.ConcernsUnannotated() {
+	pol := n.policy.Load()
+	if !pol.ConcernsUnannotated() && !n.pods.hasLive() {
 		return
 	}
-	for _, sb := range n.pods.bystanding() {
-		if facts := sb.Facts(); pol.Concerns(&facts) {
+	n.admitBystandersIf(n.pods.bystanding(""), func(sb *Sandbox) bool {
+		facts := sb.Facts()
+		return pol.Concerns(&facts) || n.concernsLive(sb)
+	})
+}
+
+// admitBystandersIf makes those of some bystanders part of the state that are concerned by their labels as they are now.
+func (n *Node) admitBystandersIf(of []Sandbox, concerned func(*Sandbox) bool) {
+	admits := false
+	for _, sb := range of {
+		if live, known := n.pods.liveOf(&sb); known {
+			sb.Labels = live.labels(sb.Labels)
+		}
+		if concerned(&sb) {
 			pod, cgroup := n.describePod(&sb)
 			n.pods.admitBystander(pod, cgroup, false)
 			admits = true
@@ -218,13 +230,14 @@ func (n *Node) admitBystanders() {
 	}
 }
 
-// bystanding returns the sandboxes of all bystanders.
-func (t *podTable) bystanding() []Sandbox {
+// bystanding returns the sandboxes of the bystanders of a pod, or of all pods if the UID is "".
+func (t *podTable) bystanding(uid string) (out []Sandbox) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	out := make([]Sandbox, 0, len(s.bystanders))
 	for _, b := range s.bystanders {
-		out = append(out, b.sandbox)
+		if uid == "" || b.sandbox.UID == uid {
+			out = append(out, b.sandbox)
+		}
 	}
 	return out
 }
@@ -241,6 +254,9 @@ func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded boo
 	_, unread := s.unreadBystanders[fresh.id]
 	recorded = recorded || unread // an unread cgroup may have a record
 	pod := s.join(fresh, cgroup)
+	if now := fresh.request.now.Load(); !maps.Equal(now.facts.Labels, b.sandbox.Labels) {
+		fresh.request.now.Store(now.withLabels(now.facts.Labels)) // for the record
+	}
 	s.admit(pod)
 	if recorded && b.ended { // its limits may delay data that is not on the disk yet
 		pod.group.in(s).drain.EndUnseen()
@@ -250,6 +266,7 @@ func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded boo
 		// the data of a container that ended unseen.
 		c.exit.planned = !recorded
 	}
+	s.revise(pod)
 }
 
 // admit adds the containers of a bystander to its pod, which has become part of the state.

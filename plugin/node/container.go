@@ -12,7 +12,10 @@ import (
 )
 
 // container is one container of a pod, as part of the state.
-type container struct{ snapshot }
+type container struct {
+	snapshot
+	noted notedDecision // the last decision whose facts were noted for an event
+}
 
 // snapshot is the state of a container at one moment. The values that it refers to never change, so a copy of
 // it needs no lock.
@@ -62,6 +65,8 @@ type resolution struct {
 	began time.Time // zero if none is under way
 	again bool      // its disks may have changed since it began
 	fresh bool      // the container is being created
+	// number counts the changes of the disks and of the decision. A trial that began before the last one is repeated.
+	number int
 	// notCompared is the error because of which the mounts were not compared. It is set only in the copy that
 	// is being resolved.
 	notCompared error
@@ -91,6 +96,7 @@ type undeclaredUse struct {
 // decision is the request of a container and the limits that it gets.
 type decision struct {
 	policy  *policy.Pod // the policy of the decision; nil before it
+	request *request    // the request that was decided; nil before the decision
 	desired policy.Desired
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far

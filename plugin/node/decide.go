@@ -26,7 +26,7 @@ func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 		return c.decision.desired, nil
 	}
 	written, err := record.Read(r.cgroups.Cgroup(c.cgroup), record.KindContainer)
-	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
+	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) || errors.Is(err, blkio.ErrNotSupported) {
 		err = nil
 	}
 	return written.Granted(), err

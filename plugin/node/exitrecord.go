@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -11,7 +12,7 @@ import (
 
 // remainingLimits returns the limits on writes that a container has now.
 func remainingLimits(c *snapshot) policy.Settings {
-	out := c.decision.desired.Settings.WriteLimits()
+	out := slices.Clone(c.decision.desired.Settings.WriteLimits()) // others read those meanwhile
 	for i := range out {
 		out[i].Source = policy.Source{} // a source takes room in the record
 	}
@@ -67,7 +68,10 @@ func (t *podTable) notePodRecord(of groupIdentity, r *record.Record) {
 	g := of.in(s)
 	g.recorded.read = true
 	if r != nil {
-		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
+		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
+		if !g.recorded.isOutdated {
+			g.recorded.granted = r.Granted()
+		}
 	}
 }
 

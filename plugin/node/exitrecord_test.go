@@ -180,3 +180,19 @@ func TestExitsOfObservedAreNone(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestRemainingLimits verifies that the limits of a record lack the source, and that those of the decision,
+// which others read meanwhile, keep it.
+func TestRemainingLimits(t *testing.T) {
+	source := policy.Source{Kind: policy.FromAnnotation, Name: limitsKey + "containers", Entry: 1}
+	limit := policy.Setting{Source: source, Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: blkio.Dev{Major: 8}}, Amount: 1 << 20}}
+	c := &snapshot{}
+	c.decision.desired.Settings = policy.NewSettings(limit)
+	got := remainingLimits(c)
+	if len(got) != 1 || got[0].Value != limit.Value || got[0].Source != (policy.Source{}) {
+		t.Errorf("remaining: %+v, want %+v without a source", got, limit)
+	}
+	if kept := c.decision.desired.Settings[0]; kept != limit {
+		t.Errorf("the decision has %+v, want %+v", kept, limit)
+	}
+}

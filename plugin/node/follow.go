@@ -43,6 +43,7 @@ func (t *podTable) resolveAgain(of func(*snapshot) bool) {
 func (s *state) resolveAgain(c *container) {
 	if c.disks.Invalidate() {
 		c.resolution.again = true
+		c.resolution.number++
 	}
 }
 

@@ -6,59 +6,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
-
-// create decides a new container's limits and returns those of its OCI spec. It writes nothing, because there
-// is no cgroup yet (docs/reference/quirks.md). It returns at the latest when ctx ends. An error of the policy
-// fails the creation, with the text that the tenant sees. A container for which no call is left is decided when
-// it starts.
-func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pod, err := n.lookupGuarded(sb)
-	if pod.isNone() {
-		return nil, err
-	}
-	answer := make(chan policy.Settings, 1) // the call may go on after this returns
-	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error {
-		spec, err := n.decideNew(ctx, pod, ctr, splitsLines)
-		answer <- spec
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return <-answer, nil
-}
-
-// decideNew decides the limits of a new container, and returns those of its spec.
-func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	c := newContainer(pod, ctr)
-	c.resolution.fresh = true
-	if err := n.resolver.resolve(ctx, n.policy.Load(), n.layers.current.Load(), &c); err != nil {
-		return nil, err
-	}
-	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running
-	if err := n.refusal(&c); err != nil {
-		n.pods.rememberRejected(&c)
-		return nil, err
-	}
-	if c.decision.policy.Mode() == policy.ModeObserve {
-		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
-		return nil, n.admit(ctx, &c)
-	}
-	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
-	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
-	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
-	c.disks.Facts.Guarded = uint64(high.Amount)
-	return spec, n.admit(ctx, &c)
-}
 
 // start writes the limits that the spec could not carry. The container's cgroup exists, and its first
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
@@ -95,7 +49,10 @@ func (t *podTable) waitsForProcess(c containerRef) bool {
 
 // limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
-	err := n.resolve(ctx, c)
+	err := n.applier().restoreEdits(c.pod.group)
+	if err == nil {
+		err = n.resolve(ctx, c)
+	}
 	now := n.pods.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// The container stays part of the pod: it runs if this answer comes too late, and then needs its
@@ -165,7 +122,7 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.pods.join(fresh, cgroup)
+	return n.pods.join(fresh, cgroup, n.listing.done.Load())
 }
 
 func (t *podTable) podOf(sandbox string) podIdentity {
@@ -177,15 +134,21 @@ func (t *podTable) podOf(sandbox string) podIdentity {
 	return podIdentity{}
 }
 
-// join makes a pod part of the state, unless another event has done so.
-func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
+// join makes a pod part of the state, unless another event has done so. If the runtime has listed its pods, an unknown
+// sandbox is a new one, of which no earlier process has left an edit.
+func (t *podTable) join(fresh podIdentity, cgroup string, listed bool) podIdentity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
 	pod := s.join(fresh, cgroup)
+	pod.isNew = listed && s.bystanders[pod.id] == nil
+	s.inheritNamespace(pod)
+	// The record of an earlier sandbox may have the labels of the namespace.
+	pod.restored = pod.isNew && pod.request.now.Load().facts.NamespaceLabels.Know(s.namespaceKeys)
 	s.admit(pod)
+	s.revise(pod)
 	return pod.podIdentity
 }
 
@@ -194,7 +157,7 @@ func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
 // decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	facts := sb.Facts()
-	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) {
+	if !annotation.Requests(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) && !n.concernsLive(sb) {
 		return podIdentity{}, "", false
 	}
 	pod, cgroup := n.describePod(sb)
@@ -246,19 +209,21 @@ func newContainer(pod podIdentity, ctr *Container) snapshot {
 // register makes a container part of its pod. If the runtime does not wait any more, it may have given up the
 // container; then StartContainer registers it. It registers no container for which the budget of its namespace
 // has no room, if the policy rejects that: between the check and the registration no other container may take
-// the room.
+// the room. The error is errEdited if another request counts now.
 func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case !c.decision.request.isOf(&c.pod):
+		return nil, errEdited
 	}
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
 	if excess = s.excess(c, unlisted); excess != nil && plan.Refuses(c.decision.policy, excess) {
-		c.arrival = s.nextArrival()
-		s.remember(c)
+		s.rememberRejected(c)
 		return excess, nil
 	}
 	c.vetted = true
@@ -268,12 +233,24 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 	return excess, nil
 }
 
-// rememberRejected remembers the facts of a container that does not become part of its pod.
-func (t *podTable) rememberRejected(c *snapshot) {
+// rememberRejected remembers the facts of a container that does not become part of its pod. If the runtime does not wait any
+// more, the container may run: it would not count for the budget beside a newer one of its name.
+func (t *podTable) rememberRejected(ctx context.Context, c *snapshot) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	s.rememberRejected(c)
+}
+
+func (s *state) rememberRejected(c *snapshot) {
 	c.arrival = s.nextArrival()
 	s.remember(c)
+	if p := c.pod.in(s); p.edit.waits { // its former request rejects the container as well
+		p.edit.waits = false
+		s.markDirty(p.group.in(s))
+	}
 }
 
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
@@ -307,7 +284,12 @@ func (s *state) add(c *snapshot) *container {
 	added := &container{}
 	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
 	added.snapshot = *c
-	c.pod.in(s).containers[c.id] = added
+	p := c.pod.in(s)
+	p.containers[c.id], p.isNew, p.reported = added, false, nil
+	if p.edit.waits {
+		p.edit.waits = false
+		s.markDirty(p.group.in(s))
+	}
 	return added
 }
 

@@ -24,7 +24,7 @@ type layerLocations struct {
 // resolved.
 func (l *layerLocations) moved(c *snapshot) bool {
 	at := c.layer.at
-	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.request.facts.Handler)
+	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.request.handler)
 }
 
 // layers has the locations of writable layers. It asks the runtime for them.

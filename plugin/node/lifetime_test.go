@@ -313,7 +313,7 @@ func TestNothingToWrite(t *testing.T) {
 	n := newNode(t, h)
 	start(t, n, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
 	n.pass(t.Context())
-	if c := n.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0} {
+	if c := n.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0, 0} {
 		t.Errorf("%+v", c)
 	}
 	if got := wbps(t, n, podCgroup); got != blkio.Max {

@@ -18,6 +18,7 @@ type metrics struct {
 	refused    [annotation.Internal + 1]atomic.Int64
 	overBudget atomic.Int64 // of refused
 	written    atomic.Int64 // lines of io.max
+	edits      struct{ applied, rejected atomic.Int64 }
 	passes     prometheus.Histogram
 }
 
@@ -34,13 +35,16 @@ func newMetrics() *metrics {
 // The descriptions of the metrics that Collect returns.
 var (
 	podsDesc          = desc("pods", "Pods with annotations, with a class by a rule of the policy, or with a budget for their namespace.")
-	containersDesc    = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
+	containersDesc    = desc("containers", "Running containers of these pods, by the decision on their limits; observed: decided and not written; failed: a request is not granted.", "state")
 	notInForceDesc    = desc("pods_not_in_force", "Pods with a limit that could not be decided or written; the reconciler retries.")
 	warningsDesc      = desc("warnings", "Running containers whose limits come with a warning.", "kind")
 	refusedDesc       = desc("refused_containers_total", "Rejected creations of containers, each attempt of the kubelet counted.", "kind")
 	budgetRefusedDesc = desc("budget_refused_containers_total", "Rejected creations and starts of containers for which a budget had no room, each attempt of the kubelet counted.")
 	overBudgetDesc    = desc("namespaces_over_budget", "Namespaces whose pods are granted more than their budget together on some disk, or use one without a limit.")
+	foreignDesc       = desc("pods_with_foreign_limits", "Pods whose cgroup has limits in io.max that another program has set, and that stay.")
+	unlabelledDesc    = desc("pods_without_namespace_labels", "Pods that a rule with namespaceSelector could concern, and whose namespace has unknown labels, so that it does not match.")
 	writtenDesc       = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
+	editsDesc         = desc("live_changes_total", "Edits of the annotations of running pods, by whether they count.", "result")
 	exitWatchDesc     = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
 	exitsDesc         = desc("exits_total", "Exits of limited containers, by whether their limits were lifted before the cgroup was removed.", "result")
 	unexpectedDesc    = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each is a bug of the plugin.")
@@ -73,6 +77,8 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	c := n.census()
 	gauge(podsDesc, c.pods)
 	gauge(notInForceDesc, c.notInForce)
+	gauge(foreignDesc, c.foreign)
+	gauge(unlabelledDesc, len(n.lackingLabels()))
 	for i, count := range c.states {
 		gauge(containersDesc, count, states[i])
 	}
@@ -85,6 +91,8 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	counter(budgetRefusedDesc, &n.metrics.overBudget)
 	gauge(overBudgetDesc, n.overBudget())
 	counter(writtenDesc, &n.metrics.written)
+	counter(editsDesc, &n.metrics.edits.applied, "applied")
+	counter(editsDesc, &n.metrics.edits.rejected, "rejected")
 	out <- prometheus.MustNewConstMetric(unexpectedDesc, prometheus.CounterValue, float64(c.unexpected))
 	counter(exitsDesc, &n.exits.ends.Won, "lifted")
 	counter(exitsDesc, &n.exits.ends.Lost, "lost")
@@ -103,14 +111,15 @@ func (n *Node) Counts() (pods, notInForce, failed int) {
 
 // The states of a running container, and the kinds of warnings that have a series.
 var (
-	states       = [...]string{"limited", "unlimited", "failed"}
-	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, policy.Guarded, policy.NotEnforced, policy.IgnoredAnnotations, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
+	states       = [...]string{"limited", "unlimited", "failed", "observed"}
+	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, policy.Guarded, policy.NotEnforced, policy.ClaimNotEnforced, policy.IgnoredAnnotations, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
 )
 
 const (
 	stateLimited = iota // an index of states
 	stateUnlimited
 	stateFailed
+	stateObserved
 )
 
 const otherWarning = len(warningKinds) - 1
@@ -118,6 +127,7 @@ const otherWarning = len(warningKinds) - 1
 // census counts the pods and containers at one moment.
 type census struct {
 	pods, notInForce int
+	foreign          int // pods with limits of other programs
 	unexpected       int // events so far
 	states           [len(states)]int
 	warnings         [len(warningKinds)]int
@@ -130,6 +140,9 @@ func (t *podTable) census(weightsWork bool) census {
 	defer t.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
 	for _, g := range s.groups {
+		if len(g.foreign.stay) > 0 {
+			out.foreign++
+		}
 		if g.retry.problem.Lasts() || g.hasPendingLimits() {
 			out.notInForce++
 		}
@@ -165,10 +178,10 @@ func (c *snapshot) state() int {
 	switch {
 	case c.decision.err != nil:
 		return stateFailed
-	case c.decision.policy == nil || c.decision.policy.Mode() == policy.ModeObserve:
+	case c.decision.policy == nil || !slices.ContainsFunc(plan.Kept(c.decision.desired.Settings), policy.Setting.IsLimit):
 		return stateUnlimited
-	case slices.ContainsFunc(plan.Kept(c.decision.desired.Settings), func(s policy.Setting) bool { return s.IsLimit() }):
-		return stateLimited
+	case c.decision.policy.Mode() == policy.ModeObserve:
+		return stateObserved
 	}
-	return stateUnlimited
+	return stateLimited
 }

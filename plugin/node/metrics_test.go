@@ -60,12 +60,12 @@ func TestMetricsAtZero(t *testing.T) {
 	h, _ := tree(t)
 	got := slices.Sorted(maps.Keys(scrape(t, newNode(t, h))))
 	want := []string{
-		"budget_refused_containers_total", "containers{failed}", "containers{limited}", "containers{unlimited}",
+		"budget_refused_containers_total", "containers{failed}", "containers{limited}", "containers{observed}", "containers{unlimited}",
 		"exit_watch", "exits_total{failed}", "exits_total{lifted}", "exits_total{lost}",
-		"limits_written_total", "namespaces_over_budget", "pods", "pods_not_in_force", "reconcile_seconds",
+		"limits_written_total", "live_changes_total{applied}", "live_changes_total{rejected}", "namespaces_over_budget", "pods", "pods_not_in_force", "pods_with_foreign_limits", "pods_without_namespace_labels", "reconcile_seconds",
 		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
 		"syncs_total{failed}", "syncs_total{ok}", "unexpected_events_total",
-		"warnings{annotations_ignored}", "warnings{class_not_enforced}", "warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
+		"warnings{annotations_ignored}", "warnings{claim_not_enforced}", "warnings{class_not_enforced}", "warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -141,7 +141,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = scrape(t, n)
-	if got["pods_not_in_force"] != 1 || got["containers{limited}"] != 0 || got["containers{unlimited}"] != 2 {
+	if got["pods_not_in_force"] != 1 || got["containers{limited}"] != 0 || got["containers{observed}"] != 1 || got["containers{unlimited}"] != 1 || got["containers{failed}"] != 1 {
 		t.Errorf("observed, with a complaint: %v", got)
 	}
 }

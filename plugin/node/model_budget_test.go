@@ -31,6 +31,34 @@ func (r *modelRuntime) checkBudget(known modelKnown, report func(string, ...any)
 	}
 }
 
+// asksMore reports whether a budget may have no room for what a container is granted by a request, because its sandbox is
+// granted less by the request that counts, or that is not known.
+func (r *modelRuntime) asksMore(p *modelPod, sb *modelSandbox, facts policy.Container, by *policy.Pod) bool {
+	b := by.Budget()
+	if b == nil {
+		return false
+	}
+	now := r.ruledBy(p, sb.asked)
+	former, _ := now.Container(facts)
+	next, _ := by.Container(facts)
+	formerTotal, _ := now.Total([]policy.Container{facts})
+	nextTotal, _ := by.Total([]policy.Container{facts})
+	if r.raised() || former.Ignored || len(former.Errors)+len(formerTotal.Errors) > 0 {
+		return true
+	}
+	if p.spec.moves && len(formerTotal.Settings) > 0 {
+		return true // the limit of the pod on the disk of its former data ends with the edit, as if it were lifted
+	}
+	more, before := false, map[blkio.Address]blkio.Amount{}
+	former.Charges(b, func(at blkio.Address, amount blkio.Amount) { before[at] = amount })
+	next.Charges(b, func(at blkio.Address, amount blkio.Amount) { more = more || amount > before[at] })
+	for _, s := range formerTotal.Settings {
+		now, found := nextTotal.Settings.Get(s.Address)
+		more = more || !found || now.Amount > s.Amount
+	}
+	return more
+}
+
 // addGranted adds what a pod is granted. It returns false if that depends on earlier events: limits of a former
 // policy, a sandbox that was replaced before its containers ended, or a created container that the plugin has
 // forgotten because its pod has no cgroup yet.

@@ -44,14 +44,21 @@ func grantedTo(d policy.Desired) modelLimits {
 
 // decided returns the desired limits of one container while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
-	d, _ := r.ruled(p).Container(p.spec.facts(c.name, c.data)) // beside an error is the rest
+	d, _ := r.ruledIn(p, c.sandbox).Container(p.spec.facts(c.name, c.data)) // beside an error is the rest
 	return d
 }
 
 // ruled is the policy for a pod.
-func (r *modelRuntime) ruled(p *modelPod) *policy.Pod {
+func (r *modelRuntime) ruled(p *modelPod) *policy.Pod { return r.ruledIn(p, p.counting()) }
+
+// ruledIn is the policy for a pod by the annotations of one of its sandboxes.
+func (r *modelRuntime) ruledIn(p *modelPod, sb *modelSandbox) *policy.Pod {
+	return r.ruledBy(p, p.askedIn(sb))
+}
+
+func (r *modelRuntime) ruledBy(p *modelPod, annotations map[string]string) *policy.Pod {
 	facts := p.sandbox(p.current()).Facts()
-	return r.policy.ForPod(&facts, annotation.Parse(p.spec.annotations))
+	return r.policy.ForPod(&facts, annotation.Parse(annotations))
 }
 
 // podLimits returns the desired limits of a pod's cgroup while these containers run in it.
@@ -86,7 +93,7 @@ func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLi
 }
 
 // checkLimits compares the limits of a cgroup. Those of another program may stay where we
-// want none.
+// want none, and on the cgroup of a pod: see foreign.
 func (r *modelRuntime) checkLimits(cgroup string, want modelLimits) string {
 	return r.checkDisks(cgroup, want, rootDisk, dataDisk, thirdDisk, slowDisk)
 }
@@ -96,8 +103,12 @@ func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blki
 	for _, disk := range disks {
 		w, g := want[disk.Dev], got[disk.Dev]
 		for key := range g {
-			if g[key] == modelDrift && w[key] == blkio.Unset {
+			switch {
+			case g[key] != modelDrift:
+			case w[key] == blkio.Unset:
 				g[key] = blkio.Unset
+			case strings.HasSuffix(cgroup, ".slice"):
+				g[key] = w[key]
 			}
 		}
 		if w != g {
@@ -179,12 +190,18 @@ func (r *modelRuntime) check(resolved bool) []string {
 	defer r.mu.Unlock()
 	var problems []string
 	report := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	known := r.plugin.known()
+	for _, p := range r.pods {
+		if p != nil {
+			r.settle(p, known, report)
+		}
+	}
 	for _, p := range r.pods {
 		if p != nil {
 			r.checkPod(p, resolved, report)
 		}
 	}
-	r.checkState(report)
+	r.checkState(known, report)
 	return problems
 }
 
@@ -196,6 +213,9 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 		for _, c := range sb.containers {
 			if c.state == modelRunning {
 				running = append(running, c)
+				if p.isOutdated(sb) {
+					continue
+				}
 				if problem := r.checkContainer(p, c); problem != "" {
 					report("%s", problem)
 				}
@@ -219,6 +239,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 			report("observed: %s", problem)
 		}
 	case len(running) > 0 && r.raised(): // its desired limits depend on the earlier ones
+	case len(running) > 0 && (p.isMixed() || r.keepsTotal(p, running)):
 	case len(running) > 0:
 		disks := []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk}
 		if p.spec.moves { // a container that has ended may have had another one
@@ -254,7 +275,7 @@ func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(s
 }
 
 // checkState compares the plugin's state with the runtime's.
-func (r *modelRuntime) checkState(report func(string, ...any)) {
+func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any)) {
 	sandboxes, containers := map[string]*modelSandbox{}, map[string]*modelContainer{}
 	concerned := map[string]bool{} // containers that the policy that is in force concerns
 	for _, p := range r.pods {
@@ -264,11 +285,10 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 		for _, sb := range p.sandboxes {
 			sandboxes[sb.id] = sb
 			for _, c := range sb.containers {
-				containers[c.id], concerned[c.id] = c, !r.ruled(p).IsEmpty()
+				containers[c.id], concerned[c.id] = c, !r.ruledIn(p, sb).IsEmpty()
 			}
 		}
 	}
-	known := r.plugin.known()
 	running := 0 // of those that the plugin knows; others ask for nothing
 	for id, runs := range known.containers {
 		if c := containers[id]; c == nil {
@@ -296,7 +316,7 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 		}
 	}
 	c := r.plugin.census()
-	if got := c.states[stateLimited] + c.states[stateUnlimited] + c.states[stateFailed]; got != running {
+	if got := c.states[stateLimited] + c.states[stateUnlimited] + c.states[stateFailed] + c.states[stateObserved]; got != running {
 		report("the metrics count %d running containers, want %d", got, running)
 	}
 	if c.notInForce != 0 {
@@ -311,14 +331,16 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 // modelKnown is the plugin's state, as far as the model has an opinion of it.
 type modelKnown struct {
 	sandboxes  []string
-	containers map[string]bool // whether it runs, by ID
-	bystanding map[string]bool // containers of pods of no concern
-	left       []string        // data that ended containers left
+	containers map[string]bool              // whether it runs, by ID
+	bystanding map[string]bool              // containers of pods of no concern
+	left       []string                     // data that ended containers left
+	requests   map[string]map[string]string // the annotations by which it decides, by sandbox
+	rejected   map[string]error             // why it rejects other annotations, by sandbox
 }
 
 // known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}}
+	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]map[string]string{}, rejected: map[string]error{}}
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
@@ -328,6 +350,7 @@ func (n *Node) known() modelKnown {
 	}
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
+		out.requests[id], out.rejected[id] = pod.request.now.Load().annotations, pod.edit.err
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
 		}

@@ -67,8 +67,10 @@ func (r *modelRuntime) do(e modelEvent) {
 		for _, c := range r.in(sb, modelExited) {
 			r.removeContainer(p, c, e.rng)
 		}
-	case n < 78:
+	case n < 74:
 		r.update(p, sb, e.rng)
+	case n < 82:
+		r.edit(p, e.rng)
 	case n < 86:
 		if !r.calm {
 			r.drift(p, sb, e.rng)
@@ -248,7 +250,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 		pause(rng)
 	}
 	r.mu.Lock()
-	epoch, broken := r.epoch, r.broken
+	epoch, broken, settled := r.epoch, r.broken, !p.unsettled
 	r.mu.Unlock()
 	var err error
 	told := r.deliver(func(s *session) {
@@ -258,7 +260,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 		err = s.StartContainer(context.Background(), p.sandbox(c.sandbox), p.container(c))
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		calm := epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
+		calm := settled && epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
 		c.looked = calm && err == nil
 		if calm && err == nil {
 			if problem := r.checkContainer(p, c); problem != "" {

@@ -60,6 +60,7 @@ type modelPod struct {
 	// Guarded by modelRuntime.mu.
 
 	sandboxes []*modelSandbox // the newest last
+	modelEdits
 	// begun is true if a container has begun since the plugin first knew one of the pod's sandboxes. unclean is
 	// true if one has ended since then whose data may not be on its disk.
 	begun, unclean bool
@@ -74,6 +75,9 @@ type modelSandbox struct {
 	ready      bool
 	containers []*modelContainer // that the runtime has
 	told       bool              // the plugin was sent an event of one of its containers
+	// reported are the annotations that the runtime reports. asked are those by which the plugin was last seen to
+	// decide, nil before.
+	reported, asked map[string]string
 }
 
 type modelState int
@@ -133,6 +137,7 @@ func (r *modelRuntime) restart() {
 		known, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
 		c.forgotten = c.forgotten || len(c.unified) > 0 && (err != nil || known == nil)
 	})
+	r.tellAll(n)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { n.reconcile(ctx) })
@@ -279,7 +284,7 @@ func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 // sandbox and container return the descriptions in events, which are new for each event.
 func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
 	return &Sandbox{
-		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(p.spec.annotations),
+		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(sb.reported),
 		Cgroup: "/" + p.cgroup, Labels: map[string]string{"tier": string(rune('a' + p.slot%3))},
 	}
 }
@@ -302,6 +307,7 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	defer r.mu.Unlock()
 	r.ids++
 	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
+	p.annotations = p.spec.annotations
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
 	r.k.make(p.cgroup, true)
 	if p.isCounted() {
@@ -320,7 +326,7 @@ func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
 // addSandbox makes a sandbox for a pod. The caller holds mu.
 func (r *modelRuntime) addSandbox(p *modelPod) {
 	r.ids++
-	p.sandboxes = append(p.sandboxes, &modelSandbox{id: fmt.Sprint("s", r.ids), ready: true})
+	p.sandboxes = append(p.sandboxes, &modelSandbox{id: fmt.Sprint("s", r.ids), ready: true, reported: p.annotations})
 }
 
 // current is the pod's newest sandbox.

@@ -56,6 +56,8 @@ type Config struct {
 	Kernel kernel.Verdict
 	// Resync is the time between two passes over the whole node; 0 stands for 30 s.
 	Resync time.Duration
+	// Events receives what happens to pods. It may be nil.
+	Events Events
 	// Recovery recovers from panics beside the events. If it is nil, such a panic ends the process.
 	Recovery *recovery.Recovery
 }
@@ -70,7 +72,7 @@ const (
 // should have. Its methods are safe for concurrent use.
 type Node struct {
 	environment
-	signals
+	reconciler
 	pods     podTable
 	listing  listing
 	policy   atomic.Pointer[policy.Policy]
@@ -95,10 +97,17 @@ type environment struct {
 	optional
 }
 
-// optional are functions that may be nil.
+// optional has what may be nil.
 type optional struct {
 	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
+	events        Events
+}
+
+// reconciler has what wakes the reconciler, and what it remembers from one pass to the next.
+type reconciler struct {
+	signals
+	unlabelled unlabelled
 }
 
 // signals wake the reconciler. Each holds at most one token.
@@ -142,18 +151,19 @@ func New(cfg Config) (*Node, error) {
 			nodeMemory: cfg.NodeMemory,
 			weight:     &enforce.WeightSupport{Cgroups: cfg.Cgroups},
 			recovery:   cfg.Recovery,
-			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts},
+			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts, cfg.Events},
 		},
-		signals: wakes,
-		pods:    newPodTable(wakes.wake),
-		metrics: newMetrics(),
+		reconciler: reconciler{signals: wakes},
+		pods:       newPodTable(wakes.wake),
+		metrics:    newMetrics(),
 	}
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
 	n.layers.questions = make(chan layerQuestion, 1)
 	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
-	n.resolver = resolver{&n.environment, n.pods.neighbours}
+	n.resolver = resolver{environment: &n.environment, neighbours: n.pods.neighbours}
 	n.setExits(cfg.Sync)
+	n.pods.selectNamespaces(nil, cfg.Policy)
 	n.policy.Store(cfg.Policy)
 	n.logReleases()
 	n.weight.Refresh()
@@ -163,6 +173,7 @@ func New(cfg Config) (*Node, error) {
 // Reload puts a new node policy into force, for running containers too: the reconciler decides again on all
 // containers. Bystanders that the new policy concerns become part of the state.
 func (n *Node) Reload(pol *policy.Policy) {
+	n.pods.selectNamespaces(n.policy.Load(), pol)
 	n.policy.Store(pol)
 	n.admitBystanders()
 	n.logReleases()

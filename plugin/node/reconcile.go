@@ -68,6 +68,8 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.each("find undeclared disks", groups, func(some []groupIdentity) { undeclared.find(ctx, some) })
 	n.eachAlone("reconcile a pod", n.unreconciled(ctx, groups), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
 	n.eachAlone("find unmatched targets", groups, n.warnUnmatched)
+	n.eachAlone("note decisions", groups, n.noteDecisions)
+	n.recovery.Step("find namespaces without labels", n.warnUnlabelled)
 }
 
 // each makes a step for groups. After a panic it makes the step for each of them alone, so that
@@ -123,7 +125,7 @@ func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
 	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unresolved)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
+	return targets != nil && len(unresolved)+len(hung) == 0 && !n.pods.hasEdit(g) && n.applier().enforcer().IsUnchanged(targets, buf)
 }
 
 func (t *podTable) takeDirty() []groupIdentity {
@@ -202,6 +204,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	err := errors.Join(resolved, written)
 	n.logProblem(ctx, g, err)
 	n.retryLater(ctx, g, err != nil)
+	n.noteDecisions(g)
 }
 
 // retryLater has the reconciler retry a group after a failure. The pause grows with each failure in a row. Once
@@ -244,6 +247,7 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 	case ended:
 		log.Info("All limits are in force again")
 	}
+	n.noteProblem(g, err)
 }
 
 // remind notes the error of a group, nil if it has none. due reports whether to log it; ended reports whether
@@ -264,7 +268,7 @@ func (t *podTable) problemLasts(g groupIdentity) bool {
 
 func (n *Node) errIfWriteHangs(g groupIdentity) error {
 	if n.pods.writeHangs(g) {
-		return errors.New("a write to the pod's cgroups hangs in the kernel")
+		return errWriteHangs
 	}
 	return nil
 }
@@ -274,7 +278,7 @@ func (n *Node) errIfWriteHangs(g groupIdentity) error {
 func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		for _, w := range policy.Unmatched(pod.request.under(n.policy.Load()).Request(), n.pods.createdContainers(pod)) {
+		for _, w := range pod.request.now.Load().under(n.policy.Load()).Unmatched(n.pods.createdContainers(pod)) {
 			log.Warn(w)
 		}
 	}

@@ -21,6 +21,18 @@ type resolver struct {
 	*environment
 	// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
 	neighbours func(podIdentity) (seen []policy.Container, shared bool)
+	// held has the lines of a trial, which are logged if its edit counts. If it is nil, lines are logged at once.
+	held *[]func()
+}
+
+// warn logs a line about a container.
+func (r *resolver) warn(c *snapshot, fields logrus.Fields, text string) {
+	log := c.logger(r.log).WithFields(fields)
+	if r.held != nil {
+		*r.held = append(*r.held, func() { log.Warn(text) })
+		return
+	}
+	log.Warn(text)
 }
 
 // finder returns an inventory.Finder with the storage of the node.
@@ -33,11 +45,11 @@ func (p *podIdentity) inventoried(pol *policy.Pod) *inventory.Pod {
 	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Targets: pol.Targets()}
 }
 
-// resolve finds the disks of a container and decides its limits, and notes both in c. An error is an internal
-// failure, after which c must not be used. A mistake of the tenant, or a limit that this node cannot enforce,
-// is in c.decision.err.
-func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *layerLocations, c *snapshot) error {
-	pol := c.pod.request.under(current)
+// resolve finds the disks of a container and decides its limits by a policy and a request, and notes both in c.
+// An error is an internal failure, after which c must not be used. A mistake of the tenant, or a limit that this
+// node cannot enforce, is in c.decision.err.
+func (r *resolver) resolve(ctx context.Context, current *policy.Policy, by *request, now *layerLocations, c *snapshot) error {
+	pol := by.under(current)
 	c.disks.InvalidateFor(pol.Targets())
 	if !c.disks.IsResolved() {
 		if err := r.findDisks(ctx, pol, c, now); err != nil {
@@ -52,14 +64,10 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *lay
 		c.resolution.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
-	c.decision.policy, c.disks.Facts.Undeclared = pol, c.use.seen.Undeclared
+	c.decision.policy, c.decision.request, c.disks.Facts.Undeclared = pol, by, c.use.seen.Undeclared
 	c.decision.desired, c.decision.err = r.decide(pol, c)
-	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce {
-		former, err := r.granted(&old)
-		if err != nil {
-			return err
-		}
-		c.decision.desired.KeepGranted(former)
+	if err := r.keepGranted(pol, by, &old, c); err != nil {
+		return err
 	}
 	total, err := r.checkTotal(pol, c)
 	c.decision.total, c.decision.err = total, plan.First(pol, c.decision.err, err)
@@ -75,7 +83,7 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 		return c.decision.err
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.request.facts.Handler)
+		layer := now.Of(c.pod.request.handler)
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
@@ -87,7 +95,7 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 	// The disks that were found are kept, and the reconciler resolves the container again. The warning is
 	// logged once.
 	if err := c.disks.Err(); err != nil && before == nil {
-		c.logger(r.log).WithError(err).Warn("Some disks of a container are not resolved yet")
+		r.warn(c, logrus.Fields{logrus.ErrorKey: err}, "Some disks of a container are not resolved yet")
 	}
 	return nil
 }
@@ -102,7 +110,7 @@ func (r *resolver) isMemoryLimited(c *snapshot) bool {
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
 func (r *resolver) move(ctx context.Context, c *snapshot, now *layerLocations) error {
-	layer := now.Of(c.pod.request.facts.Handler)
+	layer := now.Of(c.pod.request.handler)
 	rootfs := layer.Backing(ctx, r.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
@@ -124,14 +132,14 @@ func (c *snapshot) needsComparison() bool {
 // plugin did not know.
 func (r *resolver) compareMounts(ctx context.Context, pol *policy.Pod, c *snapshot) error {
 	if c.pid == 0 {
-		c.logger(r.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
+		r.warn(c, nil, "The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.disks.SetCompared()
 		return nil
 	}
 	added, err := r.finder().Compare(ctx, c.pod.inventoried(pol), &c.disks, c.pid, c.cgroup)
 	for _, m := range added {
-		c.logger(r.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
-			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
+		r.warn(c, logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)},
+			"A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
 	}
 	if errors.Is(err, storage.ErrNoProcess) {
 		if populated, unknown := r.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {

@@ -19,11 +19,11 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
-	pol, decided := n.policy.Load(), true
+	pol, by, decided := n.policy.Load(), of.pod.request.now.Load(), true
 	defer func() {
 		n.pods.endResolution(of)
-		if decided && n.policy.Load() != pol {
-			n.pods.markDirty(of.pod.group) // the pass after the reload may have found the container being resolved
+		if decided && (n.policy.Load() != pol || !by.isOf(&of.pod)) {
+			n.pods.markDirty(of.pod.group) // the pass after the change may have found the container being resolved
 		}
 	}()
 	old, layers := n.pods.beginResolution(of), n.layers.current.Load()
@@ -31,9 +31,12 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 		return nil
 	}
 	fresh := old
-	err := n.resolver.resolve(ctx, pol, layers, &fresh)
+	err := n.resolver.resolve(ctx, pol, by, layers, &fresh)
 	decided = err == nil // a failure is retried after a pause
 	n.pods.resolved(ctx, &fresh, err)
+	if err == nil {
+		n.warnClaims(&old, &fresh)
+	}
 	return cmp.Or(err, fresh.resolution.notCompared)
 }
 
@@ -51,6 +54,7 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
+	c.resolution.number++
 	if c.resolution.again {
 		s.resolveAgain(c)
 	}
@@ -60,9 +64,10 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	s.remember(&c.snapshot)
 }
 
-// isResolved reports whether all disks of the container are known and its limits are decided by this policy.
+// isResolved reports whether all disks of the container are known and its limits are decided by this policy and the
+// request of its pod.
 func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
-	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
+	return c.decidedBy(pol) && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
 // unresolved returns the containers of a group that need resolve. hung has the containers whose resolution has
@@ -76,7 +81,7 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layer
 			case c.isResolved(pol, layers):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
-			case !c.resolution.began.IsZero() && time.Since(c.resolution.began) > passDeadline:
+			case c.hangs():
 				hung = append(hung, c.identity)
 			}
 		}
@@ -84,15 +89,34 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layer
 	return out, hung
 }
 
+// hangs reports whether a resolution of the container has been under way for too long.
+func (c *snapshot) hangs() bool {
+	return len(c.token) > 0 && !c.resolution.began.IsZero() && time.Since(c.resolution.began) > passDeadline
+}
+
+func (t *podTable) hangs(of identity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return of.in(s).hangs()
+}
+
 // resolveAll resolves the running containers of a group. They cannot be rejected any more, so limits that
 // cannot be enforced are logged and recorded. After ctx ends, it still resolves those containers that need no
 // access to the node.
 func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
-	var errs []error
+	if err := n.applier().restoreEdits(g); err != nil {
+		return []error{err} // the annotations are not known yet
+	}
 	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
+	edited, errs := n.tryEdits(ctx, g)
+	for _, c := range edited {
+		if undeclared.compareUse(ctx, stacks, c.ref) { // before any write, as below
+			errs = append(errs, n.resolve(ctx, c))
+		}
+	}
 	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
 	for _, c := range hung {
-		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
+		errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
 	}
 	for _, c := range unresolved {
 		before := n.pods.snapshot(c.ref)

@@ -214,7 +214,7 @@ func TestModeOfRule(t *testing.T) {
 func TestRuleOncePerPolicy(t *testing.T) {
 	first, second := rules(t, inProd), rules(t, inProd)
 	pod, _ := newPod(batch(), first)
-	if one := pod.request.under(first); one != pod.request.under(first) || one.Rule() != "prod" || one == pod.request.under(second) {
+	if one := pod.request.now.Load().under(first); one != pod.request.now.Load().under(first) || one.Rule() != "prod" || one == pod.request.now.Load().under(second) {
 		t.Errorf("%+v", one)
 	}
 }

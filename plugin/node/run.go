@@ -13,6 +13,11 @@ func (n *Node) Run(ctx context.Context) {
 	parts.Go(func() { n.recovery.Loop(ctx, "watch the exits of containers", n.exits.ends.Watch) })
 	parts.Go(func() { n.recovery.Loop(ctx, "reconcile", n.reconcile) })
 	parts.Go(func() { n.recovery.Loop(ctx, "locate writable layers", n.layers.askAgain) })
+	if n.events != nil {
+		parts.Go(func() {
+			n.recovery.Loop(ctx, "write events", func(ctx context.Context) { n.events.Run(ctx, n.present) })
+		})
+	}
 	parts.Wait()
 	n.inFlight.passes.Wait(passDeadline)
 	n.inFlight.calls.Wait(passDeadline)

@@ -3,8 +3,6 @@ package node
 import (
 	"cmp"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
@@ -14,7 +12,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // state holds the pods of the node. podTable keeps it behind its lock, so the methods of state, group and pod
@@ -31,13 +28,27 @@ type state struct {
 	// unreadBystanders has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
 	// try.
 	unreadBystanders map[string]bool
-	arrivals         int // of pods and containers so far
+	apiServer
+	counts
 	// dirty has the groups that the reconciler has to compare with their cgroups. A token in wake makes it do
 	// so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
-	watch      handover.Adder
+	watch handover.Adder
+}
+
+// apiServer has what the API server knows.
+type apiServer struct {
+	// live has what it knows about pods now, by their UID. The pods may not be here yet. The values do not change.
+	live map[string]Live
+	// namespaceKeys are the keys of the labels of namespaces that requests keep, nil for none.
+	namespaceKeys []string
+}
+
+// counts has numbers of events so far.
+type counts struct {
+	arrivals   int // pods and containers that became part of the state
 	unexpected int // events that the lifecycle of a container has no transition for
 }
 
@@ -53,6 +64,7 @@ type group struct {
 	retry    retry
 	writer   writer
 	recorded recorded
+	foreign  foreign
 }
 
 // groupIdentity has the facts about a group that never change.
@@ -83,8 +95,9 @@ type writer struct {
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
-	problem reminder.Reminder
-	pause   time.Duration // until the next try, 0 without a failure
+	problem   reminder.Reminder
+	pause     time.Duration // until the next try, 0 without a failure
+	announced announced
 }
 
 // recorded has the values that the next record of the pod takes over from earlier ones.
@@ -94,6 +107,8 @@ type recorded struct {
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
 	read    bool            // the record that an earlier process left was read into these values
+	// isOutdated is true after the annotations were replaced. What an unread record grants is by those before.
+	isOutdated bool
 }
 
 // pod is one sandbox with annotations of this domain, a rule with a class, or a budget.
@@ -105,6 +120,23 @@ type pod struct {
 	// or removed.
 	known  map[string]knownFacts
 	warned bool // about targets that no container has
+	liveState
+}
+
+// liveState has the facts about a pod that live changes of its annotations need.
+type liveState struct {
+	edit edit
+	// trying is the edit that is being tried, nil if none is.
+	trying *request
+	// isNew is true for a sandbox that an event has reported first, until it has a container.
+	isNew bool
+	// reported is the request as the runtime reported it; nil if it counts, and once the pod has a container.
+	reported *request
+	// restored is true after the record of the pod was read for an edit that an earlier process took over.
+	restored bool
+	// notedEdit is the text of the event about a rejected edit; "" without one.
+	notedEdit string
+	pace      pace
 }
 
 // podIdentity has the facts about a sandbox that never change.
@@ -113,23 +145,6 @@ type podIdentity struct {
 	id, namespace, name, uid string
 	request                  *podRequest
 	group                    groupIdentity
-}
-
-// podRequest is the request of a pod, by its annotations and by the rule of the policy that matches it.
-type podRequest struct {
-	facts policy.PodFacts
-	parse func() *annotation.Request // parses the annotations when it is first called
-	last  atomic.Pointer[policy.Pod]
-}
-
-// under returns the policy for the pod. It finds the rule once for each policy.
-func (a *podRequest) under(pol *policy.Policy) *policy.Pod {
-	if known := a.last.Load(); known.Of() == pol {
-		return known
-	}
-	fresh := pol.ForPod(&a.facts, a.parse())
-	a.last.Store(fresh)
-	return fresh
 }
 
 // isNone reports whether this is the identity of no pod.
@@ -142,22 +157,6 @@ func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
 type knownFacts struct {
 	facts   policy.Container
 	arrival int
-}
-
-// newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
-func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
-	annotations, facts := sb.Annotations, sb.Facts()
-	facts.Labels, _, isCut = keptLabels(facts.Labels, pol)
-	return podIdentity{
-		id:        sb.ID,
-		namespace: sb.Namespace,
-		name:      sb.Name,
-		uid:       sb.UID,
-		request: &podRequest{
-			facts: facts,
-			parse: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
-		},
-	}, isCut
 }
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }

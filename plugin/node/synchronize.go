@@ -56,6 +56,7 @@ func (t *podTable) takeOver(listed map[string]listedPod, others map[string]*byst
 		}
 	}
 	s.adopt(ctrs)
+	s.reviseAll()
 	s.keepBystanders(others)
 	for _, g := range s.groups {
 		s.markDirty(g)

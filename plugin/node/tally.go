@@ -168,18 +168,18 @@ func covers(b, other *policy.NamespaceBudget) bool {
 	return true
 }
 
-// addNamespace adds the pods of a namespace. With a container, its own pod is the one that the sums are for, and the
-// containers of its name there are left out: it takes their place.
-func (s *state) addNamespace(t *tally, namespace string, of *snapshot) {
+// addCharges begins to add up the addresses that a container charges.
+func (t *tally) addCharges(c *snapshot) {
+	c.decision.desired.Charges(t.budget, func(at blkio.Address, _ blkio.Amount) { t.parts[at] = &part{at: at} })
+}
+
+// addNamespace adds the pods of a namespace, without those of one group.
+func (s *state) addNamespace(t *tally, namespace string, except *group) {
 	for _, pod := range s.namespaces[namespace] {
-		if g := pod.group.in(s); pod.isFirst(g) {
-			isOwn, except := of != nil && of.pod.group == pod.group, ""
-			if isOwn {
-				except = of.name
-			}
+		if g := pod.group.in(s); g != except && pod.isFirst(g) {
 			t.begin()
-			g.addTo(t, namespace, except)
-			t.end(isOwn)
+			g.addTo(t, namespace, "")
+			t.end(false)
 		}
 	}
 	for _, b := range s.bystanders { // a new policy concerns them, and is about to make them known
@@ -204,19 +204,37 @@ func (p *pod) isFirst(g *group) bool {
 	return true
 }
 
-// addTo adds the containers of a group that count, without those of one name, and the limits of the pod as a whole.
+// isLast reports whether no later sandbox is in the group.
+func (p *pod) isLast(g *group) bool {
+	if len(g.pods) == 1 { // mostly it is so
+		return true
+	}
+	for _, other := range g.pods {
+		if other.arrival > p.arrival {
+			return false
+		}
+	}
+	return true
+}
+
+// addTo adds the containers of a group that count, without those of one name, and the limits of the pod as a whole. Those that
+// ended containers of an earlier sandbox have are not limits of the pod any more: its annotations may be others since.
 func (g *group) addTo(t *tally, namespace, except string) {
 	for _, pod := range g.pods {
 		if pod.namespace != namespace {
 			continue
 		}
+		isLast := pod.isLast(g)
 		for _, c := range pod.containers {
-			if c.name != except && g.counts(pod, c) {
+			counts := g.counts(pod, c)
+			if c.name != except && counts {
 				t.addContainer(&c.snapshot)
 			}
-			if c.decision.policy != nil {
+			switch {
+			case !counts && !isLast:
+			case c.decision.policy != nil:
 				t.bind(c.decision.total)
-			} else {
+			default:
 				t.bind(c.former.total)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // planFor returns the plan for a group's cgroups. The time to decide the pod total grows with the text of
@@ -15,6 +16,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
+	_ = a.restoreEdits(of)        // a plan without them would remove them from the record; inspect reports the error
 	unread := a.readPodRecord(of) // inspect reports the error
 	v := a.viewOf(of)
 	if a.listing.unlikely.Load() || v.Drained { // v.Drained covers known containers only
@@ -23,7 +25,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if pol := a.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
-		v.Pod.Policy = v.pod.request.under(pol) // may parse the annotations, so without the lock
+		v.Pod.Policy = v.request.under(pol) // may parse the annotations, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(v.View))
 	a.pods.notePlan(&v, fresh, unread == nil)
@@ -67,6 +69,7 @@ type view struct {
 	plan.View
 	group   groupIdentity
 	pod     podIdentity // the pod that has the pod's cgroup now; none without a pod
+	request *request    // of pod
 	shared  bool        // other pods are in the pod's cgroup
 	changes int
 	cgroups []string // of its sandboxes and running containers: the last element of the path, or a part of it
@@ -77,6 +80,7 @@ func (s *state) view(g *group) view {
 	v := view{group: g.groupIdentity, shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
+	var last *record.Edit
 	for _, pod := range g.sorted() {
 		before := len(v.Running)
 		v.Running = slices.Grow(v.Running, len(pod.containers))
@@ -93,10 +97,17 @@ func (s *state) view(g *group) view {
 		// Of two sandboxes of a pod the later one counts, once a container of it has started.
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
-			v.Pod, v.pod = pod.planned(), pod.podIdentity
+			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
 			v.Pod.Seen, v.Pod.Complete = pod.seen(), pod.warned
+			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
+		}
+		if edit := pod.request.now.Load().record(pod.id); edit != nil {
+			last = edit
 		}
 	}
+	// The record has room for one edit. That of the last sandbox is the one that a restarted plugin needs: containers of
+	// the others have been decided, and have records of their own.
+	v.Pod.Live.Edit = last
 	v.Pod.Granted, v.Pod.Exits = g.recorded.granted, g.recorded.exits
 	if !v.shared && !v.pod.isNone() {
 		v.Pod.Cgroup = v.group.cgroup

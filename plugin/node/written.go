@@ -47,10 +47,12 @@ func (a applier) apply(ctx context.Context, g groupIdentity, only string) error 
 
 // write writes the plan of a group to its cgroups. The caller holds the group's token.
 func (a applier) write(g groupIdentity, only string) error {
-	targets := a.planFor(g)
+	targets, enforcer := a.planFor(g), a.enforcer()
+	enforcer.IsContested = func(at blkio.Address) bool { return a.pods.isContested(g, at) }
 	var errs []error
-	a.enforcer().Apply(targets, only, func(r *enforce.Result) {
+	enforcer.Apply(targets, only, func(r *enforce.Result) {
 		a.logWritten(r)
+		a.noteForeign(g, r)
 		a.pods.noteCleared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)

@@ -27,8 +27,9 @@ const (
 )
 
 // Room returns the largest size of a record, in bytes, so that the records of a pod with
-// this number of containers fit.
-func Room(containers int) int { return min(MaxSize, podSize/(1+containers)) }
+// this number of containers fit beside an edit of this size. The record of the pod has the
+// edit on top of that.
+func Room(containers, edit int) int { return min(MaxSize, (podSize-edit)/(1+containers)) }
 
 // ErrParse means that a record was read and cannot be decoded.
 var ErrParse = errors.New("parse record " + Xattr)
@@ -48,6 +49,7 @@ type wire struct {
 	wireSettings
 	outcome
 	Exits []wireExit `json:"exits,omitempty"`
+	Edit  *wireEdit  `json:"edit,omitempty"`
 }
 
 // wireSettings has the lists of settings of a record.
@@ -101,9 +103,8 @@ type wireExit struct {
 }
 
 // Marshal is the inverse of Parse. Equal records give equal bytes. To fit into room, it leaves out fields that
-// are only shown: first the targets, then the warnings and skipped targets, then the names of disks. It does
-// not leave out the rest, so the result may be larger than room. The error is ErrTooLarge if it is larger than
-// MaxSize.
+// are only shown: first the targets, then the warnings and skipped targets, then the names of disks. It does not leave
+// out the rest, so the result may be larger than room. The error is ErrTooLarge if it is larger than MaxSize.
 func (r *Record) Marshal(room int) ([]byte, error) {
 	w := r.wire()
 	for _, shorten := range []func(){
@@ -128,11 +129,13 @@ func (r *Record) Marshal(room int) ([]byte, error) {
 	return data, nil
 }
 
-func (w *wire) encode() []byte {
+func (w *wire) encode() []byte { return encode(w) }
+
+func encode(v any) []byte {
 	b := bytes.NewBuffer(make([]byte, 0, 512))
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false) // a "<" would take six bytes
-	if err := enc.Encode(w); err != nil {
+	if err := enc.Encode(v); err != nil {
 		panic(err) // strings, numbers and times only
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
@@ -156,6 +159,7 @@ func (r *Record) wire() *wire {
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
+	w.Edit = (*wireEdit)(r.Edit)
 	return w
 }
 
@@ -237,6 +241,7 @@ func Parse(data []byte) (*Record, error) {
 
 func (w *wire) record() (*Record, error) {
 	r := newRecord(w.identity, w.outcome)
+	r.Edit = (*Edit)(w.Edit)
 	if len(w.Disks) > 0 {
 		r.Disks = make(map[blkio.Dev]string, len(w.Disks))
 	}

@@ -81,15 +81,46 @@ func TestMarshal(t *testing.T) {
 				`"exits":[{"container":"log","cgroupIDs":[7,8],"limits":["- io.max wiops=9 254:0"],"at":"2026-11-22T22:30:00Z"}]}`,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			text := marshal(t, tt.r)
-			if diff := cmp.Diff(tt.text, text); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(tt.r, parse(t, text)); diff != "" {
-				t.Error(diff)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { testMarshal(t, tt.r, tt.text) })
+	}
+}
+
+func testMarshal(t *testing.T, r *Record, want string) {
+	t.Helper()
+	text := marshal(t, r)
+	if diff := cmp.Diff(want, text); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(r, parse(t, text)); diff != "" {
+		t.Errorf("after Parse, -want +got:\n%s", diff)
+	}
+}
+
+// TestMarshalEdits covers the annotations and labels of a pod that were edited while it runs.
+func TestMarshalEdits(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		r    *Record
+		text string
+	}{
+		{
+			"edited annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{"b": "<2>", "a": "1"}}},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{"a":"1","b":"<2>"}}}`,
+		},
+		{
+			"removed annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{}}},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{}}}`,
+		},
+		{
+			"edited labels", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Labels: map[string]string{"tier": "db"}}},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","labels":{"tier":"db"}}}`,
+		},
+		{
+			"removed labels", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{"a": "1"}, Labels: map[string]string{}}},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{"a":"1"},"labels":{}}}`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) { testMarshal(t, tt.r, tt.text) })
 	}
 }
 
@@ -214,7 +245,7 @@ func TestSizeOfPod(t *testing.T) {
 	for _, containers := range []int{0, 1, 2, 10, 14} {
 		all := 0
 		for range 1 + containers {
-			data, err := large(1, "*").Marshal(Room(containers))
+			data, err := large(1, "*").Marshal(Room(containers, 0))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -49,6 +49,8 @@ type Record struct {
 	Lowered policy.Settings
 	// Exits are the ended containers of a pod, the newest last.
 	Exits []Exit
+	// Edit has the annotations and labels of a pod that replace those that the runtime reports; nil for none.
+	Edit *Edit
 }
 
 // Granted returns the settings in force, without the backstop, in the form of a decision.
@@ -98,7 +100,7 @@ func (r *Record) Drop(v blkio.Value) {
 
 // Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
-	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0 && len(r.Lowered) == 0
+	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0 && len(r.Lowered) == 0 && r.Edit == nil
 }
 
 // HasSettings reports whether r has the same settings as o, and both are in force or both

@@ -162,8 +162,9 @@ func (k *Keeper) readTree(now time.Time) error {
 		}
 	}
 	var found []*cgroup
+	p := &pass{now: now}
 	for _, top := range k.top {
-		switch err := top.read(now, all); {
+		switch err := top.read(p, all); {
 		case err == nil:
 			found = append(found, top)
 		case !isAway(err):

@@ -120,6 +120,7 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 		withPods[first] = true
 	}
 	k.unread.topLevel = nil
+	p := &pass{now: now}
 	found := topLevel{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.topLevel.usage}
 	for _, child := range children {
 		into, known := found.others, k.topLevel.others[child.Path()]
@@ -130,7 +131,7 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 			known = newCgroup(child, k.write)
 			known.isLeaf = true // the cgroups below it are not needed here
 		}
-		switch err := known.read(now, k.read.Equal(now)); {
+		switch err := known.read(p, k.read.Equal(now)); {
 		case err == nil:
 			into[child.Path()] = known
 		case !isAway(err):

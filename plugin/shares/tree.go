@@ -33,31 +33,40 @@ type cgroup struct {
 
 // usage is the use of disks by a cgroup.
 type usage struct {
-	stat     []byte // the text of io.stat at the last read
+	stat     string // the text of io.stat at the last read
 	counters map[blkio.Dev]blkio.Stat
 	used     map[blkio.Dev]time.Time // when its counters of a disk were last seen to have grown
+}
+
+// pass is one reading of the tree.
+type pass struct {
+	now time.Time
+	// buf is for io.stat. Each cgroup keeps a copy of its text, which is shorter than any buffer.
+	buf []byte
 }
 
 // read reads the changes in a cgroup and below it. A cgroup with unchanged counters has no active child, so
 // nothing below it is read, unless all is true. The error is about the cgroup itself. The cgroups below it note
 // their own errors.
-func (c *cgroup) read(now time.Time, all bool) error {
-	text, err := c.ReadText("io.stat", nil)
+func (c *cgroup) read(p *pass, all bool) error {
+	text, err := c.ReadText("io.stat", p.buf)
 	if err != nil {
 		return err
 	}
+	p.buf = text
 	fresh := c.children == nil
-	if slices.Equal(text, c.stat) && !fresh && !all {
+	if string(text) == c.stat && !fresh && !all {
 		return nil
 	}
-	counters, err := blkio.ParseIOStat(string(text))
+	stat := string(text)
+	counters, err := blkio.ParseIOStat(stat)
 	if err != nil {
 		return err
 	}
 	if !fresh { // at the first read every counter is new, which shows no use
-		c.noteUse(counters, now)
+		c.noteUse(counters, p.now)
 	}
-	c.stat, c.counters = text, counters
+	c.stat, c.counters = stat, counters
 	if fresh || all || !c.isLeaf {
 		weights, err := c.ReadIOWeight()
 		if err != nil {
@@ -66,7 +75,7 @@ func (c *cgroup) read(now time.Time, all bool) error {
 		c.changed = c.changed || !weights.Equal(c.weights)
 		c.weights = weights
 	}
-	return c.readBelow(now, all)
+	return c.readBelow(p, all)
 }
 
 func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
@@ -79,7 +88,7 @@ func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
 
 // readBelow reads the children. It adds new ones and forgets removed ones. A child that cannot be read does not
 // keep another one from being read. Its earlier facts are used until it is idle.
-func (c *cgroup) readBelow(now time.Time, all bool) error {
+func (c *cgroup) readBelow(p *pass, all bool) error {
 	if c.isLeaf {
 		c.children = []*cgroup{}
 		return nil
@@ -90,7 +99,7 @@ func (c *cgroup) readBelow(now time.Time, all bool) error {
 	}
 	found := make([]*cgroup, 0, len(known))
 	for _, child := range known {
-		err := child.read(now, all || child.skipped != nil)
+		err := child.read(p, all || child.skipped != nil)
 		if isAway(err) {
 			c.count = unlisted // another one may come in its place
 			continue

@@ -93,15 +93,16 @@ func TestCauses(t *testing.T) {
 	limits, weights := limitCauses(), weightCauses()
 	for _, tt := range []struct{ entry, limits, weights string }{
 		{"# pvc:a wbps=1", `a comment must start its line (put a newline before "#")`, `a comment must start its line (put a newline before "#")`},
+		{"pvc:A wbps=1Mi", `invalid claim name (use at most 253 of a-z, 0-9, - and ., as in the name of the claim)`, `invalid claim name (use at most 253 of a-z, 0-9, - and ., as in the name of the claim)`},
 		{"pvc:a\x7f wbps=", "control character in the entry (remove it)", "control character in the entry (remove it)"},
-		{"rbps=1 wbps", `no target before the limits (write "/path", @VOLUME, rootfs or * first)`, `no target before the limits (write "/path", @VOLUME, rootfs or * first)`},
+		{"rbps=1 wbps", `no target before the limits (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`, `no target before the limits (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`},
 		{`"/a=b ..;# wbps=1`, `unterminated quote (write \" for a quote inside a quoted path)`, `unterminated quote (write \" for a quote inside a quoted path)`},
 		{`"/a\"wbps=1" wbps`, "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{`"/a wbps=1"`, `no limit after the target (write for example "/data wbps=50Mi")`, `no weight after the target (write for example "/data 500")`},
 		{`"/../a" wbps=0x1`, `path contains ".." (write the path without it)`, `path contains ".." (write the path without it)`},
 		{`"a/../b" 5`, "path is not absolute (write a path in the container that starts with /)", "path is not absolute (write a path in the container that starts with /)"},
 		{"rootfs", `no limit after the target (write for example "/data wbps=50Mi")`, `no weight after the target (write for example "/data 500")`},
-		{"500", `unknown target (write "/path", @VOLUME, rootfs or *)`, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"500", `unknown target (write "/path", @VOLUME, pvc:CLAIM, rootfs or *)`, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"* 5 6", "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", `text after the weight (separate entries by ";")`},
 		{"* 0005\t0", "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", `text after the weight (separate entries by ";")`},
 		{"/a wbps=1Mi bps=", "unknown key (the keys are rbps, wbps, riops and wiops)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},

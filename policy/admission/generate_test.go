@@ -16,27 +16,32 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-const dir = "../../deploy/admission"
+// dirs returns the directories of the files: for kubectl, and for Helm, which reads no file outside of its chart.
+func dirs() []string {
+	return []string{"../../deploy/admission", "../../deploy/helm/nri-blkio/files/admission"}
+}
 
-// TestFiles verifies that deploy/admission has what the tables of the grammar give.
+// TestFiles verifies that deploy/admission and the chart have what the tables of the grammar give.
 func TestFiles(t *testing.T) {
 	files, err := Files()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range files {
-		path := filepath.Join(dir, name)
-		if os.Getenv("UPDATE_ADMISSION") != "" {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+	for _, dir := range dirs() {
+		for name, want := range files {
+			path := filepath.Join(dir, name)
+			if os.Getenv("UPDATE_ADMISSION") != "" {
+				if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := os.ReadFile(path)
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(got), want); diff != "" {
-			t.Errorf("%s differs from the tables; run UPDATE_ADMISSION=1 go test ./policy/admission: -file +tables:\n%s", path, diff)
+			if diff := cmp.Diff(string(got), want); diff != "" {
+				t.Errorf("%s differs from the tables; run UPDATE_ADMISSION=1 go test ./policy/admission: -file +tables:\n%s", path, diff)
+			}
 		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	blank = `[ \t\r]`
 	// A DNS label (RFC 1123).
 	label = `[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?`
+	// claim is a target with the name of a claim, a DNS subdomain (RFC 1123) without its bounds.
+	claim = `pvc:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?`
 	// quoted is a quoted path up to its closing quote. A backslash makes the next
 	// character part of the path.
 	quoted = `"(?:[^"\\\n]|\\[^\n])*"`
@@ -45,6 +47,11 @@ func validKey() string {
 	return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `/` + oneOf(scopes...) + `$`
 }
 
+// blockio matches the keys of the runtimes' annotations of blockio classes.
+func blockio() string {
+	return `^blockio[.]resources[.]beta[.]kubernetes[.]io/` + oneOf("pod", `container[.]`+label) + `$`
+}
+
 // oneOf matches one of the patterns.
 func oneOf(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
 
@@ -57,7 +64,7 @@ const (
 
 // target matches the first word of an entry.
 func target() string {
-	return oneOf(`\*`, `rootfs`, `@`+label, `/[^ \t\r]*`, `"/(?:[^"\\\t\r]|\\["\\])*"`)
+	return oneOf(`\*`, `rootfs`, `@`+label, claim, `/[^ \t\r]*`, `"/(?:[^"\\\t\r]|\\["\\])*"`)
 }
 
 // keys matches the names of the keys for which include returns true.

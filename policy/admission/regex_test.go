@@ -93,6 +93,20 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestBlockioKeys verifies that the keys by which a pod chooses a blockio class are those of the plugin.
+func TestBlockioKeys(t *testing.T) {
+	pattern := regexp.MustCompile(blockio())
+	for _, key := range []string{
+		"blockio.resources.beta.kubernetes.io/pod", "blockio.resources.beta.kubernetes.io/container.a-1", "blockio.resources.beta.kubernetes.io/container.", "blockio.resources.beta.kubernetes.io/container.A",
+		"blockio.resources.beta.kubernetes.io/pods", "blockio.resources.beta.kubernetes.io", "xblockio.resources.beta.kubernetes.io/pod", "blockio-resources.beta.kubernetes.io/pod",
+		"blockio.resources.beta.kubernetes.io/container." + strings.Repeat("a", 63), "blockio.resources.beta.kubernetes.io/container." + strings.Repeat("a", 64),
+	} {
+		if got, want := pattern.MatchString(key), annotation.IsBlockio(key); got != want {
+			t.Errorf("%s: %t, the plugin's %t", key, got, want)
+		}
+	}
+}
+
 // TestTokens verifies that a value is split as the grammar splits it. Comments begin with a newline.
 func TestTokens(t *testing.T) {
 	pattern := regexp.MustCompile(tokens)
@@ -127,7 +141,7 @@ func TestTokens(t *testing.T) {
 func TestEntries(t *testing.T) {
 	limit, share, rest := regexp.MustCompile(limitsEntry()), regexp.MustCompile(weightEntry()), regexp.MustCompile(limits())
 	unclean := regexp.MustCompile(root + "|" + parent)
-	for _, target := range []string{"*", "rootfs", "@data", "/a", "/a/", "/..a/b..", "//a/./b", `"/a b;c"`, `"/a\"b\\c"`, `/a"b`, `/"`, "/日本", `"/a wbps=1 "`, `"/a..\""`, "/a/..b"} {
+	for _, target := range []string{"*", "rootfs", "@data", "pvc:data-db.0", "/a", "/a/", "/..a/b..", "//a/./b", `"/a b;c"`, `"/a\"b\\c"`, `/a"b`, `/"`, "/日本", `"/a wbps=1 "`, `"/a..\""`, "/a/..b"} {
 		if !limit.MatchString(" "+target+"\twbps=1Mi  riops=max\r") || !share.MatchString(target+" 0500 ") || unclean.MatchString(target+" 5") {
 			t.Errorf("target %s is rejected", target)
 		}
@@ -135,7 +149,7 @@ func TestEntries(t *testing.T) {
 			t.Errorf("target %s: the limits are %q", target, got)
 		}
 	}
-	for _, target := range []string{"", "a", "@", "@A", "**", `"/a`, `"a"`, `"/a\n"`, `"*"`, "pvc:a", "./a", "\"/a\tb\"", `"/a"b`} {
+	for _, target := range []string{"", "a", "@", "@A", "**", `"/a`, `"a"`, `"/a\n"`, `"*"`, "pvc:", "pvc:A", "pvc:a-", "./a", "\"/a\tb\"", `"/a"b`} {
 		if limit.MatchString(target+" wbps=1Mi") || share.MatchString(target+" 5") {
 			t.Errorf("target %s is accepted", target)
 		}

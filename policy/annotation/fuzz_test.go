@@ -30,7 +30,7 @@ func FuzzParse(f *testing.F) {
 			return // too much
 		}
 		for _, e := range total.Limits.Entries {
-			again, p := parseEntry(e.text, (*Entry).parseLimits)
+			again, p := parseEntry(e.text, parseTarget, (*Entry).parseLimits)
 			again.Number = e.Number
 			if diff := cmp.Diff(e, again, cmp.AllowUnexported(Entry{})); p != nil || diff != "" {
 				t.Errorf("%q: %v, %s", e.text, p, diff)

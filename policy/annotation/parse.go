@@ -58,7 +58,7 @@ func parseList(key, value, example string, parse func(e *Entry, rest string) *Pr
 			break
 		}
 		l.count++
-		e, p := parseEntry(text, parse)
+		e, p := parseEntry(text, parseTarget, parse)
 		e.Number = l.count
 		if p == nil {
 			p = l.duplicate(&e)
@@ -87,6 +87,9 @@ func (l *List) ErrorOf(en *Entry, kind Kind, p *Problem) *Error {
 func (l *List) duplicate(e *Entry) *Problem {
 	for i := range l.Entries {
 		o := &l.Entries[i]
+		if o.Target.Kind == TargetDisk && !o.sharesKey(e) {
+			continue // the order of entries that match one disk decides, so one entry is not always enough
+		}
 		if o.Target.is(&e.Target) {
 			hint := "write all its limits into one entry"
 			if e.Weight != 0 {
@@ -157,33 +160,49 @@ func quoteEnd(s string) int {
 	return -1
 }
 
-// parseEntry parses a target and the text after it, which parse reads.
-func parseEntry(text string, parse func(e *Entry, rest string) *Problem) (Entry, *Problem) {
+// parseEntry parses a target, which target reads, and the text after it, which parse reads.
+func parseEntry(text string, target func(word string) (Target, *Problem), parse func(e *Entry, rest string) *Problem) (Entry, *Problem) {
 	e := Entry{text: text}
-	if !utf8.ValidString(text) {
-		return e, &Problem{"invalid UTF-8", "write the annotation again"}
-	}
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\r' }) {
-		return e, &Problem{"control character in the entry", "remove it"}
+	if p := checkText(text); p != nil {
+		return e, p
 	}
 	word, rest, p := cutTarget(text)
 	if p != nil {
 		return e, p
 	}
-	if e.Target, p = parseTarget(word); p != nil {
+	if e.Target, p = target(word); p != nil {
 		return e, p
 	}
 	return e, parse(&e, trimBlanks(rest))
 }
 
-// parseLimits parses "key=value...".
-func (e *Entry) parseLimits(rest string) *Problem {
+// checkText returns the problem of an entry with characters that no entry may have.
+func checkText(text string) *Problem {
+	if !utf8.ValidString(text) {
+		return &Problem{"invalid UTF-8", "write the annotation again"}
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\r' }) {
+		return &Problem{"control character in the entry", "remove it"}
+	}
+	return nil
+}
+
+// addLimits parses "key=value...", and adds the limits to those of the entry.
+func (e *Entry) addLimits(rest string) *Problem {
 	var word string
 	for ; rest != ""; rest = trimBlanks(rest) {
 		word, rest = cutWord(rest)
 		if p := e.setKey(word); p != nil {
 			return p
 		}
+	}
+	return nil
+}
+
+// parseLimits parses "key=value...".
+func (e *Entry) parseLimits(rest string) *Problem {
+	if p := e.addLimits(rest); p != nil {
+		return p
 	}
 	if e.Limits.IsZero() {
 		target := e.Target.Text
@@ -265,7 +284,7 @@ func keyNames() []string {
 	return names
 }
 
-// parseTarget parses the first word of an entry.
+// parseTarget parses the first word of an entry of an annotation.
 func parseTarget(word string) (Target, *Problem) {
 	t := Target{Text: word}
 	switch {
@@ -278,6 +297,9 @@ func parseTarget(word string) (Target, *Problem) {
 	case word[0] == '@':
 		t.Kind = TargetVolume
 		return t, t.parseVolume()
+	case strings.HasPrefix(word, claimPrefix):
+		t.Kind = TargetClaim
+		return t, t.parseClaim()
 	case word[0] == '"':
 		p := t.unquote(word)
 		if p != nil {
@@ -298,19 +320,19 @@ func noTarget(word string) *Problem {
 	key, _, _ := strings.Cut(word, "=")
 	_, isKey := blkio.ParseKey(blkio.IOMax, key)
 	switch {
-	case strings.HasPrefix(word, "pvc:"):
-		return &Problem{"pvc: targets are not supported", "write the path of the mount in the container"}
+	case isDisk(word): // it could reach disks of others, and a tenant does not know the node's disks
+		return &Problem{"disk: targets are only for classes of the node policy", `write "/path", @VOLUME, pvc:CLAIM, rootfs or *`}
 	case word[0] == '#':
 		return &Problem{"a comment must start its line", `put a newline before "#"`}
 	case isKey:
-		return &Problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, rootfs or * first`}
+		return &Problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, pvc:CLAIM, rootfs or * first`}
 	case word[0] == '.' || strings.Contains(word, "/"):
 		return &Problem{"path " + quote.Text(word) + " is not absolute", "write a path in the container that starts with /"}
 	case p.Hint != "":
 	case strings.EqualFold(word, "all") || word == "**":
 		p.Hint = "write * for all disks"
 	default:
-		p.Hint = `write "/path", @VOLUME, rootfs or *`
+		p.Hint = `write "/path", @VOLUME, pvc:CLAIM, rootfs or *`
 	}
 	return p
 }
@@ -332,7 +354,7 @@ func (t *Target) unquote(word string) *Problem {
 	switch {
 	case t.Path == "":
 		return &Problem{"the path is empty", "write a path in the container that starts with /"}
-	case t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && IsLabel(t.Path[1:]):
+	case t.isWord():
 		return &Problem{"target " + t.Path + " is quoted", "write it without quotes"}
 	case t.Path[0] != '/':
 		return &Problem{"path " + quote.Text(t.Path) + " is not absolute", "write a path in the container that starts with /"}
@@ -340,6 +362,12 @@ func (t *Target) unquote(word string) *Problem {
 		return &Problem{"control character in the entry", "remove it"}
 	}
 	return nil
+}
+
+// isWord reports whether a quoted path is the text of another target.
+func (t *Target) isWord() bool {
+	claim, isClaim := strings.CutPrefix(t.Path, claimPrefix)
+	return t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && IsLabel(t.Path[1:]) || isClaim && isSubdomain(claim)
 }
 
 // clean removes doubled and trailing slashes. It refuses "..", because its meaning depends on symbolic links,

@@ -26,7 +26,7 @@ func Kinds() []string { return []string{"limits", "weight", "class"} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	keys    []string          // of this domain, sorted
+	keys    []string          // of this domain or, if there are none, of blockio classes; sorted
 	podWide []*Error          // of keys that concern no known scope
 	named   map[string]*Scope // by container
 	each    *Scope            // "containers"; nil where nothing is asked
@@ -34,6 +34,9 @@ type Request struct {
 	entries int               // of all limits annotations
 	targets Targets           // of all scopes
 	chooses bool              // some scope has a class
+
+	isBlockio bool   // keys are those of blockio classes
+	ignored   string // the first key of a blockio class, if it has no effect
 }
 
 // Scope holds the annotations of one scope of a pod.
@@ -49,6 +52,8 @@ type Scope struct {
 // mistake in the annotation of container db fails only that container. An unknown kind of annotation, an
 // unknown scope, and a mistake in pod-total concern all containers. If a pod has more than 64 annotations, or
 // more than 1024 entries in them together, the request has only that error.
+//
+// Annotations of blockio classes count if the pod has none of the plugin.
 func Parse(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
@@ -56,9 +61,12 @@ func Parse(annotations map[string]string) *Request {
 			keys = append(keys, key)
 		}
 	}
-	r := &Request{}
+	r, blockio := &Request{}, blockioKeys(annotations)
 	if len(keys) == 0 {
-		return r
+		return r.parseBlockio(blockio, annotations)
+	}
+	if len(blockio) > 0 {
+		r.ignored = blockio[0]
 	}
 	slices.Sort(keys)
 	r.keys = keys
@@ -78,7 +86,7 @@ func Parse(annotations map[string]string) *Request {
 
 // tooMuch returns a request that has only the error.
 func (r *Request) tooMuch(key, cause, hint string) *Request {
-	return &Request{keys: r.keys[:1], podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
+	return &Request{keys: r.keys[:1], isBlockio: r.isBlockio, ignored: r.ignored, podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
 }
 
 func (r *Request) collectTargets() {
@@ -206,7 +214,7 @@ const hintLabel = "use at most 63 of a-z, 0-9 and -, not starting or ending with
 // and classes are.
 func IsLabel(s string) bool { return len(content.IsDNS1123Label(s)) == 0 }
 
-// Keys returns the keys of the plugin's annotations, sorted. Of too many it returns one. The
+// Keys returns the keys of the annotations that count, sorted. Of too many it returns one. The
 // result must not be changed.
 func (r *Request) Keys() []string { return r.keys }
 
@@ -230,7 +238,7 @@ func (r *Request) Each() *Scope { return r.each }
 // Total returns the scope pod-total, or nil if it is not annotated.
 func (r *Request) Total() *Scope { return r.total }
 
-// Empty reports whether the pod has no annotation with the plugin's domain.
+// Empty reports whether the pod has no annotation that counts.
 func (r *Request) Empty() bool { return r == nil || len(r.keys) == 0 }
 
 // Targets returns the targets of all scopes. Its lists must not be changed.

@@ -7,8 +7,10 @@ import "slices"
 type Targets struct {
 	Paths   []string // sorted, distinct
 	Volumes []string // names, sorted, distinct
+	Claims  []string // names, sorted, distinct
 	Widest  Width    // of the other targets
 	Weights bool     // some of them have a weight
+	Disks   bool     // some of them are disk:GLOB, which also selects disks below others
 }
 
 // Width orders the targets that select other disks than those of one mount.
@@ -18,10 +20,10 @@ type Width uint8
 const (
 	OnlyMounts Width = iota // neither "rootfs" nor "*"
 	Rootfs                  // "rootfs"
-	Star                    // "*", which includes the writable layer
+	Star                    // "*" or disk:GLOB, which include the writable layer
 )
 
-// HasStar reports whether "*" is one of the targets.
+// HasStar reports whether "*" or disk:GLOB is one of the targets.
 func (t Targets) HasStar() bool { return t.Widest == Star }
 
 // HasRootfs reports whether a target selects the writable layer, which "rootfs" and "*" do.
@@ -40,18 +42,23 @@ func (t *Targets) add(l *List) {
 			t.Paths = append(t.Paths, e.Target.Path)
 		case TargetVolume:
 			t.Volumes = append(t.Volumes, e.Target.Volume)
+		case TargetClaim:
+			t.Claims = append(t.Claims, e.Target.Claim)
 		case TargetRootfs:
 			t.Widest = max(t.Widest, Rootfs)
 		case TargetStar:
 			t.Widest = Star
+		case TargetDisk:
+			t.Widest, t.Disks = Star, true
 		}
 	}
 }
 
 func (t *Targets) tidy() {
-	slices.Sort(t.Paths)
-	slices.Sort(t.Volumes)
-	t.Paths, t.Volumes = slices.Compact(t.Paths), slices.Compact(t.Volumes)
+	for _, list := range []*[]string{&t.Paths, &t.Volumes, &t.Claims} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
 }
 
 // And returns the targets of t and of all others.
@@ -62,10 +69,10 @@ func (t Targets) And(others ...Targets) Targets {
 			continue
 		}
 		if !grows { // t is shared
-			out.Paths, out.Volumes, grows = slices.Clone(t.Paths), slices.Clone(t.Volumes), true
+			out.Paths, out.Volumes, out.Claims, grows = slices.Clone(t.Paths), slices.Clone(t.Volumes), slices.Clone(t.Claims), true
 		}
-		out.Paths, out.Volumes = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...)
-		out.Widest, out.Weights = max(out.Widest, o.Widest), out.Weights || o.Weights
+		out.Paths, out.Volumes, out.Claims = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...), append(out.Claims, o.Claims...)
+		out.Widest, out.Weights, out.Disks = max(out.Widest, o.Widest), out.Weights || o.Weights, out.Disks || o.Disks
 	}
 	if grows {
 		out.tidy()
@@ -75,8 +82,8 @@ func (t Targets) And(others ...Targets) Targets {
 
 // Covers reports whether each target of o is one of t.
 func (t Targets) Covers(o Targets) bool {
-	return t.Widest >= o.Widest && (t.Weights || !o.Weights) &&
-		containsAll(t.Paths, o.Paths) && containsAll(t.Volumes, o.Volumes)
+	return t.Widest >= o.Widest && (t.Weights || !o.Weights) && (t.Disks || !o.Disks) &&
+		containsAll(t.Paths, o.Paths) && containsAll(t.Volumes, o.Volumes) && containsAll(t.Claims, o.Claims)
 }
 
 // containsAll reports whether a sorted list has each element of another one.

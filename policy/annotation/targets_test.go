@@ -34,6 +34,7 @@ func TestTargets(t *testing.T) {
 		{"*", one, Targets{Widest: Star}, false},
 		{"rootfs", one, Targets{Widest: Rootfs}, false},
 		{"a weight", one, Targets{Weights: true}, false},
+		{"disks by name", two, Targets{Disks: true}, false},
 	} {
 		if got := tt.a.Covers(tt.b); got != tt.covers {
 			t.Errorf("%s: %v", tt.name, got)
@@ -53,7 +54,7 @@ func TestAnd(t *testing.T) {
 		for range random.IntN(4) {
 			out.Paths, out.Volumes = append(out.Paths, fmt.Sprint("/", random.IntN(4))), append(out.Volumes, fmt.Sprint(random.IntN(4)))
 		}
-		out.Widest, out.Weights = Width(random.IntN(3)), random.IntN(2) > 0
+		out.Widest, out.Weights, out.Disks = Width(random.IntN(3)), random.IntN(2) > 0, random.IntN(2) > 0
 		out.tidy()
 		return out
 	}

@@ -68,7 +68,8 @@ func weightOf(text string) (uint32, bool) {
 	return uint32(n), err == nil && n >= blkio.MinWeight && n <= blkio.MaxWeight
 }
 
-// HasStar reports whether an entry has the target "*". The list may be nil.
+// HasStar reports whether an entry has the target "*", or disk:GLOB, which is a "*" for the disks with some
+// names. The list may be nil.
 func (l *List) HasStar() bool {
-	return l != nil && slices.ContainsFunc(l.Entries, func(e Entry) bool { return e.Target.Kind == TargetStar })
+	return l != nil && slices.ContainsFunc(l.Entries, func(e Entry) bool { return e.Target.Kind <= TargetDisk })
 }

@@ -31,8 +31,8 @@ func TestMessages(t *testing.T) {
 		{limits, "# first\n* wbps=1Mi; /a wbps", limits + `: entry 2 "/a wbps": a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)`},
 		{limits, "", limits + `: the value is empty (write for example "/data wbps=50Mi", or remove the annotation)`},
 		{limits, "/data", limits + `: entry 1 "/data": no limit after the target (write for example "/data wbps=50Mi")`},
-		{limits, "data wbps=1Mi", limits + `: entry 1 "data wbps=1Mi": unknown target (write "/path", @VOLUME, rootfs or *)`},
-		{limits, "wbps=1Mi", limits + `: entry 1 "wbps=1Mi": no target before the limits (write "/path", @VOLUME, rootfs or * first)`},
+		{limits, "data wbps=1Mi", limits + `: entry 1 "data wbps=1Mi": unknown target (write "/path", @VOLUME, pvc:CLAIM, rootfs or *)`},
+		{limits, "wbps=1Mi", limits + `: entry 1 "wbps=1Mi": no target before the limits (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`},
 		{limits, "./a wbps=1Mi", limits + `: entry 1 "./a wbps=1Mi": path is not absolute (write a path in the container that starts with /)`},
 		{limits, "/a/../b wbps=1Mi", limits + `: entry 1 "/a/../b wbps=1Mi": path contains ".." (write the path without it)`},
 		{limits, `"/" wbps=1Mi`, limits + `: entry 1 "\"/\" wbps=1Mi": the target is the root filesystem of the container (write rootfs)`},
@@ -132,6 +132,9 @@ func workloads() []workload {
 	}})
 }
 
+// blockioPod is the annotation of the runtimes that chooses a class for each container.
+const blockioPod = "blockio.resources.beta.kubernetes.io/pod"
+
 // TestTenants verifies that a namespace may use what its label names, and nothing if the label is invalid.
 func TestTenants(t *testing.T) {
 	p := readValidating(t, admission.TenantsFile)
@@ -146,8 +149,8 @@ func TestTenants(t *testing.T) {
 		"limits.wieght":       "invalid",
 		"":                    "invalid",
 	} {
-		of := map[string]string{"limits": limits, "weight": weight, "class": class, "unknown": unknown}
-		for kind, key := range of {
+		of := map[string]string{limits: "limits", weight: "weight", class: "class", unknown: "unknown", blockioPod: "class", blockioPod[:len(blockioPod)-3] + "container.a": "class"}
+		for key, kind := range of {
 			var want []string
 			switch {
 			case denied == "invalid":

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -32,7 +33,26 @@ func TestManifests(t *testing.T) {
 	for _, profile := range []string{"kubernetes", "kubernetes-hostile-tenants"} {
 		admits(profile, c.kubectl("", "kustomize", filepath.Join(deploy, profile)))
 	}
-	admits("validator", readFile(t, deploy, "kubernetes/validator.yaml"), "--namespace", "nri-blkio")
+	admits("with the optional parts", c.kubectl("", "kustomize", withOptionalParts(t)))
+}
+
+// withOptionalParts returns a copy of deploy/kubernetes whose kustomization has all parts.
+func withOptionalParts(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(deploy)); err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(dir, "kubernetes")
+	text := readFile(t, dir, "kustomization.yaml")
+	all := strings.ReplaceAll(text, "\n  # - ", "\n  - ")
+	if strings.Count(all, "\n  - ") != strings.Count(text, "\n  - ")+3 {
+		t.Errorf("not three parts are optional:\n%s", text)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // pageObjects returns the Kubernetes objects in the YAML blocks of the pages, by page and line.

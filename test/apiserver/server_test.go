@@ -23,7 +23,11 @@ import (
 const deadline = time.Minute
 
 // server is the API server of all tests of the package.
-var server struct{ kubectl, kubeconfig string }
+var server struct {
+	kubectl, kubeconfig string
+	address             string // HOST:PORT
+	ca, cert, key       []byte // of the administrator
+}
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -47,9 +51,12 @@ func run(m *testing.M) (code int, err error) {
 	env.ControlPlane.GetAPIServer().Path = filepath.Join(programs, "kube-apiserver")
 	env.ControlPlane.GetAPIServer().Configure().Set("allow-privileged", "true")
 	env.ControlPlane.KubectlPath = filepath.Join(programs, "kubectl")
-	if _, err := env.Start(); err != nil {
+	config, err := env.Start()
+	if err != nil {
 		return 1, errors.Join(err, env.Stop())
 	}
+	server.address, server.ca = strings.Trim(strings.TrimPrefix(config.Host, "https:"), "/"), config.CAData
+	server.cert, server.key = config.CertData, config.KeyData
 	defer func() { err = errors.Join(err, env.Stop()) }()
 	dir, err := os.MkdirTemp("", "apiserver-")
 	if err != nil {

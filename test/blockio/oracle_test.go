@@ -5,120 +5,88 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/intel/goresctrl/pkg/blockio"
-	"golang.org/x/sys/unix"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/check"
-	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/migrate"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
-
-// device is a block device that goresctrl finds by its name.
-type device struct {
-	path         string
-	major, minor int64
-}
-
-// blockDevice returns a block device of this machine. goresctrl ignores elements whose devices are absent.
-func blockDevice(t *testing.T) (device, bool) {
-	t.Helper()
-	paths, err := filepath.Glob("/dev/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		var st unix.Stat_t
-		if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK {
-			return device{path, int64(unix.Major(st.Rdev)), int64(unix.Minor(st.Rdev))}, true
-		}
-	}
-	return device{}, false
-}
 
 // parameters are the names of the keys in a file of blockio classes.
 var parameters = [blkio.NumLimits]string{
 	blkio.Rbps: "ThrottleReadBps", blkio.Wbps: "ThrottleWriteBps", blkio.Riops: "ThrottleReadIOPS", blkio.Wiops: "ThrottleWriteIOPS",
 }
 
-// values are those of a class for one device; 0 is none. The weight is the last one.
-type values [blkio.NumLimits + 1]uint64
-
-const weight = int(blkio.NumLimits)
-
-// ofRuntime returns what goresctrl gives a container of a class for a device, and the weight on all others.
-func ofRuntime(t *testing.T, class string, dev device) (out values, others uint64) {
+// ofRuntime returns the lines of io.max that runc and crun write for a class, by goresctrl, and the weight.
+func ofRuntime(t *testing.T, class string) (lines []string, weight int) {
 	t.Helper()
 	c, err := blockio.OciLinuxBlockIO(class)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Weight != nil {
-		others = uint64(*c.Weight)
+		weight = int(*c.Weight)
 	}
-	out[weight] = others
-	for _, w := range c.WeightDevice {
-		if w.Major == dev.major && w.Minor == dev.minor {
-			out[weight] = uint64(*w.Weight)
+	var settings []policy.Setting
+	for k, devices := range [blkio.NumLimits][]oci.LinuxThrottleDevice{
+		blkio.Rbps: c.ThrottleReadBpsDevice, blkio.Wbps: c.ThrottleWriteBpsDevice, blkio.Riops: c.ThrottleReadIOPSDevice, blkio.Wiops: c.ThrottleWriteIOPSDevice,
+	} {
+		for _, d := range devices {
+			at := blkio.Address{Key: blkio.Key(k), Dev: blkio.Dev{Major: uint32(d.Major), Minor: uint32(d.Minor)}}
+			settings = append(settings, policy.Setting{Value: blkio.Value{Address: at, Amount: blkio.Amount(d.Rate)}})
 		}
 	}
-	for _, d := range c.ThrottleReadBpsDevice {
-		out[blkio.Rbps] += d.Rate // there is one device
-	}
-	for _, d := range c.ThrottleWriteBpsDevice {
-		out[blkio.Wbps] += d.Rate
-	}
-	for _, d := range c.ThrottleReadIOPSDevice {
-		out[blkio.Riops] += d.Rate
-	}
-	for _, d := range c.ThrottleWriteIOPSDevice {
-		out[blkio.Wiops] += d.Rate
-	}
-	return out, others
+	return texts(policy.NewSettings(settings...)), weight
 }
 
-// ofPlugin returns what the plugin gives a container of a class of the converted policy, on each disk.
-func ofPlugin(t *testing.T, p *policy.Policy, class string) (out values) {
-	t.Helper()
-	m := &manifest.Pod{
-		Object:      manifest.Object{Namespace: "default", Name: "p"},
-		Annotations: map[string]string{"class.blkio.noderesource.dev/containers": class},
-		Containers:  []manifest.Container{{Name: "c", Role: manifest.Main}},
-	}
-	checker := check.Checker{Policy: p}
-	d := checker.Pod(t.Context(), m).Decided.Containers[0]
-	if d.Class != class || d.Refused != "" {
-		t.Fatalf("class %q instead of %q, refused: %s", d.Class, class, d.Refused)
-	}
-	for _, s := range d.Settings {
-		if s.Key == blkio.Weight {
-			out[weight] = uint64(s.Amount)
-		} else if s.Key.IsRate() {
-			out[s.Key] = uint64(s.Amount)
-		}
+func texts(s policy.Settings) (out []string) {
+	for _, l := range s.In(blkio.IOMax).Lines() {
+		out = append(out, l.Text)
 	}
 	return out
 }
 
+// ofPlugin returns the lines of io.max, and the weight, of a container with an annotation of the runtimes that
+// chooses a class, under a policy.
+func ofPlugin(t *testing.T, text, class string, c policy.Container) (lines []string, weight int) {
+	t.Helper()
+	p, err := policy.ParseFile([]byte(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	request := annotation.Parse(map[string]string{blockio.BlockioPodAnnotation: class})
+	d, err := p.ForPod(&policy.PodFacts{}, request).Container(c)
+	if err != nil {
+		t.Fatalf("class %s: %v\n%s", class, err, text)
+	}
+	w, _ := d.Settings.Weight()
+	return texts(d.Settings), int(w.Amount)
+}
+
 // element returns a random element of a class.
-func element(rnd *rand.Rand, dev string) string {
+func element(rnd *rand.Rand) string {
 	var fields []string
-	switch rnd.IntN(4) {
-	case 0, 1:
-		fields = append(fields, fmt.Sprintf("Devices: [%q]", dev))
-	case 2:
-		fields = append(fields, [...]string{`Devices: ["/absent/*"]`, `Devices: []`, fmt.Sprintf(`Devices: ["/absent/x", %q]`, dev)}[rnd.IntN(3)])
+	switch rnd.IntN(6) {
+	case 0:
+	case 1:
+		fields = append(fields, [...]string{`Devices: ["/dev/absent*"]`, `Devices: []`}[rnd.IntN(2)])
+	default:
+		globs := []string{"/dev/sda", "/dev/sd?", "/dev/sd[a-c]", "/dev/nvme*", "/dev/*", "/dev/disk/by-id/*SSD*", "/dev/disk/by-id/[!a]*", "/dev/mapper/*", "/d*v/disk/*/wwn*", "/dev/dm-0"}
+		rnd.Shuffle(len(globs), func(i, j int) { globs[i], globs[j] = globs[j], globs[i] })
+		fields = append(fields, fmt.Sprintf("Devices: [%q, %q]", globs[0], globs[1]))
 	}
 	for k, name := range parameters {
-		if rnd.IntN(4) == 0 {
-			rates := [...]string{"0", "1", "100", "70k", "2M", "3Mi", "5M"}
-			if k == int(blkio.Riops) || k == int(blkio.Wiops) {
-				rates = [...]string{"0", "1", "7", "8", "2k", "300", "4k"}
+		if rnd.IntN(3) == 0 {
+			rates := [...]string{"64Ki", "70k", "2M", "3Mi", "5M", "1G"}
+			if !blkio.Key(k).IsBytes() {
+				rates = [...]string{"8", "2k", "300", "4k", "10k", "4294967294"}
 			}
 			fields = append(fields, name+": "+rates[rnd.IntN(len(rates))])
 		}
@@ -129,68 +97,108 @@ func element(rnd *rand.Rand, dev string) string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// TestConversion verifies that the conversion of a random class reports each value that differs from that of
-// the runtimes, and that no limit becomes larger, unless it is under the floor.
-func TestConversion(t *testing.T) {
-	dev, found := blockDevice(t)
-	if !found {
-		dev.path = "/dev/absent"
-		t.Log("this machine has no block device: only weights without devices are compared")
-	}
+// TestSameLines verifies that a container under the policy of a file of blockio classes has the lines of io.max that
+// the runtimes write by the same file, on all disks of a node. Values that the policy cannot have are left out:
+// TestReported has them.
+func TestSameLines(t *testing.T) {
+	n := newNode(t)
+	c := n.container()
 	blockio.SetLogger(slog.New(slog.DiscardHandler)) // it warns of each class
 	compared := 0
-	for seed := range uint64(500) {
+	for seed := range uint64(1000) {
 		rnd := rand.New(rand.NewPCG(seed, 6))
 		var elements []string
-		for range rnd.IntN(4) {
-			elements = append(elements, element(rnd, dev.path))
+		for range 1 + rnd.IntN(4) {
+			elements = append(elements, element(rnd))
 		}
-		file := "Classes: {a: [" + strings.Join(elements, ", ") + "]}"
-		if err := blockio.SetConfigFromData([]byte(file), true); err != nil { // as containerd does
+		file := "Classes: {Some_Class: [" + strings.Join(elements, ", ") + "]}"
+		if err := blockio.SetConfigFromData([]byte(n.under(file)), true); err != nil { // as containerd does
 			t.Fatalf("%s: %v", file, err)
 		}
-		runtime, others := ofRuntime(t, "a", dev)
+		want, wantWeight := ofRuntime(t, "Some_Class")
 		text, differences, err := migrate.Convert([]byte(file))
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		p, err := policy.ParseFile([]byte(text))
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", file, err, text)
+		got, weight := ofPlugin(t, text, "Some_Class", c)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s\n%s-runtime +plugin:\n%s", file, text, d)
 		}
-		plugin, about := ofPlugin(t, p, "a"), fmt.Sprint(differences)
-		for k, got := range plugin {
-			compared++
-			if problem := compare(k, got, runtime[k], others, about, found); problem != "" {
-				t.Errorf("%s\n%s%s", file, text, problem)
-			}
+		if weight != wantWeight && (wantWeight != 0 || weight != blkio.DefaultWeight) && !strings.Contains(fmt.Sprint(differences), "the weight") {
+			t.Errorf("%s\n%sweight %d, not %d, without a word", file, text, weight, wantWeight)
 		}
+		compared += len(want)
 	}
-	if compared < 2500 {
-		t.Errorf("only %d values compared", compared)
+	if compared < 1000 {
+		t.Errorf("only %d lines compared", compared)
 	}
 }
 
-// compare returns what is wrong with a value of the policy, or "". about has the differences.
-func compare(k int, got, want, others uint64, about string, hasDevice bool) string {
-	if k == weight {
-		same := got == want && got == others || got == blkio.DefaultWeight && others == 0 && want == 0
-		if !same && !strings.Contains(strings.ToLower(about), "weight") {
-			return fmt.Sprintf("weight %d in place of %d and %d, without a word", got, want, others)
+// TestPartOfTheDisks verifies that a container with some of the node's disks has those lines of the runtimes that
+// are about them and the disks below.
+func TestPartOfTheDisks(t *testing.T) {
+	n := newNode(t)
+	const file = `Classes: {a: [{Devices: ["/dev/*", "/dev/disk/by-id/*SSD*"], ThrottleReadBps: 1Mi}]}`
+	if err := blockio.SetConfigFromData([]byte(n.under(file)), false); err != nil {
+		t.Fatal(err)
+	}
+	text, differences, err := migrate.Convert([]byte(file))
+	if err != nil || len(differences) > 0 {
+		t.Fatal(err, differences)
+	}
+	c := n.container()
+	c.Rootfs.Disks = []blkio.Disk{n.disks["dm-0"]} // on sdc
+	got, _ := ofPlugin(t, text, "a", c)
+	all, _ := ofRuntime(t, "a")
+	want := slices.DeleteFunc(all, func(line string) bool {
+		dev, _, _ := strings.Cut(line, " ")
+		return dev != n.disks["dm-0"].Dev.String() && dev != n.disks["sdc"].Dev.String()
+	})
+	if d := cmp.Diff(want, got); d != "" || len(got) != 2 {
+		t.Errorf("-runtime +plugin:\n%s", d)
+	}
+}
+
+// TestReported verifies that each value that the policy cannot have is named.
+func TestReported(t *testing.T) {
+	for value, want := range map[string]string{
+		"ThrottleReadBps: 1": "ThrottleReadBps 1 of Devices /dev/sda is under the floor", "ThrottleWriteIOPS: 7": "ThrottleWriteIOPS 7 of Devices /dev/sda is under the floor",
+		"ThrottleReadIOPS: 0": "ThrottleReadIOPS 0 of Devices /dev/sda is left out", "Weight: 20": "the weight 20 holds for each disk",
+	} {
+		_, differences, err := migrate.Convert([]byte("Classes: {a: [{Devices: [/dev/sda], " + value + "}]}"))
+		if err != nil || !strings.Contains(fmt.Sprint(differences), want) {
+			t.Errorf("%s: %v, %v", value, err, differences)
 		}
-		return ""
 	}
-	key := blkio.Key(k)
-	isReported := strings.Contains(about, parameters[k]) || got != 0 && want == 0 && strings.Contains(about, "the limits of Devices /")
-	switch {
-	case got == want:
-		return ""
-	case !isReported && hasDevice:
-		return fmt.Sprintf("%s=%d in place of %d, without a word", key, got, want)
-	case want != 0 && (got == 0 || got > want && !strings.Contains(about, "under the floor")):
-		return fmt.Sprintf("%s=%d is looser than %d", key, got, want)
+}
+
+// TestAnnotations verifies that the annotations of the runtimes choose the same class for each container.
+func TestAnnotations(t *testing.T) {
+	p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nclasses: {a: {weight: 10}, b: {weight: 20}}"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ""
+	for _, annotations := range []map[string]string{
+		{},
+		{"blockio.resources.beta.kubernetes.io/pod": "a"},
+		{"blockio.resources.beta.kubernetes.io/container.x": "a"},
+		{"blockio.resources.beta.kubernetes.io/container.x": "a", "blockio.resources.beta.kubernetes.io/pod": "b"},
+		{"blockio.resources.beta.kubernetes.io/container.y": "a", "blockio.resources.beta.kubernetes.io/container.x": "b"},
+		{"blockio.resources.beta.kubernetes.io/containers": "a"},
+		{"blockio.resources.beta.kubernetes.io": "a"},
+		{"blockio.resources.beta.kubernetes.io/container.": "a"},
+		{"blockio.resources.beta.kubernetes.io/Pod": "a"},
+		{"blockio.resources.kubernetes.io/pod": "a"},
+		{"rdt.resources.beta.kubernetes.io/pod": "a"},
+	} {
+		pod := p.ForPod(&policy.PodFacts{}, annotation.Parse(annotations))
+		for _, container := range []string{"x", "y"} {
+			want, err := blockio.ContainerClassFromAnnotations(container, nil, annotations)
+			if got := pod.Class(container); err != nil || got != want {
+				t.Errorf("%v: container %s has the class %q, not %q", annotations, container, got, want)
+			}
+		}
+	}
 }
 
 // TestRefused verifies that a value that the runtimes reject is an error of the conversion.
@@ -206,26 +214,33 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestDocumented verifies that the example in goresctrl's documentation can be converted.
+// TestDocumented verifies that the example in goresctrl's documentation has the same lines under the policy.
 func TestDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../cmd/nri-blkio/testdata/script/check_migrate.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
+	n := newNode(t)
 	_, file, _ := strings.Cut(string(data), "-- blockio.yaml --\n")
 	file, _, _ = strings.Cut(file, "-- policy.txt --\n")
-	if err := blockio.SetConfigFromData([]byte(file), true); err != nil {
+	if err := blockio.SetConfigFromData([]byte(n.under(file)), true); err != nil {
 		t.Fatalf("%v\n%s", err, file)
 	}
 	text, _, err := migrate.Convert([]byte(file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.ParseFile([]byte(text))
-	if err != nil {
-		t.Fatal(err)
+	names := blockio.GetClasses()
+	for _, name := range names {
+		want, _ := ofRuntime(t, name)
+		if name == "slow" { // its values are below the floors
+			continue
+		}
+		if got, _ := ofPlugin(t, text, name, n.container()); cmp.Diff(want, got) != "" {
+			t.Errorf("%s: -runtime +plugin:\n%s", name, cmp.Diff(want, got))
+		}
 	}
-	if names := blockio.GetClasses(); len(names) < 5 || len(p.Classes) != len(names) {
-		t.Errorf("%d classes of %q", len(p.Classes), names)
+	if len(names) < 5 {
+		t.Errorf("classes %q", names)
 	}
 }

@@ -15,23 +15,55 @@ type cluster struct{ *testing.T }
 
 // clusterDeadline is the time in which the control plane has to start, and all pods of a test have to
 // run: programs of 80 MB come up on two emulated CPUs.
-const clusterDeadline = 5 * time.Minute
+const clusterDeadline = 10 * time.Minute
 
 const clusterUnit = "control-plane.target"
 
-// startCluster starts the control plane, which ends with the test, and waits for
-// the kubelet to have joined.
+// clusterTests are the tests that need a control plane. Chart and Stages install the plugin, and have to
+// find nothing of each other: Chart uninstalls it, Stages is the last one.
+var clusterTests = []struct {
+	name string
+	test func(t *testing.T)
+}{
+	{"StorageOfPods", testStorageOfPods},
+	{"Live", testLive},
+	{"LiveLabel", testLiveLabel},
+	{"LiveFigures", testLiveFigures},
+	{"Events", testEvents},
+	{"Claims", testClaims},
+	{"ClaimTarget", testClaimTarget},
+	{"Chart", testChart},
+	{"Stages", testStages},
+}
+
+// TestCluster runs clusterTests with one control plane, since on two emulated CPUs one needs most of a minute to
+// start. After a test that failed the next one has another.
+func TestCluster(t *testing.T) {
+	t.Cleanup(func() { stopCluster(t) })
+	for _, c := range clusterTests {
+		if !t.Run(c.name, c.test) {
+			stopCluster(t)
+		}
+	}
+}
+
+// stopCluster ends the control plane, and forgets its objects.
+func stopCluster(t *testing.T) {
+	t.Helper()
+	// The units are stopped, not the target: systemctl would not wait for the target's units.
+	endUnits(t, "cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+	if err := os.RemoveAll("/run/etcd"); err != nil { // the next one is another cluster
+		t.Error(err)
+	}
+}
+
+// startCluster starts the control plane unless it runs, and waits for the kubelet to have joined.
 func startCluster(t *testing.T) cluster {
 	t.Helper()
 	c := cluster{t}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("pods:\n%s", c.output("describe", "pods"))
-		}
-		// The units are stopped, not the target: systemctl would not wait for the target's units.
-		endUnits(t, "cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
-		if err := os.RemoveAll("/run/etcd"); err != nil { // the next one is another cluster
-			t.Error(err)
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), clusterDeadline)
@@ -56,7 +88,7 @@ func (c cluster) apply(manifest string) {
 		// Pods first: a claim is not removed while one uses it, and a pod is gone once
 		// its volumes are unmounted.
 		for _, args := range [][]string{{"pods", "--all"}, {"-f", "-", "--ignore-not-found"}} {
-			if out, err := kubectl(manifest, append([]string{"delete", "--timeout=2m"}, args...)...); err != nil {
+			if out, err := kubectl(manifest, append([]string{"delete", "--timeout=" + clusterDeadline.String()}, args...)...); err != nil {
 				c.Errorf("delete %s: %v: %s", args, err, out)
 			}
 		}

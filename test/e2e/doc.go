@@ -8,6 +8,7 @@
 //	nri-blkio    the program under test
 //	e2e.test     this package, as go test -c makes it
 //	iotool.tar   the image of the test containers, as go run ./image makes it
+//	docs         the pages that a test follows
 //
 // Elsewhere they fail with an error that names what is missing.
 package e2e

@@ -25,7 +25,7 @@ var refusals = []refusal{
 	{"unknown-key", "/data wpbs=50Mi", `entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`},
 	{"no-key", "/data rbps=1Mi; /data/too", `entry 2 "/data/too": no limit after the target (write for example "/data/too wbps=50Mi")`},
 	{"key-without-value", "/data wbps", `entry 1 "/data wbps": key "wbps" has no value (write for example wbps=50Mi)`},
-	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", @VOLUME, rootfs or * first)`},
+	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`},
 	{"relative-path", "data/x wbps=1Mi", `entry 1 "data/x wbps=1Mi": path "data/x" is not absolute (write a path in the container that starts with /)`},
 	{"two-targets", "/data rootfs wbps=1Mi", `entry 1 "/data rootfs wbps=1Mi": "rootfs" is not key=value (write for example wbps=50Mi, without blanks in it)`},
 	{"open-quote", `"/data wbps=1Mi`, `entry 1 "\"/data wbps=1Mi": unterminated quote (write \" for a quote inside a quoted path)`},
@@ -36,7 +36,7 @@ var refusals = []refusal{
 		`entry 1 "@data wbps=1Mi": unknown volume "data": no mount of the container is known to come from it (write the path of the mount: @VOLUME works for emptyDir, ` +
 			`configMap, secret, projected, downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes)`,
 	},
-	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": pvc: targets are not supported (write the path of the mount in the container)`},
+	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": the claims of the pod are not known yet (the cluster part of nri-blkio reports them; on a node without it, write the path of the mount)`},
 	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": invalid quantity "50MB" (write 50M or 50Mi)`},
 	{"capital-k", "/data wiops=10K", `entry 1 "/data wiops=10K": invalid quantity "10K" (write 10k)`},
 	{"fraction", "/data wbps=100000.5", `entry 1 "/data wbps=100000.5": "100000.5" is not a whole number (write a whole number such as 50Mi)`},

@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (int, error) {
 	err := findNode()
 	if file := os.Getenv(attach.Variable); err != nil && file != "" {
-		return attach.Run(context.Background(), file, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}, os.Args[1:])
+		return attach.Run(context.Background(), file, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true, Helm: true}, os.Args[1:])
 	}
 	if err != nil {
 		return 1, err

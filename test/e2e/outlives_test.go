@@ -52,8 +52,9 @@ func testExecOutlives(t *testing.T) {
 				return nil
 			})
 			<-ended
-			// Others sync the same filesystem at the same time, and each sync is followed by a pause.
-			within(t, 3*deadline, "io.max", func() error { return checkIOMax(pod.Cgroup, nil) })
+			// Others sync the same filesystem at the same time, and each sync is followed by a pause. On a busy machine 3*deadline was
+			// too short once.
+			within(t, 6*deadline, "io.max", func() error { return checkIOMax(pod.Cgroup, nil) })
 		})
 	}
 }

@@ -18,8 +18,9 @@ type goProgram struct {
 var (
 	containerd = goProgram{name: "containerd", ldflags: "-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2"}
 	kubernetes = goProgram{name: "kubernetes", ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3"}
+	helm       = goProgram{name: "helm", ldflags: "-s -w"}
 
-	goPrograms = []goProgram{containerd, kubernetes}
+	goPrograms = []goProgram{containerd, kubernetes} // those in the root image
 )
 
 // artifact holds the programs, built static so that any root can run them.

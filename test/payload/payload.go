@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // Guest is where a node finds the payload.
@@ -18,14 +19,15 @@ type Program struct {
 	Name    string // of the file
 	Package string // "./e2e"
 	Test    bool
+	Helm    bool // it needs helm, and the chart as it was before
 }
 
 // Image is the name of the image of nri-blkio, as deploy/ has it.
 const Image = "registry.example/nri-blkio:latest"
 
 // Build writes the files for a node into dir: nri-blkio and its image (nri-blkio.tar), the
-// image of the test containers (iotool.tar), the files of deploy/, and the programs. module is the
-// directory of the test module.
+// image of the test containers (iotool.tar), the files of deploy/, the how-tos, the programs, and what they need of
+// Helm. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	steps := []struct {
 		where string
@@ -56,5 +58,15 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 		}
 	}
-	return os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(module, "..", "deploy")))
+	if slices.ContainsFunc(programs, func(p Program) bool { return p.Helm }) {
+		if err := addHelm(ctx, module, dir); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"deploy", "docs/how-to"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(module, "..", name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

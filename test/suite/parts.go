@@ -16,13 +16,13 @@ import (
 	"sync"
 )
 
-// An emulated node uses little more than one of two CPUs, because tests wait: for a limit to show, for
-// the runtime, for a pass of the reconciler. So by default two nodes have one half of the tests each.
+// A node has two processors, and its tests mostly wait: for a limit to show, for the runtime, for a pass of the reconciler. So a
+// machine with four CPUs has two nodes by default, with one half of the tests each.
 
 // seconds is how long the longest tests take on an emulated node beside another one. It serves only to
 // make parts that take about the same time: a test that is not here counts as one of fewSeconds.
 var seconds = map[string]int{
-	"TestStorageOfPods": 390, "TestStorage": 200, "TestLimits": 145, "TestKubelet": 145, "TestScenarios": 145,
+	"TestCluster": 700, "TestStorage": 200, "TestLimits": 145, "TestKubelet": 145, "TestScenarios": 145,
 	"TestSafety": 90, "TestEnds": 85, "TestDaemonSet": 75, "TestFailClosed": 70, "TestExits": 70,
 	"TestHandOverWithinThePod": 50, "TestNoHandOver": 50, "TestFlatShares": 45, "TestRootfsElsewhere": 40,
 }

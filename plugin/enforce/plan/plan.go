@@ -42,6 +42,9 @@ type Spec struct {
 	// Unwanted has the values for which none is desired. They are removed if this program wrote them into the
 	// spec, by Ours or by the cgroup's record.
 	Unwanted []blkio.Replacement
+	// Replaced has the values for which another one is desired. They are recorded, because none may be desired later, when
+	// it is not known any more that this program wrote them into the spec.
+	Replaced []blkio.Value
 	Ours     bool // this program wrote all of them into the spec, when the container was created
 }
 
@@ -68,6 +71,14 @@ type Pod struct {
 	Complete bool
 	Granted  policy.Desired // settings that the pod as a whole has now
 	Exits    []record.Exit
+	Live     Live
+}
+
+// Live holds the facts about changes of a pod's annotations while the pod runs.
+type Live struct {
+	Edit     *record.Edit // nil if the annotations and labels are those that the runtime reported
+	Rejected error        // the reason why a later edit does not count; nil without such an edit
+	Unknown  error        // the reason why an edit of the annotations would not be known; nil if it would be
 }
 
 // Container is a running container.
@@ -94,12 +105,13 @@ type OCISpec struct {
 // New returns the plan of a pod.
 func New(v View) Plan {
 	observed := v.Pod.Policy.Mode() == policy.ModeObserve
-	room := record.Room(len(v.Running))
-	out := Plan{Pod: Target{Room: room}}
+	edit := v.Pod.Live.Edit.Size()
+	room := record.Room(len(v.Running), edit)
+	out := Plan{}
 	if v.Pod.Cgroup != "" {
 		out.Pod = podTarget(&v, observed)
-		out.Pod.Room = room
 	}
+	out.Pod.Room = min(record.MaxSize, room+edit)
 	for i := range v.Running {
 		if c := &v.Running[i]; c.Cgroup != "" {
 			t := v.containerTarget(c, c.isObserved(observed))

@@ -104,7 +104,7 @@ func TestNew(t *testing.T) {
 		if r := target.Record; r.Kind != record.KindContainer || r.ContainerID != target.Container || text(r.Settings) != text(target.Want) || r.Error != "" {
 			t.Errorf("%s: record %+v", target.Container, r)
 		}
-		if target.Room != record.Room(2) {
+		if target.Room != record.Room(2, 0) {
 			t.Errorf("%s: room %d", target.Container, target.Room)
 		}
 	}
@@ -124,6 +124,23 @@ func TestNew(t *testing.T) {
 	}
 	if want := "254:0 wbps=max, 254:16 rbps=5242880 wbps=1572864, default 50"; text(got.Pod.Granted.Settings) != want {
 		t.Errorf("granted %s, want %s", text(got.Pod.Granted.Settings), want)
+	}
+}
+
+// TestRoomForEdit verifies that the record of a pod has room for an edit beside its own part, and that the records of the
+// containers leave that room.
+func TestRoomForEdit(t *testing.T) {
+	v := viewOf(t, policy.Default(), nil, "a", "b", "c", "d", "e")
+	v.Pod.Live.Edit = &record.Edit{Sandbox: "s", Annotations: map[string]string{limits + "containers": strings.Repeat(" ", 20<<10)}}
+	got, size := New(v), v.Pod.Live.Edit.Size()
+	share := record.Room(5, size)
+	if got.Pod.Room != share+size || share >= record.Room(5, 0) {
+		t.Errorf("the pod has %d bytes, of which %d are for the edit, and each container %d", got.Pod.Room, size, share)
+	}
+	for _, c := range got.Containers {
+		if c.Room != share {
+			t.Errorf("%s has %d bytes, want %d", c.Container, c.Room, share)
+		}
 	}
 }
 
@@ -242,6 +259,9 @@ func TestCompareSpec(t *testing.T) {
 	to := func(k blkio.Key, from, to blkio.Amount) []blkio.Replacement {
 		return []blkio.Replacement{{Address: setting(k, 1)[0].Address, From: from, To: to}}
 	}
+	value := func(k blkio.Key, amount blkio.Amount) []blkio.Value {
+		return []blkio.Value{setting(k, amount)[0].Value}
+	}
 	for _, tt := range []struct {
 		name          string
 		spec, desired policy.Settings
@@ -251,11 +271,11 @@ func TestCompareSpec(t *testing.T) {
 		{"nothing", nil, setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same, observed", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), true, Spec{Stale: to(blkio.Wbps, 5, blkio.Max)}},
-		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max)}},
-		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7)}},
-		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{}},
+		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max), Replaced: value(blkio.Wbps, 6)}},
+		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7), Replaced: value(blkio.Wbps, 5)}},
+		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{Replaced: value(blkio.Wbps, 5)}},
 		{"not desired", setting(blkio.Wbps, 5), nil, false, Spec{Unwanted: to(blkio.Wbps, 5, blkio.Max)}},
-		{"another weight", setting(blkio.Weight, 50), setting(blkio.Weight, 70), false, Spec{}},
+		{"another weight", setting(blkio.Weight, 50), setting(blkio.Weight, 70), false, Spec{Replaced: value(blkio.Weight, 50)}},
 		{"no weight", setting(blkio.Weight, 50), nil, false, Spec{Unwanted: to(blkio.Weight, 50, 100)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

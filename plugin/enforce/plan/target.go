@@ -49,7 +49,11 @@ func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 	var out Spec
 	for _, s := range spec {
 		value := blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
-		switch want, found := desired.Get(s.Address); {
+		want, found := desired.Get(s.Address)
+		if found && want.Amount != s.Amount {
+			out.Replaced = append(out.Replaced, s.Value)
+		}
+		switch {
 		case !found, observed && want.Amount != s.Amount: // of an earlier class, or of another program
 			out.Unwanted = append(out.Unwanted, value)
 		case observed && want.Amount == s.Amount:
@@ -114,10 +118,13 @@ func podTarget(v *View, observed bool) Target {
 		total.Lowered = total.Lowered.Join(requested.Settings.Without(total.Settings.Where(isRequested)))
 	}
 	if v.Pod.Complete {
-		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Policy.Request(), record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
+		total.Warnings = append(total.Warnings, v.Pod.Policy.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
 	}
-	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
-	t.Record.Exits = v.Pod.Exits
+	if err := v.Pod.Live.Unknown; err != nil {
+		total.Warnings = append(total.Warnings, "an edit of the annotations has no effect while the pod runs: "+err.Error())
+	}
+	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, cmp.Or(v.Pod.Live.Rejected, err), observed)}
+	t.Record.Exits, t.Record.Edit = v.Pod.Exits, v.Pod.Live.Edit
 	t.Record.Weights = weights.Where(func(s policy.Setting) bool { return s.Key == blkio.DiskWeight })
 	if !observed {
 		t.Want, t.Granted, t.Weights = total.Settings, requested, weights

@@ -1,0 +1,55 @@
+package plugin
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestClaimsOf verifies that the volumes of a document become the claims of its pod: the limits of the annotation, then those of
+// the classes, where a key with the plugin's prefix counts before a plain one, and that before LINSTOR's.
+func TestClaimsOf(t *testing.T) {
+	const own, linstor = poddoc.OwnPrefix, poddoc.LinstorPrefix
+	mounts := []poddoc.Mount{{Container: "db", Path: "/data"}}
+	for name, tt := range map[string]struct {
+		doc  poddoc.Document
+		want []string
+		warn string
+	}{
+		"all": {
+			doc: poddoc.Document{Volumes: []poddoc.Volume{{
+				Name: "v", Claim: "data", Mounts: mounts, Limits: new("wbps=1Mi"),
+				Class:        &poddoc.Class{Name: "fast", Rates: map[string]string{"wbps": "2Mi", own + "riops": "30", "riops": "40", linstor + "riops": "50"}},
+				StorageClass: &poddoc.Class{Name: "lin", Rates: map[string]string{linstor + "wiops": "0", linstor + "rbps": " 1048576 "}},
+			}}},
+			want: []string{"rbps=1048576 from claim data, class lin", "wbps=1048576 from claim data", "riops=30 from claim data, class fast"},
+		},
+		"omitted limits": {
+			doc:  poddoc.Document{Volumes: []poddoc.Volume{{Name: "v", Claim: "data", Mounts: mounts, Omitted: map[string]string{poddoc.PartLimits: "more than 4096 bytes"}}}},
+			warn: `"claim data": the limits are unknown: more than 4096 bytes`,
+		},
+		"absent":  {doc: poddoc.Document{Volumes: []poddoc.Volume{{Name: "v", Claim: "data", Mounts: mounts, Absent: true, Class: &poddoc.Class{Name: "gone", Absent: true}}}}},
+		"omitted": {doc: poddoc.Document{Omitted: map[string]string{poddoc.PartVolumes: "129 of them (maximum 128)"}}},
+	} {
+		claims := claimsOf(&tt.doc)
+		if claims.Known() != (name != "omitted") {
+			t.Errorf("%s: known: %t", name, claims.Known())
+		}
+		disk := blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: "sda", Dev: blkio.Dev{Major: 8}}}}
+		c := policy.Container{Name: "db", MemoryLimited: true, Mounts: []policy.Mount{{Destination: "/data", Backing: disk}}}
+		d, err := policy.Default().ForPod(&policy.PodFacts{Claims: claims}, nil).Container(c)
+		var got []string
+		for _, s := range d.Settings {
+			got = append(got, s.Key.String()+"="+s.Amount.String()+" from "+s.Source.String())
+		}
+		if err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if tt.warn != "" && !slices.Equal(d.Warnings, []string{tt.warn}) {
+			t.Errorf("%s: %q", name, d.Warnings)
+		}
+	}
+}

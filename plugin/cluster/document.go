@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+)
+
+// lookup returns what is kept of an object, nil if there is none. known is false if the API server
+// has not answered yet.
+type lookup func(Ref) (value any, known bool)
+
+// refs returns the objects that the document of a pod needs, as far as they are known: the classes of
+// a claim are known with the claim.
+func (p *pod) refs(get lookup) []Ref {
+	out := []Ref{p.namespace()}
+	add := func(ref Ref) {
+		if ref.Name != "" && !slices.Contains(out, ref) {
+			out = append(out, ref)
+		}
+	}
+	for i := range p.doc.Volumes {
+		ref := p.claim(i)
+		add(ref)
+		if c := claimOf(get(ref)); c != nil {
+			add(Ref{AttributesClasses, "", c.class})
+			add(Ref{StorageClasses, "", c.storageClass})
+		}
+	}
+	return out
+}
+
+// namespace names the namespace of the pod.
+func (p *pod) namespace() Ref { return Ref{Namespaces, "", p.doc.Namespace} }
+
+// claim names the claim of a volume.
+func (p *pod) claim(i int) Ref { return Ref{Claims, p.doc.Namespace, p.doc.Volumes[i].Claim} }
+
+// claimOf returns nil for a claim that does not exist or is not known.
+func claimOf(value any, _ bool) *claim {
+	c, _ := value.(*claim)
+	return c
+}
+
+// document returns the document of a pod. Its objects are known.
+func (p *pod) document(get lookup) *poddoc.Document {
+	d := p.doc
+	d.Volumes, d.Omitted = slices.Clone(d.Volumes), maps.Clone(d.Omitted)
+	p.setNamespace(&d, get)
+	for i := range d.Volumes {
+		v := &d.Volumes[i]
+		c := claimOf(get(p.claim(i)))
+		if c == nil {
+			v.Absent = true
+			continue
+		}
+		v.PersistentVolume, v.Limits = c.volume, c.limits
+		v.Class = class(get, Ref{AttributesClasses, "", c.class})
+		// Most storage classes have no rates.
+		if storage := class(get, Ref{StorageClasses, "", c.storageClass}); storage != nil && len(storage.Rates) > 0 {
+			v.StorageClass = storage
+		}
+	}
+	d.Bound()
+	return &d
+}
+
+// setNamespace gives a document the labels of the namespace.
+func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
+	d.NamespaceLabels = nil
+	delete(d.Omitted, poddoc.PartNamespaceLabels)
+	value, _ := get(p.namespace())
+	ns, exists := value.(*poddoc.Document)
+	if !exists { // it is being deleted with its pods
+		return
+	}
+	d.NamespaceLabels = ns.NamespaceLabels
+	for part, cause := range ns.Omitted {
+		omit(d, part, cause)
+	}
+}
+
+// notRead returns a document that has nothing but the names of the pod.
+func (p *pod) notRead() *poddoc.Document {
+	d := &poddoc.Document{Version: poddoc.Version, UID: p.doc.UID, Namespace: p.doc.Namespace, Name: p.doc.Name}
+	for _, part := range []string{poddoc.PartAnnotations, poddoc.PartLabels, poddoc.PartVolumes} {
+		omit(d, part, poddoc.NotRead)
+	}
+	return d
+}
+
+// class returns nil if the claim names none.
+func class(get lookup, ref Ref) *poddoc.Class {
+	if ref.Name == "" {
+		return nil
+	}
+	value, _ := get(ref)
+	rates, exists := value.(map[string]string)
+	return &poddoc.Class{Name: ref.Name, Absent: !exists, Rates: rates}
+}
+
+// withoutVolumes returns the pod with its volumes omitted for a cause.
+func (p *pod) withoutVolumes(cause string) *pod {
+	out := *p
+	out.doc.Volumes, out.doc.Omitted = nil, maps.Clone(p.doc.Omitted)
+	omit(&out.doc, poddoc.PartVolumes, cause)
+	return &out
+}
+
+func omit(d *poddoc.Document, part, cause string) {
+	if d.Omitted == nil {
+		d.Omitted = map[string]string{}
+	}
+	d.Omitted[part] = cause
+}

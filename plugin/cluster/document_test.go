@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// TestKept verifies that of each object only what the document needs is kept.
+func TestKept(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	class := "gold"
+	invalid := "../x"
+	bound := newClaim("wbps=1Mi")
+	bound.Spec.VolumeName, bound.Spec.VolumeAttributesClassName, bound.Spec.StorageClassName = "pvc-1", &class, &class
+	provisioned := newClaim("")
+	provisioned.Annotations["volume.beta.kubernetes.io/storage-provisioner"] = "linstor.csi.linbit.com"
+	provisioned.Spec.StorageClassName, provisioned.Spec.VolumeAttributesClassName = &class, &invalid
+	parameters := map[string]string{
+		"rbps": "1", "blkio.noderesource.dev/wbps": "2", "qos.linbit.com/riops": "3", "iops": "4", "qos.linbit.com/device": "/dev/x", "wiops": long,
+	}
+	for name, tt := range map[string]struct{ object, want any }{
+		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, NamespaceLabels: map[string]string{"a": "b"}}},
+		"claim":         {bound, &claim{volume: "pvc-1", limits: new("wbps=1Mi"), class: "gold"}},
+		"of LINSTOR":    {provisioned, &claim{limits: new(""), storageClass: "gold"}},
+		"plain claim":   {&corev1.PersistentVolumeClaim{}, &claim{}},
+		"long":          {newClaim(long), &claim{limits: new(long[:poddoc.MaxText+1])}},
+		"class":         {&storagev1.VolumeAttributesClass{Parameters: parameters}, map[string]string{"rbps": "1", "blkio.noderesource.dev/wbps": "2", "qos.linbit.com/riops": "3", "wiops": long[:poddoc.MaxRate+1]}},
+		"storage class": {&storagev1.StorageClass{Parameters: parameters}, map[string]string{"qos.linbit.com/riops": "3"}},
+		"no parameters": {&storagev1.VolumeAttributesClass{}, map[string]string{}},
+		"unknown":       {&corev1.Secret{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := kept(tt.object)
+			if a, ok := got.(*claim); ok {
+				b := tt.want.(*claim)
+				equal(t, "limits", b.limits, a.limits)
+				b.limits, a.limits = nil, nil
+				if *a != *b {
+					t.Errorf("%+v, want %+v", *a, *b)
+				}
+				return
+			}
+			equal(t, "kept", tt.want, got)
+		})
+	}
+}
+
+// lookupOf returns a lookup of what is kept. All other objects do not exist.
+func lookupOf(objects map[Ref]any) lookup {
+	return func(r Ref) (any, bool) { return objects[r], true }
+}
+
+// TestRefs verifies that the classes of a claim are needed as soon as the claim is known.
+func TestRefs(t *testing.T) {
+	p := newPod(newTestPod("db-0", testUID, "a", "b"))
+	first := []Ref{namespaceRef(), claimRef("a"), claimRef("b")}
+	equal(t, "without claims", first, p.refs(lookupOf(nil)))
+	got := p.refs(lookupOf(map[Ref]any{
+		claimRef("a"): &claim{class: "gold"}, claimRef("b"): &claim{class: "gold", storageClass: "linstor"},
+	}))
+	equal(t, "with claims", []Ref{first[0], first[1], {AttributesClasses, "", "gold"}, first[2], {StorageClasses, "", "linstor"}}, got)
+}
+
+// TestDocument verifies that the same pod gives other documents with other objects, and is not changed.
+func TestDocument(t *testing.T) {
+	p := newPod(newTestPod("db-0", testUID, "a"))
+	p.doc.Omitted = map[string]string{poddoc.PartAnnotations: "x"}
+	p.doc.Annotations = nil
+	gold, linstor := Ref{AttributesClasses, "", "gold"}, Ref{StorageClasses, "", "linstor"}
+	for name, tt := range map[string]struct {
+		objects map[Ref]any
+		want    func(*poddoc.Document)
+	}{
+		"nothing exists": {nil, func(d *poddoc.Document) { d.Volumes[0].Absent = true }},
+		"all": {
+			map[Ref]any{
+				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold", "linstor"},
+				gold: map[string]string{"wbps": "2"}, linstor: map[string]string{"qos.linbit.com/wbps": "3"},
+			},
+			func(d *poddoc.Document) {
+				d.NamespaceLabels = map[string]string{"tier": "gold"}
+				v := &d.Volumes[0]
+				v.PersistentVolume, v.Limits = "pvc-1", new("wbps=1Mi")
+				v.Class = &poddoc.Class{Name: "gold", Rates: map[string]string{"wbps": "2"}}
+				v.StorageClass = &poddoc.Class{Name: "linstor", Rates: map[string]string{"qos.linbit.com/wbps": "3"}}
+			},
+		},
+		"absent classes": {
+			map[Ref]any{claimRef("a"): &claim{class: "gold", storageClass: "linstor"}},
+			func(d *poddoc.Document) { d.Volumes[0].Class = &poddoc.Class{Name: "gold", Absent: true} },
+		},
+		"large": {
+			map[Ref]any{
+				namespaceRef(): kept(newNamespace(manyLabels(1000))), gold: map[string]string{"wbps": strings.Repeat("1", 65)},
+				claimRef("a"): &claim{class: "gold", limits: new(strings.Repeat("x", poddoc.MaxText+1))},
+			},
+			func(d *poddoc.Document) {
+				d.Omitted[poddoc.PartNamespaceLabels] = "14892 bytes (maximum 8192)"
+				d.Volumes[0].Class = &poddoc.Class{Name: "gold"}
+				d.Volumes[0].Omitted = map[string]string{poddoc.PartLimits: "more than 4096 bytes", poddoc.PartParameters: "a rate of more than 64 bytes"}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := poddoc.Document{
+				Version: 1, UID: testUID, Namespace: "prod", Name: "db-0", Omitted: map[string]string{poddoc.PartAnnotations: "x"},
+				Volumes: []poddoc.Volume{{Name: "v-a", Claim: "a", Mounts: []poddoc.Mount{{Container: "db", Path: "/a"}}}},
+			}
+			tt.want(&want)
+			got := p.document(lookupOf(tt.objects))
+			equal(t, "document", &want, got)
+			if _, err := poddoc.Encode(got); err != nil {
+				t.Error(err)
+			}
+			if len(p.doc.Omitted) != 1 || p.doc.Volumes[0].Absent || p.doc.Volumes[0].Limits != nil {
+				t.Errorf("the pod has changed: %+v", p.doc)
+			}
+		})
+	}
+}
+
+func manyLabels(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprintf("l%d", i)] = "vvvvv"
+	}
+	return out
+}
+
+// TestWithoutVolumes verifies that a pod with too many claims keeps its annotations.
+func TestWithoutVolumes(t *testing.T) {
+	p := newPod(newTestPod("db-0", testUID, "a"))
+	d := p.withoutVolumes("no room").document(lookupOf(nil))
+	if d.Annotations == nil || d.Volumes != nil || d.Omitted[poddoc.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
+		t.Errorf("document %+v, pod %+v", d, p.doc)
+	}
+	equal(t, "objects", []Ref{namespaceRef()}, p.withoutVolumes("x").refs(lookupOf(nil)))
+}
+
+// TestParameters verifies that what the part passes on, the document takes.
+func TestParameters(t *testing.T) {
+	all := map[string]string{}
+	for _, key := range poddoc.Parameters() {
+		all[key] = "1"
+	}
+	got, _ := kept(&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Parameters: all}).(map[string]string)
+	equal(t, "parameters", all, got)
+	if !slices.Contains(poddoc.Parameters(), "qos.linbit.com/rbps") || poddoc.ClaimKey != "limits."+annotation.Domain {
+		t.Error("keys of others have changed")
+	}
+}

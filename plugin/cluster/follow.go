@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// Requests for single objects, on average and at once. A node that starts with 250 pods and 1,000
+	// claims sends about 1,000, a usual one about 20.
+	requestsPerSecond = 20
+	requestsAtOnce    = 50
+	// absentPause is the time after which a kind that the API server does not serve is asked for again.
+	absentPause = 10 * time.Minute
+)
+
+// follower watches one object. It does what a reflector of client-go does, with half of its memory: a
+// node can have a thousand of them, and a reflector keeps four goroutines, and a buffer of the size of
+// the largest object that it has seen.
+type follower struct {
+	*Part
+	object  *object
+	version string // from which the next watch continues; "" if the state of the object has to be read
+}
+
+// follow watches an object until the context ends.
+func (p *Part) follow(ctx context.Context, o *object) {
+	f := follower{Part: p, object: o}
+	repeat(ctx, func(ctx context.Context) error {
+		err := f.watchOnce(ctx)
+		if apierrors.IsNotFound(err) {
+			// The API server does not serve this kind: there can be no such object.
+			f.noted(ctx, nil)
+			o.set(nil)
+			sleep(ctx, absentPause)
+			return nil
+		}
+		return err
+	})
+}
+
+// watchOnce sends the requests of one watch, and reads it to its end.
+func (f *follower) watchOnce(ctx context.Context) error {
+	if f.version == "" && f.listsFirst.Load() {
+		if err := f.list(ctx); err != nil {
+			return err
+		}
+	}
+	events, err := f.open(ctx)
+	switch {
+	case err == nil:
+	case f.version == "" && asksForList(err):
+		f.listsFirst.Store(true) // this version cannot send the initial state with a watch
+		return err
+	case asksForList(err):
+		f.version = ""
+		return err
+	default:
+		return err
+	}
+	defer events.Close()
+	return f.read(events)
+}
+
+// ready waits until a request may be sent.
+func (f *follower) ready(ctx context.Context) error {
+	if err := f.contact.wait(ctx); err != nil {
+		return err
+	}
+	return f.limit.wait(ctx, f.object.ref.Kind)
+}
+
+// limit bounds the requests for single objects. Each pod needs its namespace, and the claims of one tenant's pods can be
+// thousands, so namespaces come first.
+type limit struct {
+	*rate.Limiter
+	turn chan struct{} // held by the one request for another kind that waits for the limiter
+}
+
+func (l *limit) wait(ctx context.Context, kind Kind) error {
+	if kind == Namespaces {
+		return l.Wait(ctx)
+	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+		return l.Wait(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// noted notes the result of a request.
+func (f *follower) noted(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	f.object.failed(err)
+	f.status.count(err)
+}
+
+// list reads the state of the object.
+func (f *follower) list(ctx context.Context) error {
+	if err := f.ready(ctx); err != nil {
+		return err
+	}
+	list, err := f.API.List(ctx, f.object.ref)
+	f.noted(ctx, err)
+	if err != nil {
+		return err
+	}
+	f.version = list.Version
+	if list.Object == nil {
+		f.object.set(nil)
+	} else {
+		f.object.set(kept(list.Object))
+	}
+	return nil
+}
+
+// open begins a watch. The request is sent by another goroutine, because it needs a large stack, and
+// this one waits for events for hours.
+func (f *follower) open(ctx context.Context) (events Events, err error) {
+	if err := f.ready(ctx); err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		events, err = f.API.Watch(ctx, f.object.ref, f.version)
+	}()
+	<-done
+	if asksForList(err) {
+		f.noted(ctx, nil)
+	} else {
+		f.noted(ctx, err)
+	}
+	return events, err
+}
+
+// read reads a watch to its end. If it begins with the initial state, that is complete, and so the
+// absence of the object is known, with a bookmark.
+func (f *follower) read(events Events) error {
+	var initial any
+	isInitial := f.version == ""
+	for {
+		e, err := events.Next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if e.Type == watch.Error {
+			err := apierrors.FromObject(e.Object)
+			if asksForList(err) {
+				f.version = ""
+			}
+			return err
+		}
+		object, err := meta.Accessor(e.Object)
+		if err != nil {
+			return err
+		}
+		var value any
+		switch e.Type {
+		case watch.Added, watch.Modified:
+			value = kept(e.Object)
+		case watch.Bookmark:
+			if isInitial && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				isInitial = false
+				f.object.set(initial)
+			}
+		}
+		switch {
+		case isInitial:
+			initial = value
+			continue
+		case e.Type != watch.Bookmark:
+			f.object.set(value)
+		}
+		f.version = object.GetResourceVersion()
+	}
+}

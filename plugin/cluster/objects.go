@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+const (
+	// maxObjects bounds the objects that are watched for all pods. Each takes about 25 KiB.
+	maxObjects = 4096
+	// ownObjects is the number of objects that each pod can have watched even then. The kubelet
+	// bounds the number of pods.
+	ownObjects = 8
+)
+
+// objects are the objects that pods name. Each is watched for as long as a pod needs it.
+type objects struct {
+	watch   func(context.Context, *object) // returns when the context ends
+	changed func(uid string)               // called without the lock
+	most    int                            // objects; maxObjects
+
+	mu      sync.Mutex // guards the fields below
+	byRef   map[Ref]*object
+	byPod   map[string][]Ref // by UID
+	watches sync.WaitGroup
+}
+
+// object is one watched object. Its watch is the only one that sets it.
+type object struct {
+	ref  Ref
+	stop context.CancelFunc
+	all  *objects
+
+	// Guarded by objects.mu.
+	pods  map[string]bool // the UIDs of those that need it
+	known bool            // the API server has answered once
+	value any             // what is kept of the object; nil if there is none
+	err   error           // of the last request; nil after a success
+}
+
+func newObjects(watch func(context.Context, *object), changed func(uid string)) *objects {
+	return &objects{watch: watch, changed: changed, most: maxObjects, byRef: map[Ref]*object{}, byPod: map[string][]Ref{}}
+}
+
+// need sets what a pod needs: it starts watches, and stops those that no pod needs any more. It
+// returns false, and changes nothing, if there is no room.
+func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	added := 0
+	for _, ref := range refs {
+		if s.byRef[ref] == nil {
+			added++
+		}
+	}
+	if added > 0 && len(refs) > ownObjects && len(s.byRef)+added > s.most {
+		return false
+	}
+	for _, ref := range refs {
+		s.add(ctx, uid, ref)
+	}
+	for _, ref := range s.byPod[uid] {
+		if !slices.Contains(refs, ref) {
+			s.remove(uid, ref)
+		}
+	}
+	if s.byPod[uid] = refs; len(refs) == 0 {
+		delete(s.byPod, uid)
+	}
+	return true
+}
+
+// add is called with the lock.
+func (s *objects) add(ctx context.Context, uid string, ref Ref) {
+	o := s.byRef[ref]
+	if o == nil {
+		o = &object{ref: ref, all: s, pods: map[string]bool{}}
+		s.byRef[ref] = o
+		ctx, o.stop = context.WithCancel(ctx)
+		s.watches.Go(func() { s.watch(ctx, o) })
+	}
+	o.pods[uid] = true
+}
+
+// remove is called with the lock.
+func (s *objects) remove(uid string, ref Ref) {
+	o := s.byRef[ref]
+	delete(o.pods, uid)
+	if len(o.pods) == 0 {
+		o.stop()
+		delete(s.byRef, ref)
+	}
+}
+
+// get returns what is kept of an object, nil if there is none. known is false until the API server
+// has answered.
+func (s *objects) get(ref Ref) (value any, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.byRef[ref]
+	if o == nil {
+		return nil, false
+	}
+	return o.value, o.known
+}
+
+// problem returns the number of watched objects and of those that could not be read, with the error of one.
+func (s *objects) problem() (watched, failed int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.byRef {
+		if o.err != nil {
+			failed++
+			if err == nil || o.err.Error() < err.Error() { // the same one each time
+				err = o.err
+			}
+		}
+	}
+	return len(s.byRef), failed, err
+}
+
+// wait returns when the watches have ended, after their context.
+func (s *objects) wait() { s.watches.Wait() }
+
+// set stores what the API server has answered.
+func (o *object) set(value any) {
+	for _, uid := range o.store(value) {
+		o.all.changed(uid)
+	}
+}
+
+func (o *object) store(value any) (uids []string) {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	o.value, o.known = value, true
+	return slices.Collect(maps.Keys(o.pods))
+}
+
+// failed notes the result of a request.
+func (o *object) failed(err error) {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	o.err = err
+}

@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"iter"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// mirror is the annotation of the mirror pod, the object by which the API server shows a static pod. Its
+// value is the UID that the runtime knows.
+//
+// Any author of a pod can write it: the API server only asks that the pod names its node, and that the
+// annotation never changes (ValidatePodSpecificAnnotations and ValidatePodSpecificAnnotationUpdates in
+// Kubernetes' pkg/apis/core/validation/validation.go). So a tenant can claim the UID of a static pod, and
+// no others:
+//
+//   - The UIDs of all other pods are UUIDs, which newPod does not take from the annotation.
+//   - The document would have the namespace and the name of the tenant's pod, and the reader ignores it
+//     (poddoc.Document.IsOf). So the tenant could at most keep the static pod from having a document.
+//   - The kubelet runs no mirror pod. It deletes one without a static pod of this name within seconds
+//     (Kubelet.HandlePodCleanups in pkg/kubelet/kubelet_pods.go, GetOrphanedMirrorPodNames in
+//     pkg/kubelet/pod/pod_manager.go). With a finalizer the object stays, but is marked as deleted, and
+//     newPod does not take it for a mirror pod any more.
+//   - Until then, pods.of takes the older one of two. A tenant's pod is older only if the kubelet has
+//     created the mirror pod again since, as after an administrator deleted it.
+const mirror = corev1.MirrorPodAnnotationKey
+
+// pod is what is kept of a pod: the parts of its document that come from the pod itself.
+type pod struct {
+	key     string // NAMESPACE/NAME, which is unique
+	created time.Time
+	doc     poddoc.Document
+}
+
+// slim returns a pod with the fields that newPod reads, and those that a reflector needs. A pod can
+// have 1 MB of other fields.
+func slim(o *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{}
+	out.Namespace, out.Name, out.UID, out.ResourceVersion = o.Namespace, o.Name, o.UID, o.ResourceVersion
+	out.CreationTimestamp, out.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
+	out.Annotations, out.Labels = map[string]string{}, o.Labels
+	for key, value := range o.Annotations {
+		if key == mirror || annotation.IsKey(key) {
+			out.Annotations[key] = value
+		}
+	}
+	for i := range o.Spec.Volumes {
+		v := corev1.Volume{Name: o.Spec.Volumes[i].Name}
+		switch from := &o.Spec.Volumes[i]; {
+		case from.PersistentVolumeClaim != nil:
+			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: from.PersistentVolumeClaim.ClaimName}
+		case from.Ephemeral != nil:
+			v.Ephemeral = &corev1.EphemeralVolumeSource{}
+		default:
+			continue
+		}
+		if out.Spec.Volumes = append(out.Spec.Volumes, v); len(out.Spec.Volumes) > poddoc.MaxVolumes {
+			break // newPod omits them all
+		}
+	}
+	for name, c := range containers(o) {
+		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: name, VolumeMounts: c.mounts, VolumeDevices: c.devices})
+	}
+	return out
+}
+
+// places are the places of volumes in a container.
+type places struct {
+	mounts  []corev1.VolumeMount
+	devices []corev1.VolumeDevice
+}
+
+// containers iterates over the containers of a pod, of all kinds.
+func containers(o *corev1.Pod) iter.Seq2[string, places] {
+	return func(yield func(string, places) bool) {
+		for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+			for i := range list {
+				if c := &list[i]; !yield(c.Name, places{c.VolumeMounts, c.VolumeDevices}) {
+					return
+				}
+			}
+		}
+		for i := range o.Spec.EphemeralContainers {
+			if c := &o.Spec.EphemeralContainers[i]; !yield(c.Name, places{c.VolumeMounts, c.VolumeDevices}) {
+				return
+			}
+		}
+	}
+}
+
+// newPod returns nil for a pod whose UID is not that of a pod of the runtime.
+func newPod(o *corev1.Pod) *pod {
+	uid := string(o.UID)
+	if hash, isMirror := o.Annotations[mirror]; isMirror {
+		if uid = hash; strings.Contains(hash, "-") || o.DeletionTimestamp != nil {
+			return nil // see mirror
+		}
+	}
+	if !poddoc.IsUID(uid) {
+		return nil
+	}
+	p := &pod{key: o.Namespace + "/" + o.Name, created: o.CreationTimestamp.Time}
+	p.doc = poddoc.Document{UID: uid, Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}, Labels: o.Labels}
+	for key, value := range o.Annotations {
+		if annotation.IsKey(key) {
+			p.doc.Annotations[key] = value
+		}
+	}
+	p.doc.Volumes = claimVolumes(o)
+	p.doc.Bound() // what is too large is not even kept
+	return p
+}
+
+// claimVolumes returns the volumes of a pod that are claims, with their places in the containers.
+func claimVolumes(o *corev1.Pod) []poddoc.Volume {
+	index := map[string]int{}
+	var out []poddoc.Volume
+	for i := range o.Spec.Volumes {
+		v := &o.Spec.Volumes[i]
+		name := ""
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil:
+			name = o.Name + "-" + v.Name // see VolumeClaimName in component-helpers/storage/ephemeral
+		}
+		// No claim can have another name, and pods are not validated for that.
+		if poddoc.IsName(name) && annotation.IsLabel(v.Name) {
+			index[v.Name] = len(out)
+			out = append(out, poddoc.Volume{Name: v.Name, Claim: name})
+		}
+	}
+	if len(out) == 0 || len(out) > poddoc.MaxVolumes {
+		return out
+	}
+	for container, c := range containers(o) {
+		place := func(volume, path string) {
+			if i, ok := index[volume]; ok {
+				out[i].Mounts = append(out[i].Mounts, poddoc.Mount{Container: container, Path: path})
+			}
+		}
+		for i := range c.mounts {
+			place(c.mounts[i].Name, c.mounts[i].MountPath)
+		}
+		for i := range c.devices {
+			place(c.devices[i].Name, c.devices[i].DevicePath)
+		}
+	}
+	return out
+}

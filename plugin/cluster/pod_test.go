@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// fullPod returns a pod with each kind of volume and of container.
+func fullPod() *corev1.Pod {
+	mounts := func(name, path string) []corev1.VolumeMount {
+		return []corev1.VolumeMount{{Name: name, MountPath: path}, {Name: "empty", MountPath: "/empty"}}
+	}
+	pod := newTestPod("db-0", testUID)
+	pod.Annotations["example.com/a"] = "x"
+	pod.Labels = map[string]string{"tier": "db"}
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}},
+		{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}}}},
+		{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+	}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", VolumeMounts: mounts("data", "/init/")}}
+	pod.Spec.Containers = []corev1.Container{{Name: "db", Env: make([]corev1.EnvVar, 9), VolumeMounts: mounts("tmp", "rel"), VolumeDevices: []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}}}
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", VolumeMounts: mounts("data", "/d")}}}
+	return pod
+}
+
+// TestNewPod verifies that a pod that was reduced for the reflector gives the same document.
+func TestNewPod(t *testing.T) {
+	want := poddoc.Document{
+		Version: 1, UID: testUID, Namespace: "prod", Name: "db-0",
+		Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
+		Labels:      map[string]string{"tier": "db"},
+		Volumes: []poddoc.Volume{
+			{Name: "data", Claim: "c", Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
+			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/rel"}}},
+		},
+	}
+	for name, pod := range map[string]*corev1.Pod{"full": fullPod(), "reduced": slim(fullPod())} {
+		equal(t, name, want, newPod(pod).doc)
+	}
+	if reduced := slim(fullPod()); len(reduced.Spec.Volumes) != 2 || reduced.Spec.Containers[1].Env != nil || len(reduced.Annotations) != 1 {
+		t.Errorf("reduced to %v", reduced)
+	}
+}
+
+// TestStaticPod verifies that the document of a static pod has the UID that the runtime knows, and no pod gets the
+// UID of another kind of pod.
+func TestStaticPod(t *testing.T) {
+	const hash = "d41d8cd98f00b204e9800998ecf8427e"
+	for value, want := range map[string]string{hash: hash, testUID: "", "../../x": "", "": "", strings.ToUpper(hash): ""} {
+		pod := newTestPod("etcd", "11111111-1111-1111-1111-111111111111")
+		pod.Annotations[mirror] = value
+		got := ""
+		if p := newPod(slim(pod)); p != nil {
+			got = p.doc.UID
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", value, got, want)
+		}
+	}
+	if p := newPod(newTestPod("a", "../x")); p != nil {
+		t.Errorf("a pod with the UID %q", p.doc.UID)
+	}
+}
+
+// TestHostilePod verifies that what an author can write gives a document that can be encoded.
+func TestHostilePod(t *testing.T) {
+	large := strings.Repeat("x", 60<<10)
+	for name, change := range map[string]func(*corev1.Pod){
+		"claim":       func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "../../etc" },
+		"long claim":  func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = large },
+		"volume":      func(p *corev1.Pod) { p.Spec.Volumes[0].Name = "../x" },
+		"path":        func(p *corev1.Pod) { p.Spec.Containers[0].VolumeDevices[0].DevicePath = "/../" + large },
+		"container":   func(p *corev1.Pod) { p.Spec.Containers[0].Name = large },
+		"annotation":  func(p *corev1.Pod) { p.Annotations["limits."+annotation.Domain+"/pod-total"] = large },
+		"no UTF-8":    func(p *corev1.Pod) { p.Annotations["limits."+annotation.Domain+"/pod-total"] = "\xff\x00" },
+		"annotations": func(p *corev1.Pod) { maps.Copy(p.Annotations, manyAnnotations(100)) },
+		"claims": func(p *corev1.Pod) {
+			for i := range 1000 {
+				p.Spec.Volumes = append(p.Spec.Volumes, newTestPod("", "", fmt.Sprint("c", i)).Spec.Volumes[0])
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, reduce := range []func(*corev1.Pod) *corev1.Pod{slim, func(p *corev1.Pod) *corev1.Pod { return p }} {
+				o := fullPod()
+				change(o)
+				p := newPod(reduce(o))
+				none := func(Ref) (any, bool) { return nil, true }
+				data, err := poddoc.Encode(p.document(none))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if kept := len(p.refs(none)); kept > 1+poddoc.MaxVolumes || strings.Contains(string(data), "..") {
+					t.Errorf("%d objects, document %.200s", kept, data)
+				}
+			}
+		})
+	}
+}
+
+func manyAnnotations(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprintf("limits.%s/container.c%d", annotation.Domain, i)] = "x"
+	}
+	return out
+}
+
+// TestPods verifies that what changes is notified, also a pod that was created again under its name.
+func TestPods(t *testing.T) {
+	var changed []string
+	p := newPods(func(uid string) { changed = append(changed, uid) })
+	notified := func(what string, want ...string) {
+		t.Helper()
+		slices.Sort(changed)
+		equal(t, what, want, changed)
+		changed = nil
+	}
+	call := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if p.isSynced() {
+		t.Error("synced without a list")
+	}
+	call(p.Replace([]any{newTestPod("a", uidOf(1)), newTestPod("b", uidOf(2))}, "1"))
+	notified("list", uidOf(1), uidOf(2))
+	if !p.isSynced() {
+		t.Error("not synced")
+	}
+	call(p.Update(newTestPod("a", uidOf(3))))
+	notified("created again", uidOf(1), uidOf(3))
+	call(p.Delete(newTestPod("a", uidOf(3))))
+	notified("deleted", uidOf(3))
+	call(p.Replace([]any{newTestPod("c", uidOf(4))}, "2"))
+	notified("another list", uidOf(2), uidOf(4))
+	equal(t, "keys", []string{"prod/c"}, p.keys())
+	if len(p.byUID) != 1 {
+		t.Errorf("%d UIDs are kept", len(p.byUID))
+	}
+	for i, err := range []error{p.Add("x"), p.Delete("x"), p.Resync()} {
+		if (err == nil) != (i == 2) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// TestPodPretends verifies that of two pods with the UID of one static pod, the older one is it.
+func TestPodPretends(t *testing.T) {
+	const hash = "d41d8cd98f00b204e9800998ecf8427e"
+	p := newPods(func(string) {})
+	static := func(name string, created int64) *corev1.Pod {
+		pod := newTestPod(name, uidOf(int(created)))
+		pod.Annotations[mirror], pod.CreationTimestamp = hash, metav1.NewTime(time.Unix(created, 0))
+		return pod
+	}
+	for _, pod := range []*corev1.Pod{static("z-pretends", 2), static("etcd", 1), static("a-pretends", 3)} {
+		if err := p.Add(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := p.of(hash).key; got != "prod/etcd" {
+		t.Errorf("it is %s", got)
+	}
+	if err := p.Delete(static("etcd", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.of(hash).key; got != "prod/z-pretends" {
+		t.Errorf("then it is %s", got)
+	}
+	if p.of(testUID) != nil {
+		t.Error("a pod that does not exist")
+	}
+	// The kubelet has created the mirror pod again, and deletes the others, which have finalizers.
+	if err := p.Add(static("etcd", 4)); err != nil {
+		t.Fatal(err)
+	}
+	for name, created := range map[string]int64{"z-pretends": 2, "a-pretends": 3} {
+		pod := static(name, created)
+		pod.DeletionTimestamp, pod.Finalizers = new(metav1.NewTime(time.Unix(5, 0))), []string{"example.com/stay"}
+		if err := p.Update(slim(pod)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := p.of(hash); got == nil || got.key != "prod/etcd" {
+		t.Errorf("once the others are deleted, it is %+v", got)
+	}
+	if pod := newTestPod("db-0", testUID); newPod(pod) == nil {
+		t.Error("a pod is left out")
+	} else if pod.DeletionTimestamp = new(metav1.Now()); newPod(slim(pod)) == nil {
+		t.Error("a pod that is being deleted is left out: it may run for long")
+	}
+}

@@ -1,0 +1,246 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+)
+
+// Rates of requests for Events. client-go has a limit for each object and source, of 25 and one every five minutes; the
+// kubelet has one of 50 a second for the node.
+const (
+	eventsOfPodAtOnce, eventOfPodEvery = podevent.MaxEvents, 30 * time.Second
+	eventsAtOnce, eventEvery           = 25, time.Second
+	// countEvery is the time between two requests for one Event: to change its count, or to try again after the API server
+	// has refused it.
+	countEvery = 5 * time.Minute
+	// maxEventAge is the age from which on an event that was not sent is not sent any more. It is also the time for which the
+	// API server keeps Events by default: an older one may have been sent and dropped.
+	maxEventAge = time.Hour
+	// lookEvery is the time between two looks at the events directory.
+	lookEvery = time.Second
+)
+
+// sender sends what the limits part has noted about pods as Events. The events directory has the state of each event, so the
+// sender has no queue that could grow while the API server is away: it compares that state with what it has sent.
+//
+// It does not use client-go's tools/events. That needs the clientset, which brings all kinds of all API groups, has a queue of
+// 1,000 Events that drops the newest ones of all pods alike, and begins a new series after each restart.
+type sender struct {
+	part   *Part
+	files  *eventFiles
+	pods   map[string]*eventsOfPod // by UID
+	limit  *rate.Limiter           // of the node
+	last   string                  // the UID of the pod that had the last turn
+	resume time.Time               // after a failed request, the time of the next one
+	pause  time.Duration           // before that; 0 after a success
+	log    struct {
+		dir, api reminder.Reminder
+		refusal  time.Time // when one was last logged
+	}
+}
+
+// eventsOfPod is what was sent for one pod.
+type eventsOfPod struct {
+	limit *rate.Limiter
+	sent  map[string]sent // by the name of the Event
+}
+
+// sent is what was sent for one event.
+type sent struct {
+	count   int       // that the API server knows
+	at      time.Time // of the last request
+	created bool      // false if the API server has refused it
+}
+
+// sendEvents sends Events until the context ends.
+func (p *Part) sendEvents(ctx context.Context) {
+	s := &sender{part: p, files: newEventFiles(p.EventsDir), pods: map[string]*eventsOfPod{}, limit: rate.NewLimiter(rate.Every(eventEvery), eventsAtOnce)}
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+			s.step(ctx, time.Now())
+		}
+	}
+}
+
+// step reads what has changed, and sends what is due and may be sent now.
+func (s *sender) step(ctx context.Context, now time.Time) {
+	err := s.files.read(now)
+	if s.log.dir.Due(now, err) {
+		s.part.Log.WithError(err).WithField("dir", s.part.EventsDir).Warn("Some events of pods cannot be read: they are not sent")
+	}
+	for uid := range s.pods {
+		if s.files.known[uid] == nil {
+			delete(s.pods, uid)
+		}
+	}
+	if answers, _, _ := s.part.contact.state(); answers && !now.Before(s.resume) {
+		err := s.sendDue(ctx, now)
+		if ctx.Err() == nil && s.log.api.Due(now, err) {
+			s.part.Log.WithError(err).Warn("Sending Events failed, retrying")
+		}
+	}
+	s.part.status.events.pending.Store(s.pending(now))
+}
+
+// sendDue sends events in turns of the pods, until none is due, the rates do not allow more, or a request fails.
+func (s *sender) sendDue(ctx context.Context, now time.Time) error {
+	for sentSome := true; sentSome; {
+		sentSome = false
+		for _, uid := range s.turns() {
+			file, pod := s.files.known[uid], s.podOf(uid)
+			i := pod.next(file, now)
+			if i < 0 || !s.isOurs(file.Pod) || pod.limit.TokensAt(now) < 1 {
+				continue
+			}
+			if !s.limit.AllowN(now, 1) {
+				return nil
+			}
+			pod.limit.AllowN(now, 1)
+			s.last, sentSome = uid, true
+			if err := s.send(ctx, now, file, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// turns returns the UIDs of the pods, beginning after the one that had the last turn.
+func (s *sender) turns() []string {
+	uids := slices.Sorted(maps.Keys(s.files.known))
+	i, found := slices.BinarySearch(uids, s.last)
+	if found {
+		i++
+	}
+	return append(uids[i:len(uids):len(uids)], uids[:i]...)
+}
+
+// isOurs reports whether the API server has a pod of this node with this UID and these names.
+func (s *sender) isOurs(of podevent.Pod) bool {
+	pod := s.part.pods.of(of.UID)
+	return pod != nil && pod.doc.Namespace == of.Namespace && pod.doc.Name == of.Name
+}
+
+// podOf returns what was sent for a pod with a document.
+func (s *sender) podOf(uid string) *eventsOfPod {
+	pod := s.pods[uid]
+	if pod == nil {
+		pod = &eventsOfPod{limit: rate.NewLimiter(rate.Every(eventOfPodEvery), eventsOfPodAtOnce), sent: map[string]sent{}}
+		s.pods[uid] = pod
+	}
+	if len(pod.sent) > 2*podevent.MaxEvents { // the limits part has dropped some
+		maps.DeleteFunc(pod.sent, func(name string, _ sent) bool { return !slices.Contains(s.files.known[uid].names, name) })
+	}
+	return pod
+}
+
+// next returns the index of the first event that is due, or -1.
+func (p *eventsOfPod) next(f *eventFile, now time.Time) int {
+	for i := range f.Events {
+		if p.isDue(f, i, now) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (p *eventsOfPod) isDue(f *eventFile, i int, now time.Time) bool {
+	if now.Sub(f.Events[i].Last) > maxEventAge {
+		return false
+	}
+	was, known := p.sent[f.names[i]]
+	return !known || (f.Events[i].Count != was.count || !was.created) && now.Sub(was.at) >= countEvery
+}
+
+// pending returns the number of events that are due.
+func (s *sender) pending(now time.Time) (n int64) {
+	for uid, file := range s.files.known {
+		pod := s.podOf(uid)
+		for i := range file.Events {
+			if pod.isDue(file, i, now) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// send sends an event. An error means that no Event can be sent now.
+func (s *sender) send(ctx context.Context, now time.Time, f *eventFile, i int) error {
+	e, pod, name := &f.Events[i], s.pods[f.UID], f.names[i]
+	created, err := s.create(ctx, f.Pod, pod.sent[name], e)
+	switch counts := &s.part.status.events; {
+	case err == nil && created:
+		counts.created.Add(1)
+	case err == nil:
+		counts.counted.Add(1)
+	case isRefusal(err):
+		counts.refused.Add(1)
+		if now.Sub(s.log.refusal) >= reminder.Interval { // a tenant can cause refusals
+			s.log.refusal = now
+			s.part.Log.WithError(err).Warn("The API server refuses an Event (logged every ten minutes)")
+		}
+	default:
+		s.pause = min(max(2*s.pause, minPause), maxPause)
+		s.resume = now.Add(s.pause)
+		return err
+	}
+	s.pause = 0
+	pod.sent[name] = sent{count: e.Count, at: now, created: err == nil}
+	return nil
+}
+
+// create creates or counts an Event, whichever it needs.
+func (s *sender) create(ctx context.Context, of podevent.Pod, was sent, e *podevent.Event) (created bool, err error) {
+	if was.created {
+		if err := s.request(ctx, s.part.EventAPI.CountEvent, of, e); !apierrors.IsNotFound(err) {
+			return false, err
+		}
+		// The API server has dropped it, since it is old.
+	}
+	err = s.request(ctx, s.part.EventAPI.CreateEvent, of, e)
+	if !apierrors.IsAlreadyExists(err) {
+		return true, err
+	}
+	if e.Count < 2 { // it was created before a restart
+		return false, nil
+	}
+	return false, s.request(ctx, s.part.EventAPI.CountEvent, of, e)
+}
+
+// request sends a request, and counts it. An answer of the API server is a success.
+func (s *sender) request(ctx context.Context, send func(context.Context, podevent.Pod, *podevent.Event) error, of podevent.Pod, e *podevent.Event) error {
+	err := send(ctx, of, e)
+	switch {
+	case ctx.Err() != nil:
+	case apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		s.part.status.count(nil)
+	default:
+		s.part.status.count(err)
+	}
+	return err
+}
+
+// isRefusal reports whether the API server has decided about an Event: the next ones may have another answer.
+func isRefusal(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) {
+		return false
+	}
+	code := status.Status().Code
+	return 400 <= code && code < 500
+}

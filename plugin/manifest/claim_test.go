@@ -1,0 +1,70 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestClaimLimits verifies that limits are read of claims, of the templates of a StatefulSet and of ephemeral volumes, that they
+// are in the right place there, and that each pod of a namespace has those of its claims.
+func TestClaimLimits(t *testing.T) {
+	const key = "limits.blkio.noderesource.dev"
+	set, err := Read(strings.NewReader(`kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: data, annotations: {`+key+`: wbps=1Mi}}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: other, annotations: {`+key+`: wbps=2Mi}}
+---
+kind: PersistentVolumeClaim
+metadata: {name: wrong, annotations: {`+key+`/containers: wbps=3Mi}}
+---
+kind: PersistentVolumeClaim
+apiVersion: example.com/v1
+metadata: {name: another, annotations: {`+key+`: wbps=4Mi}}
+---
+kind: Pod
+metadata: {name: p}
+spec:
+  containers: [{name: c}]
+  volumes:
+  - {name: v, persistentVolumeClaim: {claimName: data}}
+  - {name: w, persistentVolumeClaim: {claimName: none}}
+  - {name: e, ephemeral: {volumeClaimTemplate: {metadata: {annotations: {`+key+`: wbps=5Mi}}}}}
+---
+kind: StatefulSet
+apiVersion: apps/v1
+metadata: {name: db}
+spec:
+  volumeClaimTemplates: [{metadata: {name: wal, annotations: {`+key+`: wbps=6Mi}}}]
+  template: {spec: {containers: [{name: c}]}}
+`), "in", ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Link()
+	var findings []string
+	for i := range set.Findings {
+		findings = append(findings, set.Findings[i].String())
+	}
+	want := []string{
+		`in:9: PersistentVolumeClaim wrong: metadata.annotations: annotation "` + key + `/containers" has no effect on a PersistentVolumeClaim, only on pods`,
+		`in:13: PersistentVolumeClaim another: metadata.annotations: annotation "` + key + `" has no effect on a PersistentVolumeClaim, only on pods`,
+	}
+	if d := cmp.Diff(want, findings); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	got := map[string]string{}
+	for _, p := range set.Pods {
+		for _, v := range p.Volumes {
+			if got[v.Claim] = "none"; v.Limits != nil {
+				got[v.Claim] = *v.Limits
+			}
+		}
+	}
+	if d := cmp.Diff(map[string]string{"data": "wbps=1Mi", "none": "none", "p-e": "wbps=5Mi", "wal-db-0": "wbps=6Mi"}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}

@@ -1,0 +1,100 @@
+package node
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// The claims of a pod are facts about it, as its labels are: the API server alone knows them. A claim is known when the
+// cluster part has described the pod. Until then, and while the cluster part is away, limits of claims that are in force
+// stay in force.
+
+// claims returns the claims of a pod. Those that were known before hold while the API server does not know them.
+func (l *Live) claims(known *policy.Claims) *policy.Claims {
+	if l.Claims == nil {
+		return known
+	}
+	return l.Claims
+}
+
+// factsNow returns the facts about the pod of a sandbox: those that count, or those of the runtime and of the API server if the
+// pod is not part of the state.
+func (n *Node) factsNow(sb *Sandbox) policy.PodFacts {
+	if facts, known := n.pods.factsOf(sb.ID); known {
+		return facts
+	}
+	out := sb.Facts()
+	if live, known := n.pods.liveOf(sb); known {
+		out.Labels, out.Claims = live.labels(sb.Labels), live.Claims
+		out.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, n.policy.Load().NamespaceKeys())
+	}
+	return out
+}
+
+// factsOf returns the facts about the pod of a sandbox, if it is part of the state.
+func (t *podTable) factsOf(sandbox string) (facts policy.PodFacts, known bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if p := s.pods[sandbox]; p != nil {
+		return p.request.now.Load().facts, true
+	}
+	return policy.PodFacts{}, false
+}
+
+// followFacts has a request follow the labels and the claims that the API server knows.
+func (r *request) followFacts(live *Live) *request {
+	next := r.facts
+	next.Labels, next.Claims = live.labels(r.facts.Labels), live.claims(r.facts.Claims)
+	if maps.Equal(next.Labels, r.facts.Labels) && next.Claims.Equal(r.facts.Claims) {
+		return r
+	}
+	return r.withFacts(&next)
+}
+
+// hasFacts reports whether two requests are by the same labels and claims, and by the same labels of the namespace.
+func (r *request) hasFacts(o *request) bool {
+	return maps.Equal(r.facts.Labels, o.facts.Labels) && r.facts.Claims.Equal(o.facts.Claims) && r.facts.NamespaceLabels.Equal(o.facts.NamespaceLabels)
+}
+
+// mayTakeMore reports whether other labels or claims can take more of a budget. Known claims without limits of their own cannot,
+// instead of others. While claims are unknown, limits of them can be in force, and annotations that name one do not count.
+func (r *request) mayTakeMore(o *request) bool {
+	return !maps.Equal(r.facts.Labels, o.facts.Labels) || r.facts.Claims.Known() != o.facts.Claims.Known() ||
+		r.facts.Claims.HasLimits() || o.facts.Claims.HasLimits()
+}
+
+// keepGranted keeps limits that were granted before, and that the policy or a changed claim rejects now. It keeps those of
+// claims while the claims are unknown, also after a restart.
+func (r *resolver) keepGranted(pol *policy.Pod, by *request, old, c *snapshot) error {
+	d := &c.decision.desired
+	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
+	if pol.Mode() != policy.ModeEnforce || !isRefused && !pol.MissesClaims() {
+		return nil
+	}
+	former, err := r.granted(old)
+	if err != nil {
+		return err
+	}
+	if by.hasOtherAnnotations(c.pod.request.now.Load()) { // the entries that are rejected are others
+		former = former.OfClaims()
+	}
+	d.KeepGranted(former)
+	if pol.MissesClaims() {
+		d.KeepClaims(former)
+	}
+	return nil
+}
+
+// warnClaims logs the limits of claims that do not count, unless they did not count before for the same reasons.
+func (n *Node) warnClaims(before, now *snapshot) {
+	isSame := func(a, b *annotation.Error) bool { return *a == *b }
+	if slices.EqualFunc(before.decision.desired.Claims, now.decision.desired.Claims, isSame) {
+		return
+	}
+	for _, err := range now.decision.desired.Claims {
+		now.logger(n.log).WithError(err).Warn("Limits of a claim do not count")
+	}
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// An edit has up to two parts: annotations, and facts about the pod, which are its labels and claims. In a namespace with a
+// budget each is tried on its own, because they can have different authors. While the budget has no room for the limits of a
+// claim, edited annotations still apply. While the annotations are invalid, changed limits of a claim still apply.
+
+// ofFacts returns the part of an edit that changes facts about the pod, nil if there is none.
+func (e *editOf) ofFacts() *request {
+	switch now := e.pod.request.now.Load(); {
+	case now.hasFacts(e.noted):
+		return nil
+	case !e.noted.hasOtherAnnotations(now):
+		return e.noted
+	default:
+		return now.withFacts(&e.noted.facts)
+	}
+}
+
+// ofAnnotations returns the part of an edit that changes annotations, nil if there is none.
+func (e *editOf) ofAnnotations() *request {
+	switch now := e.pod.request.now.Load(); {
+	case !e.noted.hasOtherAnnotations(now):
+		return nil
+	case now.hasFacts(e.noted):
+		return e.noted
+	default:
+		return now.withAnnotationsOf(e.noted)
+	}
+}
+
+// tryParts makes those parts of an edit count that can be granted, and notes why others are rejected. It reports whether
+// one counts.
+func (n *Node) tryParts(ctx context.Context, e *editOf, of []identity) (accepted bool, _ error) {
+	var errs []error
+	var rejection error
+	isOfClaims := true // as far as it is rejected
+	for _, part := range []func(*editOf) *request{(*editOf).ofFacts, (*editOf).ofAnnotations} {
+		tried := *e
+		if tried.next = part(e); tried.next == nil {
+			continue
+		}
+		parts := tried.next.differences(e.pod.request.now.Load())
+		counts, reason, err := n.tryEdit(ctx, &tried, of)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case reason != nil:
+			rejection = both(rejection, rejected(parts, reason))
+			isOfClaims = isOfClaims && parts == limitsOfClaim
+		case counts:
+			accepted = true
+			n.noteCounts(&tried, parts, of)
+		}
+	}
+	if rejection != nil {
+		n.rejectEdit(e, rejection, isOfClaims)
+	}
+	return accepted, errors.Join(errs...)
+}
+
+// both returns an error with the texts of two in one line. The first one may be nil.
+func both(first, second error) error {
+	if first == nil {
+		return second
+	}
+	return fmt.Errorf("%w; %w", first, second)
+}
+
+// noteCounts logs that a part of an edit counts. Limits of claims are also tried when they become known, and change nothing then.
+func (n *Node) noteCounts(e *editOf, parts string, of []identity) {
+	log := n.log.WithField("pod", e.pod.String())
+	if parts != limitsOfClaim {
+		n.metrics.edits.applied.Add(1)
+		log.Info("Applying an edit to a running pod")
+		n.noteApplied(&e.pod, of)
+		return
+	}
+	for i := range e.before {
+		if now := n.pods.snapshot(e.before[i].ref); !now.decision.hasValuesOf(&e.before[i].decision) {
+			log.WithField("container", now.name).Info("Applying changed limits of claims to a running container")
+		}
+	}
+}
+
+// hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.
+func (d *decision) hasValuesOf(o *decision) bool {
+	return slices.EqualFunc(d.desired.Settings, o.desired.Settings, func(a, b policy.Setting) bool { return a.Value == b.Value })
+}

@@ -1,0 +1,122 @@
+package poddoc
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+)
+
+// Bound makes a document one that [Encode] takes, if its UID and its names are valid: it sorts, and
+// omits the parts that are too large, so that no part can displace another one.
+func (d *Document) Bound() {
+	d.Version = Version
+	d.Annotations, d.Labels, d.NamespaceLabels = valid(d.Annotations), valid(d.Labels), valid(d.NamespaceLabels)
+	for i := range d.Volumes {
+		d.Volumes[i].bound()
+	}
+	slices.SortFunc(d.Volumes, func(a, b Volume) int { return strings.Compare(a.Name, b.Name) })
+	d.omit(PartAnnotations, tooMany(len(d.Annotations), MaxAnnotations), d.Annotations, maxAnnotationBytes)
+	d.omit(PartLabels, "", d.Labels, maxLabelBytes)
+	d.omit(PartNamespaceLabels, "", d.NamespaceLabels, maxLabelBytes)
+	d.omit(PartVolumes, tooMany(len(d.Volumes), MaxVolumes), d.Volumes, maxVolumeBytes)
+}
+
+// omit leaves a part out for a cause, or if its text is too large.
+func (d *Document) omit(part, cause string, value any, limit int) {
+	if cause == "" {
+		cause = tooLarge(value, limit)
+	}
+	if cause == "" {
+		return
+	}
+	switch part {
+	case PartAnnotations:
+		d.Annotations = nil
+	case PartLabels:
+		d.Labels = nil
+	case PartNamespaceLabels:
+		d.NamespaceLabels = nil
+	case PartVolumes:
+		d.Volumes = nil
+	}
+	d.Omitted = with(d.Omitted, part, cause)
+}
+
+// FitsAnnotations reports whether a document can have these annotations of a pod.
+func FitsAnnotations(annotations map[string]string) bool {
+	return len(annotations) <= MaxAnnotations && tooLarge(annotations, maxAnnotationBytes) == ""
+}
+
+// tooLarge returns why a part is omitted, or "".
+func tooLarge(value any, limit int) string {
+	data, err := strictjson.Encode(value)
+	if err != nil { // not reached: maps and strings only
+		return err.Error()
+	}
+	if len(data) <= limit {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes (maximum %d)", len(data), limit)
+}
+
+func tooMany(n, limit int) string {
+	if n <= limit {
+		return ""
+	}
+	return fmt.Sprintf("%d of them (maximum %d)", n, limit)
+}
+
+func (v *Volume) bound() {
+	for i := range v.Mounts {
+		v.Mounts[i].Path = path.Clean("/" + v.Mounts[i].Path) // as the kubelet does
+	}
+	v.Mounts = slices.DeleteFunc(v.Mounts, func(m Mount) bool { return !m.isValid() }) // no container can have it
+	slices.SortFunc(v.Mounts, Mount.compare)
+	v.Mounts = slices.Compact(v.Mounts)
+	if v.Limits != nil {
+		text := validText(*v.Limits)
+		v.Limits = &text
+		if len(text) > MaxText {
+			v.Limits = nil
+			v.Omitted = with(v.Omitted, PartLimits, fmt.Sprintf("more than %d bytes", MaxText))
+		}
+	}
+	for _, c := range []*Class{v.Class, v.StorageClass} {
+		if c == nil {
+			continue
+		}
+		c.Rates = valid(c.Rates)
+		for _, value := range c.Rates {
+			if len(value) > MaxRate {
+				c.Rates = nil
+				v.Omitted = with(v.Omitted, PartParameters, fmt.Sprintf("a rate of more than %d bytes", MaxRate))
+			}
+		}
+	}
+}
+
+// with returns a map with one more key.
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+// valid returns a map with UTF-8 only, and nil for an empty one. The API server accepts no keys of
+// other characters.
+func valid(m map[string]string) map[string]string {
+	var out map[string]string
+	for key, value := range m {
+		if isText(key) {
+			out = with(out, key, validText(value))
+		}
+	}
+	return out
+}
+
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

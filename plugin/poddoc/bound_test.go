@@ -1,0 +1,116 @@
+package poddoc
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestBound verifies that a part that is too large is omitted, with the cause, and the others stay.
+func TestBound(t *testing.T) {
+	large := strings.Repeat("x", 40<<10)
+	for name, tt := range map[string]struct {
+		change func(*Document)
+		want   map[string]string // omitted of the document
+	}{
+		"none":             {func(*Document) {}, nil},
+		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{PartAnnotations: "41133 bytes (maximum 28672)"}},
+		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{PartAnnotations: "65 of them (maximum 64)"}},
+		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
+		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
+		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{PartVolumes: "129 of them (maximum 128)"}},
+		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{PartVolumes: "36102 bytes (maximum 27648)"}},
+		"all": {
+			func(d *Document) {
+				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(), labels(), claims(129)
+			},
+			map[string]string{
+				PartAnnotations: "65 of them (maximum 64)", PartLabels: "14602 bytes (maximum 8192)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := sample()
+			tt.change(d)
+			d.Bound()
+			equal(t, tt.want, d.Omitted)
+			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartLabels: d.Labels != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil}
+			for part, is := range there {
+				if _, omitted := tt.want[part]; is == omitted {
+					t.Errorf("%s is there: %t", part, is)
+				}
+			}
+			if got, err := Decode(encoded(t, d)); err != nil {
+				t.Error(err)
+			} else {
+				equal(t, d, got)
+			}
+		})
+	}
+}
+
+func labels() map[string]string {
+	out := map[string]string{}
+	for i := range 200 {
+		out[fmt.Sprintf("l%04d", i)] = strings.Repeat("v", 62)
+	}
+	return out
+}
+
+// claims returns volumes whose names are not sorted.
+func claims(n int) []Volume {
+	var out []Volume
+	for i := range n {
+		name := fmt.Sprintf("v%03d", i)
+		out = append(out, Volume{Name: name, Claim: name, Mounts: []Mount{{"c", "/" + strings.Repeat("d", 290)}}})
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// TestBoundVolume verifies that what is too large in a volume is omitted there, and mounts are those of the
+// runtime.
+func TestBoundVolume(t *testing.T) {
+	long := strings.Repeat("w", MaxText+1)
+	d := Document{UID: testUID, Namespace: "a", Name: "b", Volumes: []Volume{{
+		Name: "v", Claim: "c", Limits: &long,
+		Mounts: []Mount{{"b", "rel/./x"}, {"a", "/z/"}, {"a", "/y"}, {"a", "/z"}, {"a", "/" + strings.Repeat("p", maxPath)}, {"../x", "/y"}},
+		Class:  &Class{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
+	}}}
+	d.Bound()
+	equal(t, []Volume{{
+		Name: "v", Claim: "c", Mounts: []Mount{{"a", "/y"}, {"a", "/z"}, {"b", "/rel/x"}}, Class: &Class{Name: "gold"},
+		Omitted: map[string]string{PartLimits: "more than 4096 bytes", PartParameters: "a rate of more than 64 bytes"},
+	}}, d.Volumes)
+	encoded(t, &d)
+}
+
+// FuzzBound verifies that whatever the texts are, the document can be encoded, and its bytes are the same again.
+func FuzzBound(f *testing.F) {
+	f.Add("* wbps=50Mi", "v", "wbps=1Mi", "/data", uint8(3))
+	f.Add("\xff\x00\u2028<&>", "\xfe", strings.Repeat("\x01", 5000), "../..//x", uint8(200))
+	f.Fuzz(func(t *testing.T, text, label, limits, path string, n uint8) {
+		d := &Document{UID: testUID, Namespace: "a", Name: "b", Annotations: many(int(n)), NamespaceLabels: map[string]string{"l": "x"}}
+		for _, key := range slices.Sorted(maps.Keys(d.Annotations)) {
+			d.Annotations[key] = text
+		}
+		if len(label) <= 20 { // the API server bounds it, and each byte may become three
+			d.NamespaceLabels["l"] = label
+		}
+		for i := range n {
+			d.Volumes = append(d.Volumes, Volume{
+				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Mounts: []Mount{{"a", path}},
+				Class: &Class{Name: "gold", Rates: map[string]string{"wbps": text}},
+			})
+		}
+		d.Bound()
+		data := encoded(t, d)
+		got, err := Decode(data)
+		if err != nil {
+			t.Fatalf("%v: %q", err, data)
+		}
+		equal(t, d, got)
+	})
+}

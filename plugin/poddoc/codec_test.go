@@ -1,0 +1,201 @@
+package poddoc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+)
+
+func TestRoundTrip(t *testing.T) {
+	for name, d := range map[string]*Document{
+		"all fields": sample(),
+		"least":      {Version: Version, UID: strings.Repeat("0", 32), Namespace: "a", Name: "b.c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := encoded(t, d)
+			got, err := Decode(data)
+			if err != nil {
+				t.Fatalf("%v: %s", err, data)
+			}
+			equal(t, d, got)
+			for range 10 { // maps have no order
+				if !bytes.Equal(data, encoded(t, d)) {
+					t.Fatal("other bytes for the same document")
+				}
+			}
+		})
+	}
+}
+
+// TestFormat verifies that another version of the program may have written what this one reads.
+func TestFormat(t *testing.T) {
+	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0",` +
+		`"annotations":{"limits.blkio.noderesource.dev/containers":"* wbps=20Mi; \"/a <b>\" riops=1k","weight.blkio.noderesource.dev/containers":"50"},` +
+		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
+		`{"name":"data","claim":"data-db-0","persistentVolume":"pvc-1","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
+		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
+		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
+		`{"name":"gone","claim":"gone","absent":true},` +
+		`{"name":"raw","claim":"raw","class":{"name":"absent","absent":true},"storageClass":{"name":"linstor","rates":{"qos.linbit.com/rbps":"40Mi"}},` +
+		`"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
+	equal(t, want, string(encoded(t, sample())))
+}
+
+// TestDecodeStrictly verifies that each change to the bytes of a document is an error.
+func TestDecodeStrictly(t *testing.T) {
+	valid := string(encoded(t, sample()))
+	replace := func(old, new string) string {
+		if !strings.Contains(valid, old) {
+			t.Fatalf("%s is not in the document", old)
+		}
+		return strings.Replace(valid, old, new, 1)
+	}
+	for name, tt := range map[string]struct{ data, want string }{
+		"empty":             {"", "unexpected end"},
+		"no object":         {"[]", "cannot unmarshal"},
+		"cut off":           {valid[:len(valid)/2], "unexpected end"},
+		"two documents":     {valid + valid, "after top-level value"},
+		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 73728"},
+		"unknown field":     {replace(`"name":"db-0"`, `"name":"db-0","node":"a"`), `unknown field "node"`},
+		"unknown below":     {replace(`"absent":true`, `"absent":true,"x":1`), `unknown field "volumes[1].x"`},
+		"another case":      {replace(`"namespace":`, `"Namespace":`), `unknown field "Namespace"`},
+		"twice":             {replace(`"name":"db-0"`, `"name":"db-0","name":"db-0"`), "duplicate field"},
+		"key twice":         {replace(`"tier":""`, `"tier":"","tier":""`), "duplicate field"},
+		"blanks":            {replace(`"name":`, `"name": `), "not in the form"},
+		"null":              {replace(`"tier":""`, `"tier":null`), "not in the form"},
+		"without a newline": {strings.TrimSpace(valid), "not in the form"},
+		"escaped":           {replace("db-0", `db\u002d0`), "not in the form"},
+		"wrong type":        {replace(`"db-0"`, "5"), "cannot unmarshal"},
+		"no UTF-8":          {replace("20Mi", "\xff"), "not in the form"},
+		"uid":               {replace(testUID, "../../../etc/passwd"), `uid: invalid value "../../../etc/passwd"`},
+		"namespace":         {replace(`"prod"`, `"a/b"`), "namespace: invalid value"},
+		"name":              {replace(`"db-0"`, `""`), "name: invalid value"},
+		"annotation":        {replace("weight.blkio.noderesource.dev", "weight.example.com"), "annotations: invalid value"},
+		"volume":            {replace(`"name":"data"`, `"name":"../x"`), "volumes: 0: name: invalid value"},
+		"order":             {replace(`"name":"data"`, `"name":"zzz"`), "is not in order"},
+		"claim":             {replace(`"claim":"gone"`, `"claim":"a b"`), "claim: invalid value"},
+		"mount":             {replace(`"/wal"`, `"/wal/../x"`), "mounts: invalid value"},
+		"relative":          {replace(`"/wal"`, `"wal"`), "mounts: invalid value"},
+		"parameter":         {replace(OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
+		"long rate":         {replace(`"1k"`, `"`+strings.Repeat("1", 65)+`"`), "class.rates: invalid value"},
+		"absent class":      {replace(`"name":"gold"`, `"name":"gold","absent":true`), "class: absent, with rates"},
+		"omitted part":      {replace(`"limits":"more`, `"mounts":"more`), `omitted: invalid value "mounts"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := Decode([]byte(tt.data))
+			contains(t, err, tt.want)
+			if d != nil {
+				t.Errorf("with a document: %v", d)
+			}
+		})
+	}
+}
+
+// TestDecodeVersion verifies that the error of another version is known before its fields are.
+func TestDecodeVersion(t *testing.T) {
+	for data, want := range map[string]string{
+		`{"version":2,"new":1}`: "unknown version 2 (this program knows 1)",
+		`{}`:                    "unknown version 0",
+	} {
+		if _, err := Decode([]byte(data)); !errors.Is(err, ErrVersion) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v", data, err)
+		}
+	}
+}
+
+// TestEncodeValidates verifies that what Decode would reject is not written.
+func TestEncodeValidates(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Document)
+		want   string
+	}{
+		"version":     {func(d *Document) { d.Version = 2 }, "unknown version 2"},
+		"uid":         {func(d *Document) { d.UID = ".." }, "uid"},
+		"annotations": {func(d *Document) { d.Annotations = many(MaxAnnotations + 1) }, "65 of them (maximum 64)"},
+		"volumes":     {func(d *Document) { d.Volumes = make([]Volume, MaxVolumes+1) }, "129 of them"},
+		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
+		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
+		"pod label":   {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
+		"text":        {func(d *Document) { s := strings.Repeat("x", MaxText+1); d.Volumes[0].Limits = &s }, "limits"},
+		"size":        {func(d *Document) { d.Annotations["a.blkio.noderesource.dev/b"] = strings.Repeat("x", 28<<10) }, "annotations: 28832 bytes (maximum 28672)"},
+		"labels":      {func(d *Document) { d.Labels = labels() }, "labels: 14602 bytes (maximum 8192)"},
+		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
+		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
+		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
+		"absent":      {func(d *Document) { d.Volumes[0].Absent = true }, "a claim with fields"},
+		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := sample()
+			tt.change(d)
+			_, err := Encode(d)
+			contains(t, err, tt.want)
+		})
+	}
+}
+
+// many returns annotations of the plugin.
+func many(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprintf("limits.blkio.noderesource.dev/container.c%d", i)] = "* wbps=1Mi"
+	}
+	return out
+}
+
+// FuzzDecode verifies that a document that is accepted is within the bounds, and is written again as it was read.
+func FuzzDecode(f *testing.F) {
+	data, err := Encode(sample())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"version":1,"uid":"` + testUID + `","namespace":"a","name":"b"}` + "\n"))
+	f.Add([]byte(`{"version":1,"volumes":[{}]}`))
+	f.Add([]byte(`{"version":2}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := Decode(data)
+		if err != nil {
+			if d != nil {
+				t.Errorf("with a document: %v", d)
+			}
+			return
+		}
+		again, err := Encode(d)
+		if err != nil || !bytes.Equal(again, data) {
+			t.Errorf("%v\nread  %q\nwrote %q", err, data, again)
+		}
+		if !IsUID(d.UID) || len(data) > MaxSize {
+			t.Errorf("accepted %q", data)
+		}
+	})
+}
+
+// TestDecodeBounds verifies that the decoder takes no document with more annotations or labels than Bound passes on.
+func TestDecodeBounds(t *testing.T) {
+	for name, fill := range map[string]func(*Document){
+		"annotations": func(d *Document) {
+			d.Annotations = map[string]string{"limits.blkio.noderesource.dev/containers": strings.Repeat("x", 40<<10)}
+		},
+		"labels": func(d *Document) {
+			d.Labels = map[string]string{}
+			for i := range 6000 {
+				d.Labels[fmt.Sprint(i)] = ""
+			}
+		},
+	} {
+		d := Document{Version: Version, UID: strings.Repeat("a", 32), Namespace: "prod", Name: "db-0"}
+		fill(&d)
+		data, err := strictjson.Encode(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Decode(data); err == nil {
+			t.Errorf("%s: a document of %d bytes is accepted", name, len(data))
+		}
+	}
+}

@@ -1,0 +1,51 @@
+// Package poddoc is the document by which the cluster part passes the limits part what the API
+// server knows about one pod and the runtime does not: its annotations and labels as they are now, the
+// labels of its namespace, and the limits of its claims.
+//
+// # The directory
+//
+// The exchange directory, /run/nri-blkio/cluster by default, has one file for each pod, UID.json.
+// The cluster part alone writes it; the limits part makes it with [hostfs.ShareDir] and only reads
+// it. A file appears when the part has read the namespace of the pod. Until the part has read the
+// rest, the file has only the labels of the namespace. It is replaced as a whole when its content
+// changes, and is removed with its pod. An unchanged document is not written again, not even by a
+// part that restarts. While the API server does not answer, nothing is written or removed.
+//
+// # Reading
+//
+// The reader has more privileges than the writer, so it trusts nothing there. It takes the names
+// from [Names], which is bounded, and each document from [Read], which follows no symlink, waits for
+// no FIFO, and decodes strictly. It polls or watches the directory with inotify; a document is
+// complete when its name appears.
+//
+// A document applies to a pod only if the UID, the namespace and the name are those that the runtime
+// reports ([Document.IsOf]): the names come from the API server, and a process that could write the
+// directory must not move limits between tenants. That does not authenticate the rest: a process
+// that has taken over the cluster part can write any document. So what it contains counts as an
+// annotation of the pod's author does: within the bounds of the node policy, never above them.
+//
+// What the reader concludes:
+//
+//   - No file: what the runtime reported at the creation holds, and the claims are unknown. This is
+//     also the state before the cluster part has run, and on a node without it.
+//   - A file with an error ([Read] fails): what is in force stays in force. The reader reports it.
+//     A version that it does not know ([ErrVersion]) occurs while the parts are updated.
+//   - Document.Annotations replaces the plugin's annotations that the runtime reported, unless
+//     Document.Omitted has [PartAnnotations]: they are too large to be passed on then, and count as
+//     an invalid edit if those that the runtime reported are not ([FitsAnnotations]). Otherwise it is
+//     unknown whether they were edited. An empty map means that there are none any more.
+//   - A document that omits the annotations as [NotRead] says nothing but the labels of the namespace.
+//   - Document.Labels, Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartLabels],
+//     [PartNamespaceLabels] and [PartVolumes]. What is omitted is unknown, not empty.
+//   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
+//     without a target. Volume.Class and Volume.StorageClass have rates by the names of [Rates], of
+//     classes that may differ. The claim's own annotation wins over its classes.
+//   - Volume.Mounts says where the containers have the volume: the destination of a mount, or the
+//     path of a device for a raw block volume, as in the runtime's description of the container.
+//     Volume.PersistentVolume is the name in the kubelet's paths (package volumepath).
+//
+// # Versions
+//
+// An unknown field is an error, so each new field is a new [Version]. A reader of version 2 has to
+// read documents of version 1: a writer may be older for as long as an update takes.
+package poddoc

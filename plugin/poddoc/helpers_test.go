@@ -1,0 +1,59 @@
+package poddoc
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const testUID = "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a"
+
+// sample returns a document with each field.
+func sample() *Document {
+	limits := "wbps=50Mi"
+	return &Document{
+		Version: Version, UID: testUID, Namespace: "prod", Name: "db-0",
+		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
+		Labels:          map[string]string{"app": "db"},
+		NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
+		Volumes: []Volume{
+			{
+				Name: "data", Claim: "data-db-0", PersistentVolume: "pvc-1", Limits: &limits,
+				Mounts: []Mount{{"db", "/var/lib/postgresql"}, {"db", "/wal"}, {"init", "/data"}},
+				Class:  &Class{Name: "gold", Rates: map[string]string{"wbps": "50Mi", OwnPrefix + "riops": "1k"}},
+			},
+			{Name: "gone", Claim: "gone", Absent: true},
+			{
+				Name: "raw", Claim: "raw", Class: &Class{Name: "absent", Absent: true}, Omitted: map[string]string{PartLimits: "more than 4096 bytes"},
+				StorageClass: &Class{Name: "linstor", Rates: map[string]string{LinstorPrefix + "rbps": "40Mi"}},
+			},
+		},
+	}
+}
+
+// encoded returns the bytes of a document, which has to be valid.
+func encoded(t *testing.T, d *Document) []byte {
+	t.Helper()
+	data, err := Encode(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// equal reports a difference.
+func equal(t *testing.T, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// contains reports an error without a text.
+func contains(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}

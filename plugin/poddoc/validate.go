@@ -1,0 +1,179 @@
+package poddoc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+)
+
+// Sizes of names in Kubernetes, in bytes.
+const (
+	maxLabel = 63  // of namespaces, volumes and containers; the value of a label
+	maxName  = 253 // of pods, claims, PersistentVolumes and classes
+	maxKey   = 317 // of annotations and labels: a prefix, "/" and 63 bytes
+	maxPath  = 4096
+	maxCause = 128
+)
+
+// uid matches the UIDs of pods: UUIDs, and for static pods the kubelet's MD5 sums.
+var uid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[0-9a-f]{32}$`)
+
+// IsUID reports whether s has the form of a pod's UID. As such it can be the name of a file.
+func IsUID(s string) bool { return uid.MatchString(s) }
+
+// subdomain matches the names of most objects (RFC 1123).
+var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// IsName reports whether s has the form of the name of a pod, a claim or a class.
+func IsName(s string) bool { return len(s) <= maxName && subdomain.MatchString(s) }
+
+func (d *Document) validate() error {
+	switch {
+	case d.Version != Version:
+		return fmt.Errorf("%w %d", ErrVersion, d.Version)
+	case !IsUID(d.UID):
+		return invalid("uid", d.UID)
+	case !annotation.IsLabel(d.Namespace):
+		return invalid("namespace", d.Namespace)
+	case !IsName(d.Name):
+		return invalid("name", d.Name)
+	case len(d.Annotations) > MaxAnnotations:
+		return fmt.Errorf("annotations: %d of them (maximum %d)", len(d.Annotations), MaxAnnotations)
+	case len(d.Volumes) > MaxVolumes:
+		return fmt.Errorf("volumes: %d of them (maximum %d)", len(d.Volumes), MaxVolumes)
+	}
+	for key, value := range d.Annotations {
+		if len(key) > maxKey || !annotation.IsKey(key) || !isText(key) || !isText(value) {
+			return invalid("annotations", key)
+		}
+	}
+	if err := errors.Join(d.validateSizes(), validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
+		return err
+	}
+	if err := omitted(d.Omitted, PartAnnotations, PartLabels, PartNamespaceLabels, PartVolumes); err != nil {
+		return err
+	}
+	return d.validateVolumes()
+}
+
+// validateSizes validates the sizes of the parts, for which the reader reserves room: [Document.Bound] keeps to them.
+func (d *Document) validateSizes() error {
+	for _, part := range []struct {
+		name  string
+		value any
+		limit int
+	}{
+		{PartAnnotations, d.Annotations, maxAnnotationBytes},
+		{PartLabels, d.Labels, maxLabelBytes},
+		{PartNamespaceLabels, d.NamespaceLabels, maxLabelBytes},
+		{PartVolumes, d.Volumes, maxVolumeBytes},
+	} {
+		if cause := tooLarge(part.value, part.limit); cause != "" {
+			return fmt.Errorf("%s: %s", part.name, cause)
+		}
+	}
+	return nil
+}
+
+// validateLabels validates the labels of an object.
+func validateLabels(field string, of map[string]string) error {
+	for key, value := range of {
+		if key == "" || len(key) > maxKey || len(value) > maxLabel || !isText(key) || !isText(value) {
+			return invalid(field, key)
+		}
+	}
+	return nil
+}
+
+func (d *Document) validateVolumes() error {
+	for i := range d.Volumes {
+		v := &d.Volumes[i]
+		if i > 0 && v.Name <= d.Volumes[i-1].Name {
+			return fmt.Errorf("volumes: %s is not in order", quote.Text(v.Name))
+		}
+		if err := v.validate(); err != nil {
+			return fmt.Errorf("volumes: %d: %w", i, err)
+		}
+	}
+	switch {
+	case d.Annotations != nil && d.Omitted[PartAnnotations] != "",
+		d.Labels != nil && d.Omitted[PartLabels] != "",
+		d.NamespaceLabels != nil && d.Omitted[PartNamespaceLabels] != "",
+		d.Volumes != nil && d.Omitted[PartVolumes] != "":
+		return errors.New("omitted: a part that is there")
+	}
+	return nil
+}
+
+func (v *Volume) validate() error {
+	switch {
+	case !annotation.IsLabel(v.Name):
+		return invalid("name", v.Name)
+	case !IsName(v.Claim):
+		return invalid("claim", v.Claim)
+	case v.PersistentVolume != "" && !IsName(v.PersistentVolume):
+		return invalid("persistentVolume", v.PersistentVolume)
+	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
+		return invalid("limits", *v.Limits)
+	case v.Absent && (v.PersistentVolume != "" || v.Limits != nil || v.Class != nil || v.StorageClass != nil):
+		return errors.New("absent: a claim with fields")
+	case v.Limits != nil && v.Omitted[PartLimits] != "":
+		return errors.New("omitted: a part that is there")
+	}
+	for i, m := range v.Mounts {
+		if !m.isValid() || i > 0 && m.compare(v.Mounts[i-1]) <= 0 {
+			return invalid("mounts", m.Path)
+		}
+	}
+	return errors.Join(v.Class.validate("class"), v.StorageClass.validate("storageClass"), omitted(v.Omitted, PartLimits, PartParameters))
+}
+
+func (m Mount) isValid() bool {
+	return annotation.IsLabel(m.Container) && len(m.Path) <= maxPath && path.IsAbs(m.Path) && path.Clean(m.Path) == m.Path && isText(m.Path)
+}
+
+func (m Mount) compare(o Mount) int {
+	return cmp.Or(strings.Compare(m.Container, o.Container), strings.Compare(m.Path, o.Path))
+}
+
+func (c *Class) validate(field string) error {
+	switch {
+	case c == nil:
+		return nil
+	case !IsName(c.Name):
+		return invalid(field+".name", c.Name)
+	case c.Absent && len(c.Rates) > 0:
+		return fmt.Errorf("%s: absent, with rates", field)
+	}
+	for key, value := range c.Rates {
+		if !slices.Contains(Parameters(), key) || len(value) > MaxRate || !isText(value) {
+			return invalid(field+".rates", key)
+		}
+	}
+	return nil
+}
+
+// omitted validates what is left out of a document or of a volume.
+func omitted(parts map[string]string, known ...string) error {
+	for part, cause := range parts {
+		if !slices.Contains(known, part) || cause == "" || len(cause) > maxCause || !isText(cause) {
+			return invalid("omitted", part)
+		}
+	}
+	return nil
+}
+
+// isText reports whether JSON keeps a text as it is.
+func isText(s string) bool { return utf8.ValidString(s) }
+
+func invalid(field, text string) error {
+	return fmt.Errorf("%s: invalid value %s", field, quote.Text(text))
+}

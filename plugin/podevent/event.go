@@ -1,0 +1,147 @@
+package podevent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+)
+
+// Version is the version of the documents that this package writes.
+const Version = 1
+
+// Bounds of documents. A node has at most a few hundred pods, and a pod a few events.
+const (
+	MaxPods   = 1024     // documents in a directory
+	MaxTotal  = 4096     // events of all pods
+	MaxEvents = 16       // of a pod
+	MaxNote   = 1024     // bytes of a note, which is the bound of Kubernetes
+	MaxSize   = 40 << 10 // bytes of a file: each character of a note can take two
+)
+
+// Reason is the kind of an event, as Kubernetes shows it.
+type Reason string
+
+// The reasons.
+const (
+	Refused        Reason = "BlkioRefused"        // a container was rejected
+	NotInForce     Reason = "BlkioNotInForce"     // limits could not be decided or written for some time
+	Observed       Reason = "BlkioObserved"       // mode observe: limits were decided, and not written
+	Changed        Reason = "BlkioChanged"        // edited annotations of a running pod were applied
+	ChangeRejected Reason = "BlkioChangeRejected" // edited annotations were not applied
+	NoMemoryLimit  Reason = "BlkioNoMemoryLimit"  // a write limit without a memory limit
+	ContestedFile  Reason = "BlkioContestedFile"  // writers with different limits keep writing a file
+)
+
+// Reasons returns all reasons.
+func Reasons() []Reason {
+	return []Reason{Refused, NotInForce, Observed, Changed, ChangeRejected, NoMemoryLimit, ContestedFile}
+}
+
+// Types of events in Kubernetes.
+const (
+	Normal  = "Normal"
+	Warning = "Warning"
+)
+
+// facts has what is the same for all events of a reason.
+type facts struct {
+	kind   string // Normal or Warning
+	action string // that was taken or failed
+	// isFact is true if the event is about a fact that lasts, and does not occur again.
+	isFact bool
+}
+
+// facts returns false for an unknown reason.
+func (r Reason) facts() (facts, bool) {
+	switch r {
+	case Refused:
+		return facts{Warning, "CreateContainer", false}, true
+	case NotInForce:
+		return facts{Warning, "WriteLimits", false}, true
+	case Observed:
+		return facts{Normal, "DecideLimits", true}, true
+	case Changed:
+		return facts{Normal, "ChangeLimits", false}, true
+	case ChangeRejected:
+		return facts{Warning, "ChangeLimits", false}, true
+	case NoMemoryLimit:
+		return facts{Warning, "DecideLimits", true}, true
+	case ContestedFile:
+		return facts{Warning, "AssignWriteback", false}, true
+	}
+	return facts{}, false
+}
+
+// Type returns Normal or Warning.
+func (r Reason) Type() string {
+	f, _ := r.facts()
+	return f.kind
+}
+
+// Action returns what was done or failed, for the field of Kubernetes' Events.
+func (r Reason) Action() string {
+	f, _ := r.facts()
+	return f.action
+}
+
+// IsFact reports whether events of this reason do not occur again: they are about a fact that lasts.
+func (r Reason) IsFact() bool {
+	f, _ := r.facts()
+	return f.isFact
+}
+
+// Pod names a pod.
+type Pod struct {
+	UID       string `json:"uid"` // as the runtime knows it: for a static pod not the one of the API server
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// IsValid reports whether the API server can have such a pod.
+func (p *Pod) IsValid() bool {
+	return poddoc.IsUID(p.UID) && annotation.IsLabel(p.Namespace) && poddoc.IsName(p.Name)
+}
+
+// Document has the events of one pod.
+type Document struct {
+	Version int `json:"version"`
+	Pod
+	// Events are in the order in which they first occurred. Each has another reason or note.
+	Events []Event `json:"events"`
+}
+
+// Event is what has happened once or more often.
+type Event struct {
+	Reason Reason `json:"reason"`
+	Note   string `json:"note"` // see Text
+	Count  int    `json:"count"`
+	// First and Last are in UTC, in whole microseconds. Last may be before First if the clock was set.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// Text returns a note: one line of printable ASCII, at most [MaxNote] bytes. Other characters are escaped, as in the errors
+// that reject containers.
+func Text(s string) string {
+	// Each byte takes at least one.
+	return quote.Clip(quote.ASCII(s[:min(len(s), 2*MaxNote)]), MaxNote)
+}
+
+// Time returns a time in the form of a document.
+func Time(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond).Round(0) }
+
+// maxName is the size of the longest name of an object.
+const maxName = 253
+
+// ObjectName returns the name of the Kubernetes object for an event of the pod: the same for the same reason and note. So a
+// process finds the object that an earlier one has created.
+func (p *Pod) ObjectName(e *Event) string {
+	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + e.Note))
+	suffix := "." + hex.EncodeToString(sum[:8])
+	return strings.TrimRight(p.Name[:min(len(p.Name), maxName-len(suffix))], ".-") + suffix
+}

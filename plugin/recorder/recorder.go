@@ -1,0 +1,190 @@
+// Package recorder keeps what happens to the pods of the node as events, and writes them for the cluster part.
+//
+// An event that occurs again is counted. The same events are in memory and in the directory of package podevent, and a
+// process takes over those of the one before. Noting an event waits for nothing: it changes the memory, and the files follow.
+//
+// Each pod has room for some events, and more of them displace its own oldest ones. Where all pods together have too many,
+// the pod with the most loses its oldest one.
+package recorder
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+)
+
+// Config is the configuration of a Recorder.
+type Config struct {
+	Dir string // the events directory
+	Log logrus.FieldLogger
+}
+
+// Recorder keeps the events of the node's pods. Its methods are safe for concurrent use.
+type Recorder struct {
+	Config
+	wake    chan struct{}     // holds at most one token: some events are not in the directory yet
+	problem reminder.Reminder // of the goroutine of Run
+
+	mu      sync.Mutex      // guards the fields below
+	pods    map[string]*pod // by UID
+	removed map[string]bool // the UIDs of pods whose files are to be removed
+	total   int             // events of all pods
+	counts
+}
+
+// counts has the numbers for metrics.
+type counts struct{ noted, dropped int }
+
+// pod has the events of one pod.
+type pod struct {
+	podevent.Document
+	gone    time.Time // when the pod was first missed; zero while it is there
+	unsaved bool      // the file does not have all of this yet
+}
+
+// New returns a recorder without events.
+func New(c Config) *Recorder {
+	return &Recorder{Config: c, wake: make(chan struct{}, 1), pods: map[string]*pod{}, removed: map[string]bool{}}
+}
+
+// Note notes that something has happened to a pod. The note may be any text. Pods without a UID of Kubernetes have no events.
+func (r *Recorder) Note(of podevent.Pod, reason podevent.Reason, note string) {
+	now := podevent.Time(time.Now())
+	e := podevent.Event{Reason: reason, Note: podevent.Text(note), Count: 1, First: now, Last: now}
+	if e.Note != "" && of.IsValid() && r.note(of, e) {
+		r.wakeUp()
+	}
+}
+
+// note reports whether a file has to change.
+func (r *Recorder) note(of podevent.Pod, e podevent.Event) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noted++
+	p := r.podOf(of)
+	if p == nil {
+		r.dropped++
+		return false
+	}
+	if i := p.Find(e.Reason, e.Note); i < 0 {
+		r.add(p, e)
+	} else {
+		known := &p.Events[i]
+		if e.Reason.IsFact() {
+			return false
+		}
+		known.Count++
+		known.Last = e.Last
+	}
+	p.unsaved = true
+	return true
+}
+
+// podOf returns a pod, nil if there is no room for it. It is called with the lock.
+func (r *Recorder) podOf(of podevent.Pod) *pod {
+	p := r.pods[of.UID]
+	if p != nil && p.Pod == of {
+		return p
+	}
+	if p != nil { // no two pods of Kubernetes have one UID
+		r.dropped += len(p.Events)
+		r.forget(of.UID)
+	}
+	if len(r.pods) >= podevent.MaxPods {
+		r.forgetOneGone()
+	}
+	if len(r.pods) >= podevent.MaxPods {
+		return nil
+	}
+	p = &pod{Document: podevent.Document{Version: podevent.Version, Pod: of}}
+	r.pods[of.UID] = p
+	delete(r.removed, of.UID)
+	return p
+}
+
+// forget forgets a pod and has its file removed. It is called with the lock.
+func (r *Recorder) forget(uid string) {
+	r.total -= len(r.pods[uid].Events)
+	delete(r.pods, uid)
+	r.removed[uid] = true
+}
+
+// forgetOneGone makes room by a pod that the node does not have any more. It is called with the lock.
+func (r *Recorder) forgetOneGone() {
+	for uid, p := range r.pods {
+		if !p.gone.IsZero() {
+			r.forget(uid)
+			return
+		}
+	}
+}
+
+// add adds an event to a pod. It is called with the lock.
+func (r *Recorder) add(p *pod, e podevent.Event) {
+	if len(p.Events) >= podevent.MaxEvents {
+		r.dropOldest(p)
+	}
+	p.Events = append(p.Events, e)
+	if r.total++; r.total <= podevent.MaxTotal {
+		return
+	}
+	for _, other := range r.pods {
+		if len(other.Events) > len(p.Events) {
+			p = other
+		}
+	}
+	r.dropOldest(p)
+}
+
+// dropOldest drops the event of a pod that occurred last the longest time ago.
+func (r *Recorder) dropOldest(p *pod) {
+	oldest := 0
+	for i := range p.Events {
+		if p.Events[i].Last.Before(p.Events[oldest].Last) {
+			oldest = i
+		}
+	}
+	p.Events, p.unsaved = slices.Delete(p.Events, oldest, oldest+1), true
+	r.total--
+	r.dropped++
+}
+
+func (r *Recorder) wakeUp() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+var (
+	notedDesc   = desc("events_total", "Times that something was noted about a pod for its Events.")
+	droppedDesc = desc("events_dropped_total", "Events that were displaced by later ones of their pod, or for which there was no room.")
+)
+
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_blkio_"+name, help, nil, nil)
+}
+
+var _ prometheus.Collector = (*Recorder)(nil)
+
+// Describe implements prometheus.Collector.
+func (r *Recorder) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, out) }
+
+// Collect implements prometheus.Collector.
+func (r *Recorder) Collect(out chan<- prometheus.Metric) {
+	c := r.numbers()
+	out <- prometheus.MustNewConstMetric(notedDesc, prometheus.CounterValue, float64(c.noted))
+	out <- prometheus.MustNewConstMetric(droppedDesc, prometheus.CounterValue, float64(c.dropped))
+}
+
+func (r *Recorder) numbers() counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
+}

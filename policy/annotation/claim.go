@@ -1,0 +1,117 @@
+package annotation
+
+import (
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+)
+
+// ParseClaim parses the annotation of a claim, which has limits without a target:
+//
+//	rbps=200Mi wbps=50Mi
+//
+// Separators and comments are those of a pod's annotation. The list has one entry, whose target is the claim. key
+// names the list in errors. The list is nil with an error.
+func ParseClaim(key, claim, text string) (*List, *Error) {
+	e := claimEntry(claim, text)
+	if len(text) > maxValue {
+		return nil, &Error{Annotation: key, Cause: "the value is longer than 64 KiB", Hint: "write for example " + hintClaim}
+	}
+	for entry := range splitEntries(text) {
+		p := checkText(entry)
+		if p == nil {
+			p = targetOf(entry)
+		}
+		if p == nil {
+			p = e.addLimits(entry)
+		}
+		if p != nil {
+			return nil, &Error{Annotation: key, Text: text, Cause: p.Cause, Hint: p.Hint}
+		}
+	}
+	if e.Limits.IsZero() {
+		return nil, &Error{Annotation: key, Cause: "the value is empty", Hint: "write for example " + hintClaim + ", or remove the annotation"}
+	}
+	return &List{Key: key, Entries: []Entry{e}, count: 1}, nil
+}
+
+// hintClaim is an example of the annotation of a claim.
+const hintClaim = `"wbps=50Mi"`
+
+// targetOf returns the problem of limits that begin with a target.
+func targetOf(entry string) *Problem {
+	word, _ := cutWord(entry)
+	if strings.Contains(word, "=") || entry[0] != '"' && noTargetIn(word) {
+		return nil
+	}
+	return &Problem{quote.Text(word) + " is a target", "the limits of a claim have none; write for example " + hintClaim}
+}
+
+// noTargetIn reports whether a word is no target.
+func noTargetIn(word string) bool {
+	_, p := parseTarget(word)
+	return p != nil
+}
+
+// Rate is a rate as a parameter of a class states it.
+type Rate struct {
+	Parameter string // the key of the parameter
+	Key       blkio.Key
+	Text      string
+	// ZeroIsMax is true if 0 means no limit, as it does to LINSTOR.
+	ZeroIsMax bool
+}
+
+// ParseRates is ParseClaim for the rates of a class of a claim. Of several rates of one key the first one counts, but all
+// have to be valid. The list is nil without rates as well.
+func ParseRates(key, claim string, rates []Rate) (*List, *Error) {
+	var texts []string
+	for _, r := range rates {
+		texts = append(texts, r.Parameter+"="+r.Text)
+	}
+	e := claimEntry(claim, strings.Join(texts, " "))
+	for i, r := range rates {
+		rate, p := ParseAmount(r.Key, r.Text)
+		switch {
+		case p == nil && rate == 0 && r.ZeroIsMax:
+			continue
+		case p == nil:
+			rate, p = parseRate(r.Key, r.Text)
+		}
+		if p != nil {
+			return nil, &Error{Annotation: key, Text: texts[i], Cause: p.Cause, Hint: p.Hint}
+		}
+		if e.Limits[r.Key] == blkio.Unset {
+			e.Limits[r.Key] = rate
+		}
+	}
+	if e.Limits.IsZero() {
+		return nil, nil
+	}
+	return &List{Key: key, Entries: []Entry{e}, count: 1}, nil
+}
+
+// claimEntry returns an entry without limits, whose target is a claim.
+func claimEntry(claim, text string) Entry {
+	return Entry{Target: Target{Kind: TargetClaim, Claim: claim, Text: claimPrefix + claim}, text: text}
+}
+
+// Without returns the list of a claim without the keys that another one has, and nil if no key is left. Each may be nil.
+func (l *List) Without(o *List) *List {
+	if l == nil || o == nil {
+		return l
+	}
+	out := &List{Key: l.Key, count: l.count}
+	e := l.Entries[0]
+	for k := range e.Limits {
+		if o.Entries[0].Limits[k] != blkio.Unset {
+			e.Limits[k] = blkio.Unset
+		}
+	}
+	if e.Limits.IsZero() {
+		return nil
+	}
+	out.Entries = []Entry{e}
+	return out
+}

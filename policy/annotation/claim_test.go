@@ -1,0 +1,134 @@
+package annotation
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// TestParseClaim verifies that the annotation of a claim has limits without a target, with the words of the grammar.
+func TestParseClaim(t *testing.T) {
+	const key = "claim data"
+	for text, want := range map[string]blkio.Limits{
+		"wbps=50Mi":                          {blkio.Wbps: 50 << 20},
+		" rbps=max\twiops=2k ":               {blkio.Rbps: blkio.Max, blkio.Wiops: 2000},
+		"# the database\nwbps=1Mi;\nriops=9": {blkio.Wbps: 1 << 20, blkio.Riops: 9},
+	} {
+		l, err := ParseClaim(key, "data", text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		e := l.Entries[0]
+		if d := cmp.Diff(want, e.Limits); d != "" || len(l.Entries) != 1 || l.Key != key || e.Number != 0 || e.Target.Kind != TargetClaim || e.Target.Name() != "pvc:data" {
+			t.Errorf("%q: %+v\n%s", text, l, d)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                      `the value is empty (write for example "wbps=50Mi", or remove the annotation)`,
+		" ;\n# none":            `the value is empty (write for example "wbps=50Mi", or remove the annotation)`,
+		"wpbs=1Mi":              `"wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`,
+		"wbps":                  `"wbps": key "wbps" has no value (write for example wbps=50Mi)`,
+		"wbps=1Mi wbps=2Mi":     `"wbps=1Mi wbps=2Mi": duplicate key "wbps" (write it once)`,
+		"wbps=1Mi; wbps=2Mi":    `"wbps=1Mi; wbps=2Mi": duplicate key "wbps" (write it once)`,
+		"wbps=0":                `"wbps=0": wbps=0 stops all I/O (write max for no limit)`,
+		"* wbps=1Mi":            `"* wbps=1Mi": "*" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"/data wbps=1Mi":        `"/data wbps=1Mi": "/data" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		`"/a b" wbps=1Mi`:       `"\"/a b\" wbps=1Mi": "\"/a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"wbps=1Mi\npvc:a rbps=": `"wbps=1Mi\npvc:a rbps=": "pvc:a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"wbps=1\x00":            `"wbps=1\x00": control character in the entry (remove it)`,
+		"wbps=\xff":             `"wbps=\xff": invalid UTF-8 (write the annotation again)`,
+
+		strings.Repeat(";", maxValue+1): `the value is longer than 64 KiB (write for example "wbps=50Mi")`,
+	} {
+		l, err := ParseClaim(key, "data", text)
+		if err == nil || l != nil || err.Error() != `nri-blkio: "claim data": `+want || err.Kind != Invalid {
+			t.Errorf("%.100q: %+v\n got %v\nwant %s", text, l, err, want)
+		}
+	}
+}
+
+// TestParseRates verifies that the first rate of a key counts, that 0 is no limit for LINSTOR only, and that an error names the
+// parameter.
+func TestParseRates(t *testing.T) {
+	own := func(k blkio.Key, text string) Rate {
+		return Rate{Parameter: "blkio.noderesource.dev/" + k.String(), Key: k, Text: text}
+	}
+	linstor := func(k blkio.Key, text string) Rate {
+		return Rate{Parameter: "qos.linbit.com/" + k.String(), Key: k, Text: text, ZeroIsMax: true}
+	}
+	for name, tt := range map[string]struct {
+		rates []Rate
+		want  blkio.Limits // zero for no list
+		err   string
+	}{
+		"none":           {},
+		"own first":      {rates: []Rate{own(blkio.Wbps, "1Mi"), linstor(blkio.Wbps, "2048"), linstor(blkio.Riops, "100")}, want: blkio.Limits{blkio.Wbps: 1 << 20, blkio.Riops: 100}},
+		"no limit there": {rates: []Rate{linstor(blkio.Wbps, "0"), linstor(blkio.Rbps, "00")}},
+		"zero":           {rates: []Rate{own(blkio.Wbps, "0")}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
+		"second invalid": {rates: []Rate{own(blkio.Wbps, "1Mi"), linstor(blkio.Wbps, "2MB")}, err: `"qos.linbit.com/wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
+	} {
+		l, err := ParseRates("claim data, class fast", "data", tt.rates)
+		switch {
+		case tt.err != "":
+			if err == nil || l != nil || err.Error() != `nri-blkio: "claim data, class fast": `+tt.err {
+				t.Errorf("%s: %+v, %v", name, l, err)
+			}
+		case err != nil, (l == nil) != tt.want.IsZero():
+			t.Errorf("%s: %+v, %v", name, l, err)
+		case l != nil:
+			if d := cmp.Diff(tt.want, l.Entries[0].Limits); d != "" {
+				t.Errorf("%s: %s", name, d)
+			}
+		}
+	}
+}
+
+// TestWithout verifies that a list keeps the keys that another one does not have.
+func TestWithout(t *testing.T) {
+	parse := func(text string) *List {
+		l, err := ParseClaim("claim data", "data", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	both, wbps := parse("wbps=1Mi rbps=2Mi"), parse("wbps=9Mi")
+	if got := both.Without(wbps); got.Entries[0].Limits != (blkio.Limits{blkio.Rbps: 2 << 20}) {
+		t.Errorf("%+v", got)
+	}
+	if got := wbps.Without(both); got != nil {
+		t.Errorf("%+v", got)
+	}
+	if both.Without(nil) != both || (*List)(nil).Without(both) != nil || both.Entries[0].Limits[blkio.Wbps] != 1<<20 {
+		t.Error("a list was changed")
+	}
+}
+
+// FuzzClaim verifies that any text of a claim is limits of the claim, or an error of one printable line.
+func FuzzClaim(f *testing.F) {
+	for _, text := range []string{"wbps=50Mi rbps=max", "* wbps=1", "# x\nwiops=2k;", "\x00", `"/a b" wbps=1`, "wbps=1e36"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseClaim("claim data", "data", text)
+		if err != nil {
+			checkLine(t, err.Error())
+			return
+		}
+		if len(l.Entries) != 1 || l.Entries[0].Limits.IsZero() || l.Entries[0].Weight != 0 || l.Targets().Claims[0] != "data" {
+			t.Errorf("%q: %+v", text, l)
+		}
+		for _, rate := range l.Entries[0].Limits {
+			if rate == 0 {
+				continue // unset
+			}
+			if rate < 1 {
+				t.Errorf("%q: %v", text, rate)
+			}
+		}
+	})
+}

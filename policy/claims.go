@@ -1,0 +1,319 @@
+package policy
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
+)
+
+// ClaimVolume is a volume of a pod that is a claim, as the API server knows it.
+type ClaimVolume struct {
+	Claim   string
+	Places  []Place
+	Limits  *string      // the text of the claim's annotation; nil without one
+	Classes []ClaimClass // those with rates, by precedence
+	// Unknown is the reason why limits of the claim are unknown, and "" if they are known.
+	Unknown string
+}
+
+// Place is where a container has a volume.
+type Place struct {
+	Container string
+	Path      string // in the container, absolute and clean; of a device for a raw block volume
+}
+
+// ClaimClass is a class of a claim, such as its VolumeAttributesClass, with the rates among its parameters.
+type ClaimClass struct {
+	Name  string
+	Rates []annotation.Rate // by precedence
+}
+
+// Claims has the claims of a pod: where its containers have them, and their own limits. It does not change. The claims of
+// a pod are unknown for nil.
+type Claims struct {
+	unknown string // the reason why they are unknown; "" if they are known
+	list    []claim
+}
+
+// claim is one claim of a pod.
+type claim struct {
+	name   string
+	places []Place
+	// own has the limits of the claim itself: of its annotation and of its classes, each key once. It is nil for none, and
+	// with err.
+	own []*annotation.List
+	// err is the reason why the limits do not count: they do as a whole or not at all.
+	err *annotation.Error
+}
+
+// UnknownClaims returns claims that are unknown for a reason.
+func UnknownClaims(reason string) *Claims { return &Claims{unknown: reason} }
+
+// NewClaims returns the claims of a pod with these volumes.
+func NewClaims(volumes []ClaimVolume) *Claims {
+	out := &Claims{}
+	for i := range volumes {
+		v := &volumes[i]
+		if k, found := out.find(v.Claim); found { // two volumes of one claim
+			out.list[k].places = append(out.list[k].places, v.Places...)
+			continue
+		}
+		c := claim{name: v.Claim, places: slices.Clone(v.Places)}
+		c.own, c.err = v.limits()
+		out.list = append(out.list, c)
+		slices.SortFunc(out.list, func(a, b claim) int { return strings.Compare(a.name, b.name) })
+	}
+	for i := range out.list {
+		c := &out.list[i]
+		slices.SortFunc(c.places, func(a, b Place) int {
+			return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Path, b.Path))
+		})
+		c.places = slices.Compact(c.places)
+	}
+	return out
+}
+
+// limits parses the limits of the claim itself.
+func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
+	if v.Unknown != "" {
+		return nil, &annotation.Error{Annotation: claimKey(v.Claim, ""), Cause: "the limits are unknown: " + v.Unknown}
+	}
+	var out []*annotation.List
+	var err *annotation.Error
+	add := func(l *annotation.List, e *annotation.Error) {
+		for _, earlier := range out {
+			l = l.Without(earlier)
+		}
+		if err = cmp.Or(err, e); l != nil {
+			out = append(out, l)
+		}
+	}
+	if v.Limits != nil {
+		add(annotation.ParseClaim(claimKey(v.Claim, ""), v.Claim, *v.Limits))
+	}
+	for _, c := range v.Classes {
+		add(annotation.ParseRates(claimKey(v.Claim, c.Name), v.Claim, c.Rates))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// claimKey returns the key of the limits of a claim, which is the Text of their source.
+func claimKey(claim, class string) string {
+	return (&Source{Kind: FromClaim, Name: claimName(claim, class)}).Text()
+}
+
+// find returns the index of a claim.
+func (c *Claims) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.list, name, func(c claim, name string) int { return strings.Compare(c.name, name) })
+}
+
+// names returns the names of the claims, sorted.
+func (c *Claims) names() []string {
+	var out []string
+	for i := range c.list {
+		out = append(out, c.list[i].name)
+	}
+	return out
+}
+
+// Known reports whether the claims are known.
+func (c *Claims) Known() bool { return c != nil && c.unknown == "" }
+
+// Equal reports whether two values have the same claims with the same limits.
+func (c *Claims) Equal(o *Claims) bool {
+	return c == o || c != nil && o != nil && reflect.DeepEqual(c, o)
+}
+
+// HasLimits reports whether some claim has limits of its own, valid or not.
+func (c *Claims) HasLimits() bool {
+	return c != nil && slices.ContainsFunc(c.list, func(c claim) bool { return c.hasLimits() })
+}
+
+func (c *claim) hasLimits() bool { return len(c.own) > 0 || c.err != nil }
+
+// places returns the paths at which a container has a claim.
+func (c *Claims) places(claim, container string) (out []string) {
+	if c == nil {
+		return nil
+	}
+	if i, found := c.find(claim); found {
+		for _, p := range c.list[i].places {
+			if p.Container == container {
+				out = append(out, p.Path)
+			}
+		}
+	}
+	return out
+}
+
+// sourceFor returns the source of limits of a claim that a container has, and false if there are none.
+func (c *Claims) sourceFor(container string) (Source, bool) {
+	if c == nil {
+		return Source{}, false
+	}
+	for i := range c.list {
+		if x := &c.list[i]; len(x.own) > 0 && len(c.places(x.name, container)) > 0 {
+			return sourceOfClaim(x.own[0]), true
+		}
+	}
+	return Source{}, false
+}
+
+// sourceOfClaim returns the source of the limits of a claim itself.
+func sourceOfClaim(l *annotation.List) Source {
+	kind, name := parseText(l.Key)
+	return Source{Kind: kind, Name: name}
+}
+
+// targets returns the paths of the claims that have limits of their own, and of those that are named.
+func (c *Claims) targets(named []string) annotation.Targets {
+	var paths []string
+	if c != nil {
+		for i := range c.list {
+			if x := &c.list[i]; x.hasLimits() || slices.Contains(named, x.name) {
+				for _, p := range x.places {
+					paths = append(paths, p.Path)
+				}
+			}
+		}
+	}
+	slices.Sort(paths)
+	return annotation.Targets{Paths: slices.Compact(paths)}
+}
+
+// withoutLimits returns the claims without limits of their own.
+func (c *Claims) withoutLimits() *Claims {
+	out := &Claims{unknown: c.unknown, list: slices.Clone(c.list)}
+	for i := range out.list {
+		out.list[i].own, out.list[i].err = nil, nil
+	}
+	return out
+}
+
+// claims evaluates the limits that the claims of a container have of their own. Their author need not be that of the pod, so
+// what does not count is a warning, and rejects no container.
+func (e *evaluation) claims(cs []Container) {
+	if !e.pod.claims.HasLimits() {
+		return
+	}
+	for i := range e.pod.claims.list {
+		c := &e.pod.claims.list[i]
+		if !slices.ContainsFunc(c.places, func(p Place) bool { return p.Container == cs[0].Name }) {
+			continue
+		}
+		if err := e.pod.checkClaim(c); err != nil {
+			e.out.Claims = append(e.out.Claims, err)
+			head := "nri-blkio: " + quote.Name(err.Annotation, maxName) + ": "
+			e.warnings.add(warning{what: err.Annotation, text: strings.TrimPrefix(err.Error(), head)})
+			e.out.warned(ClaimNotEnforced)
+			continue
+		}
+		for _, l := range c.own {
+			e.entries(l, cs, scopeClaim)
+		}
+	}
+}
+
+// checkClaim returns the reason why the limits of a claim do not count for the pod, or nil.
+func (p *Pod) checkClaim(c *claim) *annotation.Error {
+	if c.err != nil {
+		return c.err
+	}
+	for _, l := range c.own {
+		if err := p.checkEntry(l, &l.Entries[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ClaimNotEnforced is the kind of the warning that limits of a claim do not count, or cannot be enforced.
+const ClaimNotEnforced blkio.WarningKind = "claim_not_enforced"
+
+// claim applies an entry to the places where containers have a claim. Where a container does not have it, that is an error if
+// the annotation names the container.
+func (e *evaluation) claim(cs []Container) {
+	t, claims := &e.entry.Target, e.pod.claims
+	if !claims.Known() {
+		e.unknownClaims()
+		return
+	}
+	found := false
+	for i := range cs {
+		for _, at := range claims.places(t.Claim, cs[i].Name) {
+			if k := e.index(cs, i).Find(at); k >= 0 && cs[i].Mounts[k].Destination == at {
+				found = true
+				e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.Name())
+			}
+		}
+	}
+	switch {
+	case found:
+	case e.scope == scopeNamed:
+		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, e.noClaim()))
+	default:
+		e.skip(t.Name(), "the container has no mount of this claim")
+	}
+}
+
+// unknownClaims reports a target that names a claim while the claims of the pod are unknown. The creation of the container is
+// tried again, with the same words until then.
+func (e *evaluation) unknownClaims() {
+	cause := "the claims of the pod are not known yet"
+	if c := e.pod.claims; c != nil {
+		cause = "the claims of the pod are unknown: " + c.unknown
+	}
+	if e.scope.isLenient() {
+		e.skip(e.entry.Target.Name(), cause)
+		e.unenforced()
+		return
+	}
+	if !hasLimit(e.values) {
+		e.skip(e.entry.Target.Name(), cause)
+		return
+	}
+	e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, &annotation.Problem{
+		Cause: cause, Hint: "the cluster part of nri-blkio reports them; on a node without it, write the path of the mount",
+	}))
+}
+
+// noClaim returns the error for a claim that the container does not have, with a similar name as a hint for the first
+// mistakes, see noMount.
+func (e *evaluation) noClaim() *annotation.Problem {
+	name := e.entry.Target.Claim
+	p := &annotation.Problem{Cause: "claim " + quote.Text(name) + " is on no mount of the container"}
+	if _, found := e.pod.claims.find(name); found {
+		p.Hint = "mount it, or remove the entry"
+		return p
+	}
+	if len(e.out.Errors) < maxHints {
+		p.Hint = spelling.Hint(name, e.pod.claims.names()...)
+	}
+	if p.Hint == "" {
+		p.Hint = "no volume of the pod is of this claim; write a claimName of its volumes"
+	}
+	return p
+}
+
+// KeepClaims keeps limits of claims that were granted before, while the claims are unknown: the cluster part may be
+// away, and this process may have started since.
+func (d *Desired) KeepClaims(former Desired) {
+	ofClass := d.Settings.Where(Setting.isOfClass)
+	decided := d.Settings.Without(ofClass)
+	d.Settings = decided.Join(former.OfClaims().Settings).Join(ofClass) // by precedence
+	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
+}
+
+// OfClaims returns those settings that limits of claims have decided.
+func (d *Desired) OfClaims() Desired {
+	return Desired{Settings: d.Settings.Where(Setting.isOfClaim), Lowered: d.Lowered.Where(Setting.isOfClaim), Disks: d.Disks}
+}

@@ -1,0 +1,142 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Only the API server knows the labels of a namespace. A rule that selects by them needs the cluster part. Those by which
+// rules select are kept in the records of pods, because a restarted plugin may not get them again.
+
+// NamespaceLabels are the known labels of a namespace, by their keys. The value is nil for a label that the namespace does not
+// have. A label whose key is missing is unknown.
+type NamespaceLabels map[string]*string
+
+// MaxNamespaceLabels is the most that the labels by which the rules of a policy select namespaces may need, in bytes of JSON.
+const MaxNamespaceLabels = 2 << 10
+
+// KnownLabels returns those labels of a namespace that have these keys. all has all labels of the namespace, and is nil while
+// they are unknown. keys is nil if no rule selects namespaces, see Policy.NamespaceKeys.
+func KnownLabels(all map[string]string, keys []string) NamespaceLabels {
+	if all == nil || keys == nil {
+		return nil
+	}
+	out := NamespaceLabels{}
+	for _, key := range keys {
+		out[key] = nil
+		if value, found := all[key]; found {
+			out[key] = &value
+		}
+	}
+	return out
+}
+
+// Equal reports whether the same labels are known, with the same values.
+func (l NamespaceLabels) Equal(o NamespaceLabels) bool {
+	if (l == nil) != (o == nil) || len(l) != len(o) {
+		return false
+	}
+	for key, value := range l {
+		other, known := o[key]
+		if !known || (value == nil) != (other == nil) || value != nil && *value != *other {
+			return false
+		}
+	}
+	return true
+}
+
+// Know reports whether all labels with these keys are known.
+func (l NamespaceLabels) Know(keys []string) bool {
+	return keys == nil || l != nil && !slices.ContainsFunc(keys, func(key string) bool { _, known := l[key]; return !known })
+}
+
+// lookup is the view of a selector on labels. It notes whether the selector has asked for one that is unknown.
+type lookup struct {
+	known   NamespaceLabels
+	unknown bool
+}
+
+var _ labels.Labels = (*lookup)(nil)
+
+// Lookup implements labels.Labels.
+func (l *lookup) Lookup(key string) (value string, exists bool) {
+	found, known := l.known[key]
+	switch {
+	case !known:
+		l.unknown = true
+	case found != nil:
+		return *found, true
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (l *lookup) Has(key string) bool { _, exists := l.Lookup(key); return exists }
+
+// Get implements labels.Labels.
+func (l *lookup) Get(key string) string { value, _ := l.Lookup(key); return value }
+
+// selectsNamespace reports whether the labels of a namespace are selected. It returns unknown if some are needed that are not
+// known: the rule must not apply to other namespaces until they are, also if the selector asks for their absence.
+func (m *PodMatch) selectsNamespace(known NamespaceLabels) (selected, unknown bool) {
+	if m.NamespaceSelector == nil {
+		return true, false
+	}
+	if known == nil {
+		return false, true
+	}
+	l := lookup{known: known}
+	selected = m.NamespaceSelector.Matches(&l)
+	return selected && !l.unknown, l.unknown
+}
+
+// LacksNamespaceLabels reports whether another rule may match a pod once the labels of its namespace are known.
+func (p *Policy) LacksNamespaceLabels(pod *PodFacts) bool {
+	for i := range p.Rules {
+		m := &p.Rules[i].Match
+		if !m.selectsPod(pod) {
+			continue
+		}
+		if selected, unknown := m.selectsNamespace(pod.NamespaceLabels); selected || unknown {
+			return unknown
+		}
+	}
+	return false
+}
+
+// longestLabelValue is the longest value of a label of Kubernetes, in bytes.
+const longestLabelValue = 63
+
+// NamespaceKeys returns the keys of the labels by which rules select namespaces, sorted, and nil if no rule does.
+func (p *Policy) NamespaceKeys() (keys []string) {
+	for i := range p.Rules {
+		selector := p.Rules[i].Match.NamespaceSelector
+		if selector == nil {
+			continue
+		}
+		if keys == nil {
+			keys = []string{}
+		}
+		needed, _ := selector.Requirements()
+		for k := range needed {
+			keys = append(keys, needed[k].Key())
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// checkNamespaceKeys checks that the labels by which rules select namespaces have room in a record.
+func (v *validator) checkNamespaceKeys(p *Policy) {
+	keys, size := p.NamespaceKeys(), 0
+	for _, key := range keys {
+		size += len(key) + longestLabelValue + len(`"":"",`)
+	}
+	if size > MaxNamespaceLabels {
+		v.errs = append(v.errs, field.Invalid(field.NewPath("rules"), field.OmitValueType{},
+			fmt.Sprintf("too many labels in namespaceSelector: %d keys need %d bytes in a record (maximum %d)", len(keys), size, MaxNamespaceLabels)))
+	}
+}

@@ -1,0 +1,349 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+	"github.com/nri-blkio/nri-blkio/test/payload"
+)
+
+const (
+	chartNamespace = "nri-blkio"
+	// firstLimit is the time from `helm install` until a running pod has its limit, on a node that has the image and does
+	// nothing else.
+	firstLimit = time.Minute
+	helmTime   = "10m"
+)
+
+// weightedManifest is a pod with a limit and a weight, which the runtime is told as it creates the container.
+const weightedManifest = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: weighted
+  namespace: default
+  annotations: {%[1]scontainers: "/data wiops=900", %[2]scontainers: "50"}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: w, image: %[3]s, imagePullPolicy: Never, args: [sleep, --seconds, "100000"], volumeMounts: [{name: data, mountPath: /data}]}
+  volumes:
+  - {name: data, hostPath: {path: %[4]s}}
+`
+
+// churnManifest creates and ends pods until it is deleted, and fails with the first pod that does.
+const churnManifest = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: churn, namespace: default}
+spec:
+  parallelism: 2
+  completions: 1000
+  backoffLimit: 0
+  template:
+    metadata:
+      annotations: {%[1]scontainers: "/data wbps=4Mi"}
+    spec:
+      hostNetwork: true
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: c, image: %[2]s, imagePullPolicy: Never, args: [sleep, --seconds, "1"], volumeMounts: [{name: data, mountPath: /data}]}
+      volumes:
+      - {name: data, hostPath: {path: %[3]s}}
+`
+
+// release is the chart in the node's cluster, with a pod that runs all the time.
+type release struct {
+	*live
+	home string
+}
+
+// newRelease prepares the cluster, and installs nothing yet.
+func newRelease(t *testing.T) *release {
+	t.Helper()
+	if err := importImage(t.Context(), "nri-blkio.tar"); err != nil {
+		t.Fatal(err)
+	}
+	// The same program under another tag, so that an upgrade replaces the pods.
+	administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, strings.TrimSuffix(payload.Image, "latest")+"next")
+	c := startCluster(t)
+	reachAPIServer(t)
+	r := &release{home: t.TempDir()}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, args := range [][]string{{"describe", "pods"}, {"logs", "--prefix", "--tail=40", "--selector", "app.kubernetes.io/name"}, {"get", "events"}} {
+				t.Logf("%s\n%s", args[0], c.output(append([]string{"-n", chartNamespace}, args...)...))
+			}
+		}
+		c.output("delete", "namespace", chartNamespace, "--ignore-not-found", "--timeout=3m") // the kubelet has to remove the pods
+	})
+	r.live = newLive(t, c)
+	return r
+}
+
+// reachAPIServer makes the API server reachable at the address that the kubelet tells to pods. No kube-proxy does so.
+func reachAPIServer(t *testing.T) {
+	t.Helper()
+	administer(t, "ip", "address", "replace", "10.0.0.1/32", "dev", "lo")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "10.0.0.1:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		listener.Close()
+		administer(t, "ip", "address", "delete", "10.0.0.1/32", "dev", "lo")
+	})
+	forward := func(client net.Conn) {
+		defer client.Close()
+		server, err := net.Dial("tcp", "127.0.0.1:6443")
+		if err != nil {
+			return // the client sees the end of the connection
+		}
+		defer server.Close()
+		go func() {
+			_, _ = io.Copy(server, client)
+			server.Close()
+		}()
+		_, _ = io.Copy(client, server)
+	}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go forward(client)
+		}
+	}()
+}
+
+// helm runs helm for the release.
+func (r *release) helm(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*clusterDeadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(node.payload, payload.Helm), append(args, "--namespace", chartNamespace)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG=/etc/kubernetes/admin.conf", "HOME="+r.home)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// must runs helm, logs how long that took, and fails the test if helm does.
+func (r *release) must(args ...string) {
+	r.Helper()
+	start := time.Now()
+	if _, err := r.helm(args...); err != nil {
+		r.Fatal(err)
+	}
+	r.Logf("helm %s: %v", args[0], time.Since(start).Round(time.Second))
+}
+
+// image returns the values for a tag of the image.
+func (*release) image(tag string) string {
+	return "--set=image.repository=" + strings.TrimSuffix(payload.Image, ":latest") + ",image.tag=" + tag
+}
+
+// runs verifies that the pod of the limits part is ready, and has this tag of the image.
+func (r *release) runs(tag string) {
+	r.Helper()
+	want := strings.TrimSuffix(payload.Image, "latest") + tag + " true"
+	within(r.T, clusterDeadline, "the pod of the limits part runs "+want, func() error {
+		out, err := kubectl("", "-n", chartNamespace, "get", "pods", "-l", "app.kubernetes.io/name=nri-blkio",
+			"-o", `jsonpath={range .items[*]}{.spec.containers[0].image} {.status.containerStatuses[0].ready}{"\n"}{end}`)
+		if err == nil && strings.TrimSpace(out) != want {
+			err = errors.New(out)
+		}
+		return err
+	})
+}
+
+// inForce reports whether the pod that runs all the time has its limits.
+func (r *release) inForce() error {
+	return errors.Join(checkIOMax(r.a.Cgroup, onExt4("wbps=8388608")), checkIOMax(r.b.Cgroup, onExt4("wbps=8388608")), checkIOMax(r.pod, onExt4("wbps=16777216")))
+}
+
+// during fails the test if that pod is ever without its limits while f runs.
+func (r *release) during(f func()) {
+	r.Helper()
+	over, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			if err := r.inForce(); err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case <-over:
+				ended <- nil
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	f()
+	close(over)
+	if err := <-ended; err != nil {
+		r.Error(err)
+	}
+}
+
+// churning runs f while pods are created and end, and verifies that none of them fails.
+func (r *release) churning(f func()) {
+	r.Helper()
+	r.kubectl(fmt.Sprintf(churnManifest, limits, cri.Image, volumes["ext4"]), "apply", "-f", "-")
+	succeeded := func() string {
+		return r.kubectl("", "get", "job", "churn", "-o", "jsonpath={.status.succeeded}")
+	}
+	within(r.T, clusterDeadline, "pods churn", func() error {
+		if succeeded() == "" {
+			return errors.New("none has ended")
+		}
+		return nil
+	})
+	before := succeeded()
+	f()
+	if after, failed := succeeded(), r.kubectl("", "get", "job", "churn", "-o", "jsonpath={.status.failed}"); after == before || failed != "" && failed != "0" {
+		r.Errorf("of the churning pods %s had ended before and %s afterwards; %q failed", before, after, failed)
+	} else {
+		r.Logf("%s pods had ended before and %s afterwards", before, after)
+	}
+	r.kubectl("", "delete", "job", "churn", "--cascade=foreground", "--timeout=10m")
+}
+
+// settings returns what the node has of settings that the plugin makes: limits, weights and io.cost.
+func settings() (found []string, err error) {
+	const root = "/sys/fs/cgroup"
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the cgroup was removed
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		switch e.Name() {
+		case "io.max", "io.weight", "io.cost.qos":
+		default:
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+			return nil
+		}
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if line == "default 100" || e.Name() == "io.cost.qos" && !strings.Contains(line, "enable=1") {
+				continue
+			}
+			found = append(found, strings.TrimPrefix(path, root)+": "+line)
+		}
+		return err
+	})
+	return found, err
+}
+
+// testChart installs the chart as it was before its last change, upgrades it to this one, tests it, and uninstalls it. A running
+// pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
+// release is rolled back and forth.
+func testChart(t *testing.T) {
+	from, err := os.ReadFile(filepath.Join(node.payload, payload.PreviousFrom))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the previous chart is that of %s", bytes.TrimSpace(from))
+	unset, err := settings()
+	if err != nil || len(unset) > 0 {
+		t.Fatalf("the node has settings before the test: %q, %v", unset, err)
+	}
+	r := newRelease(t)
+	previous, current := filepath.Join(node.payload, payload.PreviousChart), filepath.Join(node.payload, "deploy/helm/nri-blkio")
+
+	start := time.Now()
+	r.must("install", "nri-blkio", previous, r.image("latest"), "--create-namespace")
+	within(t, clusterDeadline, "the first limit is in force", r.inForce)
+	took := time.Since(start)
+	t.Logf("first limit in force %v after helm install", took.Round(100*time.Millisecond))
+	if *proof && took > firstLimit {
+		t.Errorf("the first limit was in force after %v, want at most %v", took, firstLimit)
+	}
+	r.runs("latest")
+	r.apply(fmt.Sprintf(weightedManifest, limits, weight, cri.Image, volumes["ext4"]))
+	within(t, clusterDeadline, "a weight enables io.cost", func() error {
+		if found, err := settings(); err != nil || !strings.Contains(strings.Join(found, "\n"), "enable=1") {
+			return fmt.Errorf("%q, %w", found, err)
+		}
+		return nil
+	})
+
+	upgrade := func() {
+		r.must("upgrade", "nri-blkio", current, r.image("next"), "--wait", "--timeout", helmTime)
+	}
+	r.during(func() {
+		if *proof {
+			r.churning(upgrade)
+		} else {
+			upgrade()
+		}
+		r.runs("next")
+		r.must("test", "nri-blkio", "--timeout", helmTime)
+		if *proof {
+			r.must("rollback", "nri-blkio", "1", "--wait", "--timeout", helmTime)
+			r.runs("latest")
+			r.must("rollback", "nri-blkio", "2", "--wait", "--timeout", helmTime)
+			r.runs("next")
+		}
+	})
+	if *proof {
+		r.testFails()
+	}
+	r.must("uninstall", "nri-blkio", "--wait", "--timeout", helmTime)
+	r.isRemoved()
+}
+
+// testFails verifies that `helm test` fails while no pod of the limits part runs.
+func (r *release) testFails() {
+	r.Helper()
+	selector := func(value string) {
+		r.kubectl("", "-n", chartNamespace, "patch", "daemonset", "nri-blkio", "--type=merge", "-p", `{"spec": {"template": {"spec": {"nodeSelector": {"nowhere": `+value+`}}}}}`)
+	}
+	selector(`"true"`)
+	r.kubectl("", "-n", chartNamespace, "wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=nri-blkio", "--timeout=2m")
+	if out, err := r.helm("test", "nri-blkio", "--timeout", helmTime); err == nil {
+		r.Errorf("helm test succeeds without the plugin: %s", out)
+	}
+	selector("null")
+	r.runs("next")
+}
+
+// isRemoved verifies that neither the node nor the cluster has anything of the release.
+func (r *release) isRemoved() {
+	r.Helper()
+	if found, err := settings(); err != nil || len(found) > 0 {
+		r.Errorf("after helm uninstall the node has %q, %v", found, err)
+	}
+	within(r.T, clusterDeadline, "the objects of the release are deleted", func() error {
+		out, err := kubectl("", "-n", chartNamespace, "get", "daemonsets,jobs,pods,roles,rolebindings,resourcequotas,configmaps,serviceaccounts,secrets", "-o", "name")
+		for line := range strings.Lines(out) {
+			if name := strings.TrimSpace(line); name != "configmap/kube-root-ca.crt" && name != "serviceaccount/default" {
+				err = errors.Join(err, errors.New(name))
+			}
+		}
+		return err
+	})
+}

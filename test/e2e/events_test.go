@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// refusedManifest is a pod with a mistake in its annotation.
+const refusedManifest = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: refused
+  namespace: default
+  annotations: {%[1]s: "/data wpbs=8Mi"}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: c, image: %[2]s, imagePullPolicy: Never, args: [sleep, --seconds, "100000"]}
+`
+
+// events returns how many Events of nri-blkio a pod has with a reason and a text, and how often they have occurred.
+func (c cluster) events(pod string, reason podevent.Reason, text string) (events, count int) {
+	c.Helper()
+	var list struct {
+		Items []struct {
+			Reason, Note, ReportingController string
+			Regarding                         struct{ Name string }
+			Series                            *struct{ Count int }
+		}
+	}
+	if err := json.Unmarshal([]byte(c.kubectl("", "get", "events.events.k8s.io", "-n", "default", "-o", "json")), &list); err != nil {
+		c.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if e.ReportingController != "nri-blkio" || e.Regarding.Name != pod || e.Reason != string(reason) || !strings.Contains(e.Note, text) {
+			continue
+		}
+		events++
+		if e.Series == nil {
+			count++
+		} else {
+			count += e.Series.Count
+		}
+	}
+	return events, count
+}
+
+// hasEvent waits until a pod has one Event with a reason and a text.
+func (c cluster) hasEvent(pod string, reason podevent.Reason, text string) {
+	c.Helper()
+	within(c.T, clusterDeadline, fmt.Sprintf("pod %s has the Event %s", pod, reason), func() error {
+		if events, _ := c.events(pod, reason, text); events != 1 {
+			return fmt.Errorf("%d of them with %q: %s", events, text, c.output("get", "events.events.k8s.io", "-n", "default"))
+		}
+		return nil
+	})
+}
+
+// testEvents verifies that rejected containers, applied and rejected edits, and write limits without a memory limit are Events
+// of their pods, and that restarts of both parts make no second ones.
+func testEvents(t *testing.T) {
+	exchange, events := filepath.Join(t.TempDir(), "exchange"), filepath.Join(t.TempDir(), "events")
+	limitsArgs := []string{"--only", "limits", "--exchange-dir", exchange, "--events-dir", events}
+	p := startPlugin(t, limitsArgs...)
+	c := startCluster(t)
+	part := startClusterPart(t, exchange, "--events-dir", events)
+	l := newLive(t, c)
+	c.apply(fmt.Sprintf(refusedManifest, limits+"containers", cri.Image))
+	const mistake = `unknown key "wpbs" (did you mean "wbps"?)`
+	c.hasEvent("refused", podevent.Refused, mistake)
+	if out := c.output("describe", "pod", "refused"); !strings.Contains(out, string(podevent.Refused)) || !strings.Contains(out, "container c is rejected: nri-blkio: ") {
+		t.Errorf("kubectl describe does not show the Event:\n%s", out)
+	}
+	for _, name := range []string{"a", "b"} {
+		c.hasEvent("live", podevent.NoMemoryLimit, "container "+name+" has a write limit")
+	}
+
+	key := limits + "containers"
+	l.edit("annotate", key+"=/data wbps=2Mi")
+	l.await("applied", "wbps=2097152", "wbps=2097152", "wbps=4194304")
+	c.hasEvent("live", podevent.Changed, "container a gets vdb wbps=2097152")
+	l.edit("annotate", key+"=/data wpbs=9Mi")
+	l.rejected(`unknown key "wpbs"`)
+	c.hasEvent("live", podevent.ChangeRejected, mistake)
+
+	// The part sends a count every five minutes, and after its start.
+	_, before := c.events("refused", podevent.Refused, mistake)
+	p.kill(t)
+	startPlugin(t, limitsArgs...)
+	part.kill(t)
+	uid := c.kubectl("", "get", "pod", "refused", "-o", "jsonpath={.metadata.uid}")
+	within(t, clusterDeadline, "the kubelet tries again, and the new process counts on", func() error {
+		d, err := podevent.Read(events, uid)
+		if err == nil && (len(d.Events) != 1 || d.Events[0].Count <= before) {
+			err = fmt.Errorf("%v, %d times before", d.Events, before)
+		}
+		return err
+	})
+	startClusterPart(t, exchange, "--events-dir", events)
+	within(t, clusterDeadline, "more rejections are counted", func() error {
+		if n, count := c.events("refused", podevent.Refused, mistake); n != 1 || count <= before {
+			return fmt.Errorf("%d Events, %d times, %d before", n, count, before)
+		}
+		return nil
+	})
+	for _, e := range []struct {
+		reason podevent.Reason
+		text   string
+	}{{podevent.NoMemoryLimit, "container a"}, {podevent.NoMemoryLimit, "container b"}, {podevent.Changed, ""}, {podevent.ChangeRejected, ""}} {
+		c.hasEvent("live", e.reason, e.text)
+	}
+}
