@@ -73,7 +73,7 @@ func (b *logBuffer) String() string {
 func newPart(t *testing.T, node string) *part {
 	t.Helper()
 	c := cluster{t}
-	p := &part{cluster: c, node: node, dir: t.TempDir(), notes: t.TempDir(), token: t.TempDir(), proxy: newProxy(t)}
+	p := &part{cluster: c, node: node, dir: exchangeDir(t), notes: t.TempDir(), token: t.TempDir(), proxy: newProxy(t)}
 	c.kubectl(readFile(t, deploy, "kubernetes/namespace.yaml"), "apply", "-f", "-")
 	c.kubectl(readFile(t, deploy, "kubernetes/cluster-rbac.yaml"), "apply", "--validate=strict", "-n", partNamespace, "-f", "-")
 	c.kubectl(fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", node), "apply", "-f", "-")
@@ -94,6 +94,19 @@ func newPart(t *testing.T, node string) *part {
 		}
 	})
 	return p
+}
+
+// exchangeDir returns a directory in memory, as /run is on a node. On a disk, replacing a file waits while that is busy
+// with a build.
+func exchangeDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "nri-blkio-")
+	if err != nil {
+		t.Logf("the exchange directory is on a disk: %v", err)
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // start starts the process.
