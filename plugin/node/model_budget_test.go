@@ -38,7 +38,7 @@ func (r *modelRuntime) asksMore(p *modelPod, sb *modelSandbox, facts policy.Cont
 	if b == nil {
 		return false
 	}
-	now := r.ruledBy(p, sb.asked)
+	now := r.ruledBy(p, *sb.asked)
 	former, _ := now.Container(facts)
 	next, _ := by.Container(facts)
 	formerTotal, _ := now.Total([]policy.Container{facts})

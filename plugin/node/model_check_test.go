@@ -51,14 +51,15 @@ func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
 // ruled is the policy for a pod.
 func (r *modelRuntime) ruled(p *modelPod) *policy.Pod { return r.ruledIn(p, p.counting()) }
 
-// ruledIn is the policy for a pod by the annotations of one of its sandboxes.
+// ruledIn is the policy for a pod by the facts about one of its sandboxes.
 func (r *modelRuntime) ruledIn(p *modelPod, sb *modelSandbox) *policy.Pod {
-	return r.ruledBy(p, p.askedIn(sb))
+	return r.ruledBy(p, r.factsIn(p, sb))
 }
 
-func (r *modelRuntime) ruledBy(p *modelPod, annotations map[string]string) *policy.Pod {
+func (r *modelRuntime) ruledBy(p *modelPod, by modelFacts) *policy.Pod {
 	facts := p.sandbox(p.current()).Facts()
-	return r.policy.ForPod(&facts, annotation.Parse(annotations))
+	facts.Labels, facts.NamespaceLabels = modelLabels("tier", by.tier), by.namespace
+	return r.policy.ForPod(&facts, annotation.Parse(by.annotations))
 }
 
 // podLimits returns the desired limits of a pod's cgroup while these containers run in it.
@@ -331,16 +332,16 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 // modelKnown is the plugin's state, as far as the model has an opinion of it.
 type modelKnown struct {
 	sandboxes  []string
-	containers map[string]bool              // whether it runs, by ID
-	bystanding map[string]bool              // containers of pods of no concern
-	left       []string                     // data that ended containers left
-	requests   map[string]map[string]string // the annotations by which it decides, by sandbox
-	rejected   map[string]error             // why it rejects other annotations, by sandbox
+	containers map[string]bool       // whether it runs, by ID
+	bystanding map[string]bool       // containers of pods of no concern
+	left       []string              // data that ended containers left
+	requests   map[string]modelFacts // the facts by which it decides, by sandbox
+	rejected   map[string]error      // why it rejects others, by sandbox
 }
 
 // known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]map[string]string{}, rejected: map[string]error{}}
+	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}}
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
@@ -350,7 +351,9 @@ func (n *Node) known() modelKnown {
 	}
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
-		out.requests[id], out.rejected[id] = pod.request.now.Load().annotations, pod.edit.err
+		now := pod.request.now.Load()
+		out.requests[id] = modelFacts{now.annotations, now.facts.Labels["tier"], now.facts.NamespaceLabels}
+		out.rejected[id] = pod.edit.err
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
 		}

@@ -9,18 +9,49 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// modelEdits are the annotations of a pod at the API server. They are guarded by modelRuntime.mu.
+// modelFacts are the facts about a pod by which the plugin decides.
+type modelFacts struct {
+	annotations map[string]string // those of this domain count
+	tier        string            // a label of the pod; "" for none
+	namespace   policy.NamespaceLabels
+}
+
+func (f modelFacts) equal(o modelFacts) bool {
+	return maps.Equal(f.annotations, o.annotations) && f.tier == o.tier && f.namespace.Equal(o.namespace)
+}
+
+// modelDocument has what the API server knew about a pod at some time. It has all annotations and labels.
+type modelDocument struct {
+	annotations map[string]string // of this domain
+	tier        string            // a label of the pod; "" for none
+	team        string            // a label of its namespace; "" for none
+}
+
+func modelLabels(key, value string) map[string]string {
+	if value == "" {
+		return map[string]string{}
+	}
+	return map[string]string{key: value}
+}
+
+// namespace returns the labels of the namespace by which a policy selects.
+func (d modelDocument) namespace(pol *policy.Policy) policy.NamespaceLabels {
+	return policy.KnownLabels(modelLabels("team", d.team), pol.NamespaceKeys())
+}
+
+// modelEdits are the annotations and labels of a pod at the API server. They are guarded by modelRuntime.mu.
 type modelEdits struct {
 	annotations map[string]string
+	tier        string
 	// documents are those that the plugin was sent, the newest last. hasDocument is true while it has the newest one.
-	documents   []map[string]string
+	documents   []modelDocument
 	hasDocument bool
-	edited      bool // the annotations are not those of the pod's creation
-	unsettled   bool // the plugin may be about to decide by other annotations
+	edited      bool // the annotations or the label are not those of the pod's creation
+	unsettled   bool // the plugin may be about to decide by other facts
 }
 
 // document is the newest one.
-func (e *modelEdits) document() map[string]string { return e.documents[len(e.documents)-1] }
+func (e *modelEdits) document() modelDocument { return e.documents[len(e.documents)-1] }
 
 // ownOf returns the annotations of this domain, as a document has them.
 func ownOf(annotations map[string]string) map[string]string {
@@ -29,41 +60,87 @@ func ownOf(annotations map[string]string) map[string]string {
 	return out
 }
 
-// edit edits the annotations of a pod: to others, to invalid ones, or to none. Or the plugin loses the document.
+// edit edits a pod: its label, or its annotations to others, to invalid ones, or to none. Or the plugin loses the document.
 func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
-	next := newModelSpec(p.slot, rng).annotations
-	switch rng.IntN(6) {
+	annotations, tier := newModelSpec(p.slot, rng).annotations, p.tier
+	switch rng.IntN(9) {
 	case 0:
-		next = map[string]string{}
+		annotations = map[string]string{}
 	case 1:
-		next[limitsKey+[]string{"containers", "container.b", "pod-total"}[rng.IntN(3)]] = []string{"rootfs wpbs=1Mi", "/data wbps=1", "* wbps"}[rng.IntN(3)]
+		annotations[limitsKey+[]string{"containers", "container.b", "pod-total"}[rng.IntN(3)]] = []string{"rootfs wpbs=1Mi", "/data wbps=1", "* wbps"}[rng.IntN(3)]
 	case 2:
 		r.note("%s: document lost", p.name)
 		r.forgetDocument(p)
 		return
+	case 3, 4, 5:
+		annotations, tier = p.annotations, []string{"", "a", "b", "c"}[rng.IntN(4)]
 	}
 	runs := len(r.in(p.current(), modelRunning)) > 0
-	r.mu.Lock()
-	p.begun = p.begun && runs // its containers may have begun while it was a bystander
-	p.annotations, p.edited, p.unsettled, p.hasDocument = next, true, true, true
-	p.documents = append(p.documents, ownOf(next))
-	n := r.plugin
-	live := p.live()
-	r.mu.Unlock()
-	r.note("%s: edited to %v", p.name, live.Annotations)
-	n.SetLive(p.uid, live)
+	r.note("%s: edited to tier %q, %v", p.name, tier, annotations)
+	r.tell(func() {
+		p.annotations, p.tier, p.edited = annotations, tier, true
+		r.write(p, runs)
+	}, p)
 }
 
-func (p *modelPod) live() *Live {
-	return &Live{Namespace: "ns", Name: p.name, Annotations: p.document()}
+// editNamespace changes the label of the namespace, which the documents of all pods have.
+func (r *modelRuntime) editNamespace(rng *rand.Rand) {
+	team := []string{"", "red", "blue"}[rng.IntN(3)]
+	r.note("the namespace has the team %q", team)
+	r.mu.Lock()
+	pods := slices.DeleteFunc(slices.Clone(r.pods), func(p *modelPod) bool { return p == nil || !p.hasDocument })
+	r.mu.Unlock()
+	r.tell(func() {
+		r.team = team
+		for _, p := range pods {
+			if p.hasDocument {
+				r.write(p, false)
+			}
+		}
+	}, pods...)
+}
+
+// write writes the next document of a pod. runs is false if its containers may have begun while the plugin did not know
+// them. The caller holds mu.
+func (r *modelRuntime) write(p *modelPod, runs bool) {
+	p.begun, p.unsettled, p.hasDocument = p.begun && runs, true, true
+	p.documents = append(p.documents, modelDocument{ownOf(p.annotations), p.tier, r.team})
+	for _, sb := range p.sandboxes {
+		for _, c := range sb.containers {
+			c.granted = nil // the policy may observe the pod for a moment
+		}
+	}
 }
 
 func (r *modelRuntime) forgetDocument(p *modelPod) {
+	r.tell(func() { p.hasDocument, p.unsettled = false, true }, p)
+}
+
+// tell changes documents of pods and has the plugin read them. Of each pod it reads one at a time.
+func (r *modelRuntime) tell(change func(), pods ...*modelPod) {
+	r.telling <- struct{}{}
+	defer func() { <-r.telling }()
 	r.mu.Lock()
+	change()
 	n := r.plugin
-	p.hasDocument = false
+	live := make([]*Live, len(pods))
+	for i, p := range pods {
+		if p.hasDocument {
+			live[i] = p.live()
+		}
+	}
 	r.mu.Unlock()
-	n.SetLive(p.uid, nil)
+	for i, p := range pods {
+		n.SetLive(p.uid, live[i])
+	}
+}
+
+func (p *modelPod) live() *Live {
+	d := p.document()
+	return &Live{
+		Namespace: "ns", Name: p.name, Annotations: d.annotations,
+		Labels: modelLabels("tier", d.tier), NamespaceLabels: modelLabels("team", d.team),
+	}
 }
 
 // tellAll has a new plugin read all documents. The caller holds mu.
@@ -75,15 +152,20 @@ func (r *modelRuntime) tellAll(n *Node) {
 	}
 }
 
-// askedIn returns the annotations by which the plugin decides about a sandbox.
-func (p *modelPod) askedIn(sb *modelSandbox) map[string]string {
+// factsIn returns the facts by which the plugin decides about a sandbox.
+func (r *modelRuntime) factsIn(p *modelPod, sb *modelSandbox) modelFacts {
+	out := modelFacts{annotations: sb.reported, tier: sb.tier}
 	switch {
 	case sb.asked != nil:
-		return sb.asked
+		out = *sb.asked
 	case p.hasDocument:
-		return p.document()
+		d := p.document()
+		out = modelFacts{annotations: d.annotations, tier: d.tier}
 	}
-	return sb.reported
+	if p.hasDocument {
+		out.namespace = p.document().namespace(r.policy)
+	}
+	return out
 }
 
 // counting returns the sandbox whose annotations count for the pod as a whole: the newest one in which a container runs.
@@ -121,43 +203,63 @@ func (r *modelRuntime) keepsTotal(p *modelPod, running []*modelContainer) bool {
 	return err != nil || len(total.Errors) > 0
 }
 
-// settle notes by which annotations the plugin decides. These are the newest ones, unless they would reject a container
-// that it knows. Then they are others that the pod has or had.
+// settle notes by which facts the plugin decides. These are the newest ones, unless they would reject a container that it
+// knows. Then annotations or labels are others that the pod has or had.
 func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string, ...any)) {
 	p.unsettled = false
 	for _, sb := range p.sandboxes {
 		asked, isKnown := known.requests[sb.id]
+		reported := modelFacts{annotations: ownOf(sb.reported), tier: sb.tier}
 		if !isKnown { // whether the document counts depends on the containers that it has when it becomes known
 			sb.asked = nil
-			p.unsettled = p.unsettled || p.hasDocument && !maps.Equal(p.document(), ownOf(sb.reported))
+			p.unsettled = p.unsettled || p.hasDocument && !reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier})
 			continue
 		}
-		if !maps.Equal(asked, sb.asked) {
+		if sb.asked == nil || !asked.equal(*sb.asked) {
 			for _, c := range sb.containers {
 				c.granted = nil
 			}
 		}
-		sb.asked = asked
+		sb.asked = &asked
 		isKnownToHave := func(c *modelContainer) bool { _, has := known.containers[c.id]; return has }
-		if !slices.ContainsFunc(sb.containers, isKnownToHave) && !maps.Equal(asked, ownOf(sb.reported)) {
+		if !slices.ContainsFunc(sb.containers, isKnownToHave) && !maps.Equal(asked.annotations, reported.annotations) {
 			p.unsettled = true // they may reject the next container, which may be the first one
 		}
-		isAsked := func(a map[string]string) bool { return maps.Equal(a, asked) }
-		if !isAsked(ownOf(sb.reported)) && !slices.ContainsFunc(p.documents, isAsked) {
-			report("%s: sandbox %s has the annotations %v, which it never had", p.name, sb.id, asked)
+		if !maps.Equal(asked.annotations, reported.annotations) && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return maps.Equal(d.annotations, asked.annotations) }) {
+			report("%s: sandbox %s has the annotations %v, which it never had", p.name, sb.id, asked.annotations)
 		}
-		if p.hasDocument && !isAsked(p.document()) {
-			p.unsettled = true
-			if !r.rejects(p, sb) {
-				report("%s: sandbox %s has the annotations %v, and nothing rejects %v: %v", p.name, sb.id, asked, p.document(), known.rejected[sb.id])
-			}
+		if asked.tier != sb.tier && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return d.tier == asked.tier }) {
+			report("%s: sandbox %s has the tier %q, which it never had", p.name, sb.id, asked.tier)
+		}
+		if p.hasDocument {
+			r.settleDocument(p, sb, known, report)
 		}
 	}
 }
 
-// rejects reports whether the newest annotations of a pod reject one of its containers.
-func (r *modelRuntime) rejects(p *modelPod, sb *modelSandbox) bool {
-	by := r.ruledBy(p, p.document())
+// settleDocument compares the facts by which the plugin decides about a sandbox with the document of its pod.
+func (r *modelRuntime) settleDocument(p *modelPod, sb *modelSandbox, known modelKnown, report func(string, ...any)) {
+	d, asked := p.document(), *sb.asked
+	if want := d.namespace(r.policy); want != nil && !want.Equal(asked.namespace) {
+		report("%s: sandbox %s has the labels %v of its namespace, want %v", p.name, sb.id, asked.namespace, want)
+	}
+	if next := asked; d.tier != asked.tier {
+		p.unsettled, next.tier = true, d.tier
+		if r.policy.BudgetFor("ns") == nil || !r.rejects(p, sb, next) {
+			report("%s: sandbox %s has the tier %q, and nothing rejects %q: %v", p.name, sb.id, asked.tier, d.tier, known.rejected[sb.id])
+		}
+	}
+	if next := asked; !maps.Equal(d.annotations, asked.annotations) {
+		p.unsettled, next.annotations = true, d.annotations
+		if !r.rejects(p, sb, next) {
+			report("%s: sandbox %s has the annotations %v, and nothing rejects %v: %v", p.name, sb.id, asked.annotations, d.annotations, known.rejected[sb.id])
+		}
+	}
+}
+
+// rejects reports whether other facts about a pod reject one of its containers.
+func (r *modelRuntime) rejects(p *modelPod, sb *modelSandbox, next modelFacts) bool {
+	by := r.ruledBy(p, next)
 	for _, err := range by.Check() {
 		if refusesEdit(by, err) {
 			return true

@@ -108,10 +108,12 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 		disk := []blkio.Dev{rootDisk.Dev, dataDisk.Dev, thirdDisk.Dev}[rng.IntN(3)]
 		r.note("disk %s comes back without limits", disk)
 		r.replug(disk)
-	case n < 55:
+	case n < 52:
 		r.now().MountsChanged()
-	case n < 62:
+	case n < 57:
 		r.now().DisksChanged()
+	case n < 62:
+		r.editNamespace(rng)
 	case n < 72:
 		out := make(chan prometheus.Metric, 100)
 		r.now().Collect(out)

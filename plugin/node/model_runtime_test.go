@@ -30,6 +30,8 @@ type modelRuntime struct {
 	// nri holds a token while an event is delivered. A channel, because a handler may
 	// take until its deadline, and time stands still while a goroutine waits for a mutex.
 	nri chan struct{}
+	// telling holds a token while documents of pods change.
+	telling chan struct{}
 
 	mu      sync.Mutex // guards all below; never held while an event is delivered
 	plugin  *Node
@@ -43,6 +45,7 @@ type modelRuntime struct {
 	broken  bool // the mount table could not be read at some time of this round
 	calm    bool // nothing happens in this round that only a later pass mends
 	pods    []*modelPod
+	team    string // a label of the namespace of all pods
 	ids     int
 	history []string // the events so far, newest last
 	events  int
@@ -75,9 +78,10 @@ type modelSandbox struct {
 	ready      bool
 	containers []*modelContainer // that the runtime has
 	told       bool              // the plugin was sent an event of one of its containers
-	// reported are the annotations that the runtime reports. asked are those by which the plugin was last seen to
-	// decide, nil before.
-	reported, asked map[string]string
+	// reported are the annotations that the runtime reports, and tier is the label.
+	reported map[string]string
+	tier     string
+	asked    *modelFacts // by which the plugin was last seen to decide; nil before
 }
 
 type modelState int
@@ -109,7 +113,7 @@ func newModelRuntime(t testing.TB) *modelRuntime {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	return &modelRuntime{
-		t: t, k: newModelKernel(t), log: log, nri: make(chan struct{}, 1),
+		t: t, k: newModelKernel(t), log: log, nri: make(chan struct{}, 1), telling: make(chan struct{}, 1),
 		policy: policy.Default(), pods: make([]*modelPod, modelSlots),
 	}
 }
@@ -285,7 +289,7 @@ func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
 	return &Sandbox{
 		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(sb.reported),
-		Cgroup: "/" + p.cgroup, Labels: map[string]string{"tier": string(rune('a' + p.slot%3))},
+		Cgroup: "/" + p.cgroup, Labels: modelLabels("tier", sb.tier),
 	}
 }
 
@@ -307,7 +311,7 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	defer r.mu.Unlock()
 	r.ids++
 	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
-	p.annotations = p.spec.annotations
+	p.annotations, p.tier = p.spec.annotations, string(rune('a'+slot%3))
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
 	r.k.make(p.cgroup, true)
 	if p.isCounted() {
@@ -326,7 +330,7 @@ func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
 // addSandbox makes a sandbox for a pod. The caller holds mu.
 func (r *modelRuntime) addSandbox(p *modelPod) {
 	r.ids++
-	p.sandboxes = append(p.sandboxes, &modelSandbox{id: fmt.Sprint("s", r.ids), ready: true, reported: p.annotations})
+	p.sandboxes = append(p.sandboxes, &modelSandbox{id: fmt.Sprint("s", r.ids), ready: true, reported: p.annotations, tier: p.tier})
 }
 
 // current is the pod's newest sandbox.

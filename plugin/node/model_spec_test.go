@@ -89,6 +89,9 @@ var modelRules = []string{
 	"rules:\n- {name: a, match: {podSelector: {matchExpressions: [{key: tier, operator: In, values: [a, c]}]}}, class: two, annotations: ignore}\n",
 	"rules:\n- {name: a, match: {podSelector: {matchLabels: {tier: a}}}, class: two, annotations: reject}\n- {name: all, annotations: reject}\n",
 	"rules:\n- {name: c, match: {podSelector: {matchLabels: {tier: c}}}, class: none}\n- {name: all, match: {qos: [Guaranteed]}, class: one}\n",
+	"rules:\n- {name: red, match: {namespaceSelector: {matchLabels: {team: red}}}, class: one}\n" +
+		"- {name: other, match: {namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}, class: two}\n",
+	"rules:\n- {name: blue, match: {namespaceSelector: {matchLabels: {team: blue}}, podSelector: {matchLabels: {tier: b}}}, class: one, mode: observe}\n",
 }
 
 const modelClasses = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
