@@ -72,13 +72,28 @@ func (t *podTable) edits(of groupIdentity) (out []editOf) {
 // hasEdit reports whether a pod of the group has an edit that does not count yet.
 func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 }
 
-// tryEdits makes those edits of a group count that can be granted. It returns the containers that it has decided.
-func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identity, errs []error) {
+// followedEdit is an edit of labels or claims that counts, and by which containers have yet to be decided.
+type followedEdit struct {
+	editOf
+	parts string
+	of    []identity
+}
+
+// tryEdits makes those edits of a group count that can be granted. It returns the containers that it has decided, and the edits
+// by which others have yet to be.
+func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identity, followed []followedEdit, errs []error) {
 	for _, e := range n.pods.edits(g) {
-		if e.next.under(n.policy.Load()).Budget() == nil && n.pods.acceptFacts(&e) && e.next == nil {
-			continue
-		}
 		of := n.pods.decidable(e.pod)
+		if e.next.under(n.policy.Load()).Budget() == nil {
+			before := n.snapshots(of)
+			if parts, accepted := n.pods.acceptFacts(&e); accepted {
+				e.before = before
+				followed = append(followed, followedEdit{e, parts, of})
+			}
+			if e.next == nil {
+				continue
+			}
+		}
 		accepted, err := n.tryParts(ctx, &e, of)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("decide an edit: %w", err))
@@ -87,25 +102,26 @@ func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identit
 			decided = append(decided, of...)
 		}
 	}
-	return decided, errs
+	return decided, followed, errs
 }
 
-// acceptFacts makes the labels and claims of an edit count, and updates the edit. The annotations of the edit can still be
-// rejected. The caller has checked that no budget applies to the pod.
-func (t *podTable) acceptFacts(e *editOf) bool {
+// acceptFacts makes the labels and claims of an edit count, updates the edit, and returns the names of these parts. The
+// annotations of the edit can still be rejected. The caller has checked that no budget applies to the pod.
+func (t *podTable) acceptFacts(e *editOf) (parts string, accepted bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	p, now := e.pod.in(s), e.pod.request.now.Load()
 	if p.edit.next != e.next || now.hasFacts(e.next) {
-		return false
+		return "", false
 	}
-	s.replaceRequest(p, now.withFacts(&e.next.facts))
+	next := now.withFacts(&e.next.facts)
+	s.replaceRequest(p, next)
 	if p.edit = (edit{next: e.next, err: p.edit.err}); !e.next.hasOtherAnnotations(now) {
 		p.edit = edit{}
 		s.revise(p) // annotations may be unknown
 	}
 	e.edit, e.noted = p.edit, p.edit.next
-	return true
+	return next.differences(now), true
 }
 
 // tryEdit makes an edit or a part of it count for its pod and these containers of it, or returns why it is rejected. An error is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -75,20 +76,40 @@ func both(first, second error) error {
 	return fmt.Errorf("%w; %w", first, second)
 }
 
-// noteCounts logs that a part of an edit counts. Limits of claims are also tried when they become known, and change nothing then.
+// noteCounts notes that a part of an edit counts. Labels by which no rule selects change often, and claims are also tried when
+// they become known: these are noted if a container gets other limits.
 func (n *Node) noteCounts(e *editOf, parts string, of []identity) {
+	changed := n.changed(e.before)
 	log := n.log.WithField("pod", e.pod.String())
-	if parts != limitsOfClaim {
+	switch {
+	case parts == limitsOfClaim:
+		for _, container := range changed {
+			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
+		}
+	case len(changed) > 0 || strings.HasPrefix(parts, "annotations"):
 		n.metrics.edits.applied.Add(1)
-		log.Info("Applying an edit to a running pod")
-		n.noteApplied(&e.pod, of)
-		return
+		log.WithField("edited", parts).Info("Applying an edit to a running pod")
+		n.noteApplied(&e.pod, parts, of)
 	}
-	for i := range e.before {
-		if now := n.pods.snapshot(e.before[i].ref); !now.decision.hasValuesOf(&e.before[i].decision) {
-			log.WithField("container", now.name).Info("Applying changed limits of claims to a running container")
+}
+
+// changed returns the names of those containers that have other limits than before.
+func (n *Node) changed(before []snapshot) (names []string) {
+	for i := range before {
+		if now := n.pods.snapshot(before[i].ref); !now.decision.hasValuesOf(&before[i].decision) {
+			names = append(names, now.name)
 		}
 	}
+	return names
+}
+
+// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.
+func (n *Node) noteRule(before, now *snapshot) {
+	former, by := before.decision.request, now.decision.request
+	if former == nil || former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(&before.decision) {
+		return
+	}
+	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
 }
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.

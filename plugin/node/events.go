@@ -152,15 +152,15 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// noteApplied notes that the edited annotations of a pod count, with the limits that its containers get by them.
-func (n *Node) noteApplied(pod *podIdentity, of []identity) {
+// noteApplied notes that the edited parts of a pod count, with the limits that its containers get by them.
+func (n *Node) noteApplied(pod *podIdentity, parts string, of []identity) {
 	if n.events == nil {
 		return
 	}
 	texts := make([]string, 0, len(of))
 	for _, c := range of {
 		now := n.pods.snapshot(c.ref)
-		if now.decision.policy == nil || !now.isLive() {
+		if now.decision.policy == nil || !now.isLive() || !now.decision.request.isOf(pod) {
 			continue
 		}
 		if now.decision.policy.Mode() == policy.ModeObserve {
@@ -168,7 +168,7 @@ func (n *Node) noteApplied(pod *podIdentity, of []identity) {
 		}
 		texts = append(texts, containerText(c.name)+" gets "+now.decision.text())
 	}
-	n.note(event{pod.named(), podevent.Changed, strings.Join(append([]string{"edited annotations apply"}, texts...), "; ")})
+	n.note(event{pod.named(), podevent.Changed, strings.Join(append([]string{"edited " + parts + " apply"}, texts...), "; ")})
 }
 
 // text describes the settings of a decision.

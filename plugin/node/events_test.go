@@ -164,6 +164,31 @@ func TestEventEdits(t *testing.T) {
 	l.edit(limitsKey+"container.a", "rootfs riops=2000")
 	l.pass(t.Context())
 	events.wants(t, "taken back")
+	l.Reload(rules(t, inProd))
+	for _, tier := range []string{"batch", "", "none"} {
+		l.SetLive("u1", &Live{
+			Namespace: "prod", Name: "db-0", Labels: map[string]string{"tier": tier},
+			Annotations: annotationsOf(limitsKey+"container.a", "rootfs riops=2000"),
+		})
+		l.pass(t.Context())
+	}
+	const labels = "BlkioChanged: edited labels apply; container a gets "
+	var got []string
+	for _, note := range events.take() {
+		if strings.Contains(note, "edited") {
+			got = append(got, strings.TrimPrefix(note, "u1 prod/db-0 "))
+		}
+	}
+	want := []string{
+		labels + "vda wbps=20971520 riops=2000, vdb wbps=20971520, io.weight default 50; container b gets vda wbps=20971520, vdb wbps=20971520, io.weight default 50",
+		labels + "vda riops=2000; container b gets no limits",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("labels of a rule, of none, and of none again: %q, want %q", got, want)
+	}
+	if n := l.metrics.edits.applied.Load(); n != 3 {
+		t.Errorf("%d edits applied, want 3", n)
+	}
 	l.SetLive("u1", &Live{Namespace: "other", Name: "db-0", Annotations: annotationsOf(limitsKey+"container.a", "x")})
 	l.pass(t.Context())
 	events.wants(t, "another pod's")

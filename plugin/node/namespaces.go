@@ -24,8 +24,14 @@ func (r *request) inNamespace(labels policy.NamespaceLabels) *request {
 // cluster sets both. The author of the pod sets neither.
 func (s *state) followNamespace(p *pod, live *Live) {
 	labels, now := policy.KnownLabels(live.NamespaceLabels, s.namespaceKeys), p.request.now.Load()
-	if labels != nil && !labels.Equal(now.facts.NamespaceLabels) {
+	if labels == nil {
+		return
+	}
+	if !labels.Equal(now.facts.NamespaceLabels) {
 		s.replaceRequest(p, now.inNamespace(labels))
+	}
+	if next := p.edit.next; next != nil && !labels.Equal(next.facts.NamespaceLabels) {
+		p.edit.next = next.inNamespace(labels) // or the edit would bring back those before
 	}
 }
 

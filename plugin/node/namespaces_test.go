@@ -163,6 +163,34 @@ func TestNamespaceIsNotPaced(t *testing.T) {
 	l.want("tin", map[string]blkio.Amount{cgroupOf("b"): 20 * mi})
 }
 
+// TestEditMeetsNamespace verifies that an edit that counts later does not bring back the labels that the namespace had before,
+// and that the log names a container that follows new ones.
+func TestEditMeetsNamespace(t *testing.T) {
+	l := newLiveNode(t)
+	l.Reload(rules(t, paying))
+	l.run(sandbox(annotationsOf(limitsKey+"container.a", "rootfs wbps=1Mi")), "a", "b")
+	live := func(plan, tier string) *Live {
+		return &Live{
+			Namespace: "prod", Name: "db-0", NamespaceLabels: map[string]string{"plan": plan}, Labels: map[string]string{"tier": tier},
+			Annotations: annotationsOf(limitsKey+"container.a", "rootfs wpbs=1Mi"), // invalid
+		}
+	}
+	for i := range changesAtOnce - 1 {
+		l.SetLive("u1", live("tin", fmt.Sprint(i)))
+		l.pass(t.Context())
+	}
+	l.SetLive("u1", live("tin", "last"))
+	if p := l.peek().pods["sb1"]; p.edit.next == nil {
+		t.Fatal("no edit waits for the next pass")
+	}
+	l.SetLive("u1", live("gold", "delayed"))
+	l.pass(t.Context())
+	l.want("gold", map[string]blkio.Amount{cgroupOf("b"): 40 * mi})
+	if n := countLogged(l.logged, "A running container follows changed labels of its namespace"); n != 2 {
+		t.Errorf("%d messages about changed labels of the namespace, want one for each container", n)
+	}
+}
+
 // TestNamespaceLabelsReload verifies that running pods follow a new policy that selects by other labels, and that labels that are
 // too large for a document stay as they were.
 func TestNamespaceLabelsReload(t *testing.T) {

@@ -36,6 +36,7 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	n.pods.resolved(ctx, &fresh, err)
 	if err == nil {
 		n.warnClaims(&old, &fresh)
+		n.noteRule(&old, &fresh)
 	}
 	return cmp.Or(err, fresh.resolution.notCompared)
 }
@@ -108,7 +109,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 		return []error{err} // the annotations are not known yet
 	}
 	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
-	edited, errs := n.tryEdits(ctx, g)
+	edited, followed, errs := n.tryEdits(ctx, g)
 	for _, c := range edited {
 		if undeclared.compareUse(ctx, stacks, c.ref) { // before any write, as below
 			errs = append(errs, n.resolve(ctx, c))
@@ -134,6 +135,9 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 		if now := n.pods.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
 			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
+	}
+	for i := range followed {
+		n.noteCounts(&followed[i].editOf, followed[i].parts, followed[i].of)
 	}
 	return errs
 }

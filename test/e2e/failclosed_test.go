@@ -16,11 +16,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-const (
-	containerdConfig = "/etc/containerd/config.toml"
-	// requiredPlugins has containerd's own validator refuse a container if a plugin is missing.
-	requiredPlugins = "required-plugins.noderesource.dev"
-)
+// requiredPlugins has containerd's own validator refuse a container if a plugin is missing.
+const requiredPlugins = "required-plugins.noderesource.dev"
 
 // TestFailClosed verifies that, with both plugins required, no container of an annotated pod runs without its
 // limits, whatever happens to the plugin. Other pods start, and annotated ones start again when the plugin
@@ -193,17 +190,10 @@ func spread(all []time.Duration) string {
 // timeouts that are nearly the default.
 func requirePlugins(t *testing.T) {
 	t.Helper()
-	before, err := os.ReadFile(containerdConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Replace(string(before), `plugin_request_timeout = "`+requestTimeout+`"`, `plugin_request_timeout = "3s"`, 1)
-	writeFile(t, containerdConfig, text+"\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n")
-	t.Cleanup(func() {
-		writeFile(t, containerdConfig, string(before))
-		restartRuntime(t)
-	})
-	restartRuntime(t)
+	before := readConfig(t)
+	text := strings.Replace(before, `plugin_request_timeout = "`+requestTimeout+`"`, `plugin_request_timeout = "3s"`, 1)
+	t.Cleanup(func() { configureRuntime(t, before) })
+	configureRuntime(t, text+"\n[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n")
 }
 
 // starve puts a process into a cgroup, and returns what sets the CPU time that it gets.

@@ -55,30 +55,23 @@ func TestRootfsElsewhere(t *testing.T) {
 // another one: containerd's database has the snapshots by its name.
 func useNativeSnapshotter(t *testing.T) {
 	t.Helper()
-	config, err := os.ReadFile(runtimeConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := readConfig(t)
 	mark := "containerd.runtimes." + node.runtime + "]\n"
-	if strings.Count(string(config), mark) != 1 {
+	if strings.Count(config, mark) != 1 {
 		t.Fatalf("%s: want one section %q", runtimeConfig, mark)
 	}
-	changed := strings.Replace(string(config), mark, mark+"  snapshotter = \"native\"\n", 1) +
+	changed := strings.Replace(config, mark, mark+"  snapshotter = \"native\"\n", 1) +
 		"\n[plugins.\"io.containerd.snapshotter.v1.native\"]\n  root_path = \"" + layersDir + "\"\n"
 
 	// In the reverse order: the snapshots, the configuration, what is left.
 	t.Cleanup(func() { os.RemoveAll(layersDir) })
-	t.Cleanup(func() {
-		writeFile(t, runtimeConfig, string(config))
-		restartRuntime(t)
-	})
+	t.Cleanup(func() { configureRuntime(t, config) })
 	t.Cleanup(func() { removeSnapshots(t) })
 	mustMkdir(t, layersDir)
-	writeFile(t, runtimeConfig, changed)
-	restartRuntime(t)
+	configureRuntime(t, changed)
 	// containerd runs with what it has read. The file says otherwise now, so that only
 	// containerd itself knows where layers are.
-	writeFile(t, runtimeConfig, string(config))
+	writeFile(t, runtimeConfig, config)
 }
 
 // removeSnapshots takes the unpacked images out of containerd's database too,
