@@ -23,7 +23,7 @@ type Claim struct {
 type Granted struct {
 	Others blkio.Amount // the sum over the other pods: of each, the smaller of its pod-total and the sum of its containers
 	Own    blkio.Amount // the sum over the other containers of the pod
-	Bound  blkio.Amount // the limit of the pod as a whole, as far as it is in force; blkio.Unset for none
+	Bound  blkio.Amount // the limit of the pod as a whole so far; blkio.Unset for none. Claim.Total replaces it
 	Pods   int          // the number of pods, the own one included, that are granted something
 	// Undecided is true if the limits of some container are not known yet. It counts as one without a limit.
 	Undecided bool
@@ -58,17 +58,18 @@ type charge struct {
 	amount blkio.Amount
 }
 
-// bound returns the limit of the pod as a whole; blkio.Max for none.
+// bound returns the limit of the pod as a whole once it has the container; blkio.Max for none. It can be higher than so far: the
+// container may have the mount that an entry of pod-total names.
 func (c *Claim) bound(at blkio.Address, now *Granted) blkio.Amount {
 	total, _ := c.Total.Get(at)
-	return min(cmp.Or(total.Amount, blkio.Max), cmp.Or(now.Bound, blkio.Max))
+	return cmp.Or(total.Amount, now.Bound, blkio.Max)
 }
 
 // checkOne returns an error if what the pod is granted at an address would grow beyond the budget.
 func (c *Claim) checkOne(x charge, most blkio.Amount) *annotation.Error {
 	now := c.Granted(x.at)
 	bound := c.bound(x.at, &now)
-	before, sum := min(now.Own, bound), Plus(now.Own, x.amount)
+	before, sum := min(now.Own, cmp.Or(now.Bound, blkio.Max)), Plus(now.Own, x.amount)
 	after := min(sum, bound)
 	if after <= before || Plus(now.Others, after) <= most {
 		return nil

@@ -127,8 +127,13 @@ func TestClaimOfPod(t *testing.T) {
 		{"only the pod as a whole", "tenant-a", eachAndTotal("* riops=50"), Granted{Others: 150 * mi, Pods: 1}, ""},
 		{
 			"the pod as a whole", "tenant-a", eachAndTotal("* riops=50"),
-			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
+			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 50 * mi, Pods: 2},
 			"",
+		},
+		{
+			"the pod as a whole had less before", "tenant-a", eachAndTotal("* riops=50"),
+			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
+			"pod-total: wbps=50Mi" + exceedsBudget + "190Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
 		},
 		{
 			"the pod as a whole exceeds", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"),

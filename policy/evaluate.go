@@ -164,7 +164,8 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 }
 
 // Total decides the settings of the pod's cgroup, from the disks of the containers that
-// are known, in any order. It skips containers without the mount of a path. The error, and
+// are known, in any order. It skips containers without the mount of a path, and those that
+// were rejected: a mount of theirs must not raise the limit of the others. The error, and
 // the result with it, are as for Container, but for pod-total alone.
 func (p *Pod) Total(cs []Container) (Desired, error) {
 	if errs := p.refusedTotal(); len(errs) > 0 {
@@ -178,6 +179,10 @@ func (p *Pod) Total(cs []Container) (Desired, error) {
 	}
 	if p.request.Total() == nil {
 		return Desired{}, nil
+	}
+	isRejected := func(c Container) bool { return c.Stage == Rejected }
+	if slices.ContainsFunc(cs, isRejected) {
+		cs = slices.DeleteFunc(slices.Clone(cs), isRejected)
 	}
 	byName := func(a, b Container) int { return cmp.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(cs, byName) {

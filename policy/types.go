@@ -4,6 +4,8 @@
 package policy
 
 import (
+	"slices"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -35,10 +37,24 @@ type Stage uint8
 
 // The stages of a container.
 const (
-	Created Stage = iota // being created; memory.high can still be set
-	Running              // created; memory.high cannot be set any more
-	Ended                // ended; only its name is known
+	Created  Stage = iota // being created; memory.high can still be set
+	Running               // created; memory.high cannot be set any more
+	Ended                 // ended; only its name is known
+	Rejected              // rejected: it does not run
 )
+
+// UnlessAllRejected returns containers as they are, unless all were rejected. Then none of them runs, and what would apply to their
+// pod harms nobody: they are returned as if they were being created.
+func UnlessAllRejected(cs []Container) []Container {
+	if slices.ContainsFunc(cs, func(c Container) bool { return c.Stage != Rejected }) {
+		return cs
+	}
+	out := slices.Clone(cs)
+	for i := range out {
+		out[i].Stage = Created
+	}
+	return out
+}
 
 // Mount is one mount of a container.
 type Mount struct {

@@ -37,7 +37,7 @@ func makeFor(dir string, gid int, mode os.FileMode) error {
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return &os.PathError{Op: "fstat", Path: dir, Err: err}
 	}
-	if int(st.Gid) == gid && st.Mode&0o7777 == 0o770 {
+	if int(st.Gid) == gid && st.Mode&0o7777 == uint32(mode) {
 		return nil // its time would change, by which its reader finds changes
 	}
 	if err := d.Chown(-1, gid); err != nil {

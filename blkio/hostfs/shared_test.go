@@ -53,6 +53,9 @@ func TestOfferDir(t *testing.T) {
 	old := unix.Umask(0o077)
 	t.Cleanup(func() { unix.Umask(old) })
 	dir := filepath.Join(t.TempDir(), "offered")
+	if err := ShareDir(dir, os.Getgid()); err != nil { // which the group may write
+		t.Fatal(err)
+	}
 	if err := OfferDir(dir, os.Getgid()); err != nil {
 		t.Fatal(err)
 	}

@@ -39,12 +39,13 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 		o.noteErrors("container "+c.Name+starts, "in mode enforce, container "+c.Name+starts)
 	}
 	o.result.fail(desired, err)
-	o.pod.Seen = seen // the pod's total counts those that are refused as well
+	o.pod.Seen = seen
 	decision := &o.result.Decided.Containers[len(seen)-1]
 	if o.pod.Policy.Action(first) == policy.Reject {
 		decision.Refused = first.Error()
 	}
 	if plan.Refuses(o.pod.Policy, first) {
+		seen[len(seen)-1].Stage = policy.Rejected
 		o.result.fail(total, podErr)
 		return
 	}
@@ -64,6 +65,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 
 // total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
+	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
 	total, err := plan.Total(&o.pod, o.pod.Seen, o.weights)
 	o.result.fail(total, err)
 	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {

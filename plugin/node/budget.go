@@ -173,51 +173,40 @@ func (t *podTable) vet(c *snapshot, unlisted []unlistedPod) *annotation.Error {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c.in(s).vetted = true
-	return s.excess(c, unlisted)
+	return s.excess([]*snapshot{c}, unlisted)
 }
 
 func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return s.excess(c, unlisted)
+	return s.excess([]*snapshot{c}, unlisted)
 }
 
-// excess returns an error if the budget has no room for a container, which is taken not to be counted yet.
-func (s *state) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
-	return s.excessBeside(s.others([]*snapshot{c}, unlisted), c)
-}
-
-// others adds up what the other pods of the namespace are granted of that for which some containers of one pod ask. It
-// returns nil without a budget.
-func (s *state) others(of []*snapshot, unlisted []unlistedPod) *tally {
+// excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
+// are added one after another. Each takes the place of those in its pod that have its name.
+func (s *state) excess(of []*snapshot, unlisted []unlistedPod) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
-	t := newTally(of[0].decision.policy.Budget())
+	t, names := newTally(of[0].decision.policy.Budget()), map[string]bool{}
 	for _, c := range of {
 		t.addCharges(c)
+		names[c.name] = true
 	}
-	s.addNamespace(t, of[0].pod.namespace, of[0].pod.group.in(s))
+	namespace, own := of[0].pod.namespace, of[0].pod.group.in(s)
+	s.addNamespace(t, namespace, own)
 	for i := range unlisted {
 		t.addUnlisted(&unlisted[i])
 	}
-	return t
-}
-
-// excessBeside is excess beside what the other pods of the namespace are granted. The containers of the same name in its own
-// pod are left out: it takes their place.
-func (s *state) excessBeside(others *tally, c *snapshot) *annotation.Error {
-	if others == nil {
-		return nil
-	}
-	t := newTally(others.budget)
-	t.addCharges(c)
-	for at, p := range t.parts {
-		p.Granted = others.granted(at)
-	}
 	t.begin()
-	c.pod.group.in(s).addTo(t, c.pod.namespace, c.name)
+	own.addTo(t, namespace, names)
 	t.end(true)
-	claim := policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
-	return claim.Check()
+	for _, c := range of {
+		claim := policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
+		if err := claim.Check(); err != nil {
+			return err
+		}
+		t.grow(c)
+	}
+	return nil
 }

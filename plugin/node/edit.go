@@ -288,7 +288,8 @@ func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotati
 		}
 	}
 	g.recorded.granted = policy.Desired{} // the next plan has it again
-	excess := s.excessOf(asking, unlisted)
+	// An error of the budget is one of an invalid request, which rejects an edit under each policy.
+	excess := s.excess(asking, unlisted)
 	if found.onlyFacts || excess != nil {
 		g.recorded.granted = granted
 	}
@@ -299,17 +300,6 @@ func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotati
 		found.containers[i].in(s).decision = former[i]
 	}
 	return excess
-}
-
-// excessOf returns an error that rejects an edit if the budget has no room for some containers of a pod.
-func (s *state) excessOf(asking []*snapshot, unlisted []unlistedPod) *annotation.Error {
-	others := s.others(asking, unlisted)
-	for _, c := range asking {
-		if excess := s.excessBeside(others, c); excess != nil && refusesEdit(c.decision.policy, excess) {
-			return excess
-		}
-	}
-	return nil
 }
 
 // asksMore reports whether a decision takes more of the budget of its namespace than the former one.

@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -222,12 +223,14 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess(c, unlisted); excess != nil && plan.Refuses(c.decision.policy, excess) {
+	if excess = s.excess([]*snapshot{c}, unlisted); excess != nil && plan.Refuses(c.decision.policy, excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}
 	c.vetted = true
-	s.handle(s.add(c), lifecycle.CreateContainer)
+	added := s.add(c)
+	c.pod.in(s).shareTotal(added)
+	s.handle(added, lifecycle.CreateContainer)
 	s.remember(c)
 	s.changed(c.pod.group.in(s))
 	return excess, nil
@@ -246,6 +249,7 @@ func (t *podTable) rememberRejected(ctx context.Context, c *snapshot) {
 
 func (s *state) rememberRejected(c *snapshot) {
 	c.arrival = s.nextArrival()
+	c.disks.Facts.Stage = policy.Rejected
 	s.remember(c)
 	if p := c.pod.in(s); p.edit.waits { // its former request rejects the container as well
 		p.edit.waits = false

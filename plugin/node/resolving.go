@@ -55,6 +55,7 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
+	c.pod.in(s).shareTotal(c)
 	c.resolution.number++
 	if c.resolution.again {
 		s.resolveAgain(c)

@@ -22,16 +22,37 @@ type tally struct {
 type part struct {
 	at blkio.Address
 	policy.Granted
-	pod        int          // the number of the pod that the fields below are of
-	sum, bound blkio.Amount // of the pod that is being added
+	pod int          // the number of the pod that the fields below are of
+	sum blkio.Amount // of the containers of the pod that is being added
 }
 
 // pending is the pod that is being added.
 type pending struct {
 	number    int
-	touched   []*part           // those with a sum or a bound of this pod
-	totals    []policy.Settings // limits of the pod as a whole
+	touched   []*part           // those of this pod
+	totals    []policy.Settings // limits of the pod as a whole, of each of its sandboxes
+	kept      policy.Settings   // limits of the pod as a whole that stay where totals have none
 	undecided bool              // nothing is known of one of its containers
+}
+
+// bound returns the limit of the pod as a whole at an address; blkio.Max for none. Of two sandboxes the higher one counts: which
+// of them is in force depends on where a container runs.
+func (p *pending) bound(at blkio.Address) (most blkio.Amount) {
+	without := blkio.Max
+	if s, found := p.kept.Get(at); found {
+		without = s.Amount
+	}
+	for _, total := range p.totals {
+		if s, found := total.Get(at); found {
+			most = max(most, s.Amount)
+		} else {
+			most = max(most, without)
+		}
+	}
+	if len(p.totals) == 0 {
+		return without
+	}
+	return most
 }
 
 func newTally(b *policy.NamespaceBudget) *tally {
@@ -58,7 +79,7 @@ func (t *tally) part(at blkio.Address) *part {
 		t.parts[at] = p
 	}
 	if p.pod != t.pod.number {
-		p.pod, p.sum, p.bound = t.pod.number, 0, blkio.Max
+		p.pod, p.sum = t.pod.number, 0
 		t.pod.touched = append(t.pod.touched, p)
 	}
 	return p
@@ -76,12 +97,8 @@ func (t *tally) add(at blkio.Address, amount blkio.Amount) {
 	}
 }
 
-// bind adds limits of the pod as a whole.
-func (t *tally) bind(total policy.Settings) {
-	if len(total) > 0 {
-		t.pod.totals = append(t.pod.totals, total)
-	}
-}
+// bind adds the limits of the pod as a whole of one sandbox.
+func (t *tally) bind(total policy.Settings) { t.pod.totals = append(t.pod.totals, total) }
 
 // end ends a pod. isOwn is true for the pod of the container that the sums are for.
 func (t *tally) end(isOwn bool) {
@@ -94,14 +111,10 @@ func (t *tally) end(isOwn bool) {
 		}
 	}
 	for _, p := range t.pod.touched {
-		for _, total := range t.pod.totals {
-			if s, found := total.Get(p.at); found {
-				p.bound = min(p.bound, s.Amount)
-			}
-		}
-		granted := min(p.sum, p.bound)
+		bound := t.pod.bound(p.at)
+		granted := min(p.sum, bound)
 		if isOwn {
-			p.Own, p.Bound = p.sum, p.bound
+			p.Own, p.Bound = p.sum, bound
 		} else {
 			p.Others = policy.Plus(p.Others, granted)
 		}
@@ -110,6 +123,17 @@ func (t *tally) end(isOwn bool) {
 		}
 		p.Undecided = p.Undecided || granted == blkio.Max && t.pod.undecided
 	}
+}
+
+// grow adds a container to the own pod of the sums.
+func (t *tally) grow(c *snapshot) {
+	c.decision.desired.Charges(t.budget, func(at blkio.Address, amount blkio.Amount) {
+		p := t.parts[at]
+		if p.Own == 0 && amount != 0 {
+			p.Pods++
+		}
+		p.Own = policy.Plus(p.Own, amount)
+	})
 }
 
 // addUnlisted adds a pod that is known by its records only.
@@ -178,7 +202,7 @@ func (s *state) addNamespace(t *tally, namespace string, except *group) {
 	for _, pod := range s.namespaces[namespace] {
 		if g := pod.group.in(s); g != except && pod.isFirst(g) {
 			t.begin()
-			g.addTo(t, namespace, "")
+			g.addTo(t, namespace, nil)
 			t.end(false)
 		}
 	}
@@ -217,29 +241,42 @@ func (p *pod) isLast(g *group) bool {
 	return true
 }
 
-// addTo adds the containers of a group that count, without those of one name, and the limits of the pod as a whole. Those that
+// addTo adds the containers of a group that count, without those of some names, and the limits of the pod as a whole. Those that
 // ended containers of an earlier sandbox have are not limits of the pod any more: its annotations may be others since.
-func (g *group) addTo(t *tally, namespace, except string) {
+func (g *group) addTo(t *tally, namespace string, except map[string]bool) {
+	t.pod.kept = g.recorded.granted.Settings
 	for _, pod := range g.pods {
 		if pod.namespace != namespace {
 			continue
 		}
-		isLast := pod.isLast(g)
+		var total policy.Settings
+		isLast, isBound, isDecided := pod.isLast(g), false, false
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
-			if c.name != except && counts {
+			if !except[c.name] && counts {
 				t.addContainer(&c.snapshot)
 			}
 			switch {
-			case !counts && !isLast:
+			case !counts && !isLast, isDecided:
 			case c.decision.policy != nil:
-				t.bind(c.decision.total)
+				total, isBound, isDecided = c.decision.total, true, true
 			default:
-				t.bind(c.former.total)
+				total, isBound = c.former.total, true
 			}
 		}
+		if isBound {
+			t.bind(total)
+		}
 	}
-	t.bind(g.recorded.granted.Settings)
+}
+
+// shareTotal gives the limits of the pod as a whole, which a decision for one container has found, to its other containers.
+func (p *pod) shareTotal(of *container) {
+	for _, c := range p.containers {
+		if c.decision.policy != nil {
+			c.decision.total = of.decision.total
+		}
+	}
 }
 
 // counts reports whether a container of a pod counts: it has not ended, and no newer one of its name has come. The kubelet

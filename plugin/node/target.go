@@ -8,6 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // planFor returns the plan for a group's cgroups. The time to decide the pod total grows with the text of
@@ -98,7 +99,7 @@ func (s *state) view(g *group) view {
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
 			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
-			v.Pod.Seen, v.Pod.Complete = pod.seen(), pod.warned
+			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.warned
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
 		if edit := pod.request.now.Load().record(pod.id); edit != nil {

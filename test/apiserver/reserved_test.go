@@ -36,8 +36,41 @@ func TestReservedAnnotations(t *testing.T) {
 		admission{"limited", "with-another-limit", total, "* wbps=max", ""},
 		admission{"limited", "weight", weight, "50", own},
 	)
+	c.reservesStatus()
+	c.reservesClosed()
 	replaced := admission{"limited", "with-another-limit", total, "* wbps=max", ""}
 	if out := c.kubectl(replaced.pod(), "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.annotations}"); !strings.Contains(out, "50Mi") {
+		c.Errorf("annotations %s", out)
+	}
+}
+
+// reservesStatus: an update of a pod's status can change annotations as well.
+func (c cluster) reservesStatus() {
+	c.Helper()
+	c.kubectl((&admission{"tenant", "status", "", "", ""}).pod(), "create", "-f", "-")
+	for key, denied := range map[string]bool{"weight.blkio.noderesource.dev/containers": true, "example.com/key": false} {
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: "50"}}, "status": {"message": "x"}}`, key)
+		out, err := kubectl("", "patch", "pod", "-n", "tenant", "status", "--subresource=status", "--type=merge", "-p", patch)
+		if (err != nil) != denied || denied && !strings.Contains(out, "the platform sets the limits") {
+			c.Errorf("patch the status and %s: %v: %s", key, err, out)
+		}
+	}
+}
+
+// reservesClosed: the platform may also require the plugins in a reserved namespace.
+func (c cluster) reservesClosed() {
+	c.Helper()
+	const labels = `{blkio-annotations: reserved, blkio.noderesource.dev/fail-closed: "true"}`
+	c.kubectl(fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: both, labels: %s, annotations: {pod-io-limit: "* wbps=50Mi"}}}`, labels), "apply", "-f", "-")
+	c.policy("admission/fail-closed.yaml")
+	c.admits(
+		admission{"both", "plain", "", "", ""},
+		admission{"both", "requires-less", requiredPlugins + "/container.a", "[x] # nri-blkio", "denied request"},
+		admission{"both", "tolerates", "tolerate-missing-plugins.noderesource.dev", "true", "the platform sets the limits"},
+	)
+	plain := admission{"both", "plain", "", "", ""}
+	out := c.kubectl(plain.pod(), "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.annotations}")
+	if !strings.Contains(out, "50Mi") || !strings.Contains(out, "nri-blkio-validator") {
 		c.Errorf("annotations %s", out)
 	}
 }

@@ -78,6 +78,16 @@ func TestRemove(t *testing.T) {
 	if wait := job.Spec.Template.Spec.Containers[0]; !slices.Equal(wait.Args, []string{"await-daemonset", "--delete", "nri-blkio/" + set.Name}) {
 		t.Errorf("the Job runs %q", wait.Args)
 	}
+	// Where the runtime requires the plugins, the validator has ended by then.
+	if d := cmp.Diff(set.Spec.Template.Annotations, job.Spec.Template.Annotations); d != "" || len(job.Spec.Template.Annotations) == 0 {
+		t.Errorf("-annotations of the DaemonSet +of the Job\n%s", d)
+	}
+	if n := len(hooks(t, "limits: {enabled: false}\n", "post-delete")); n != 6 {
+		t.Errorf("without the limits part, %d objects remove what it has written before", n)
+	}
+	if n := len(hooks(t, all+"namespace: {create: true}\n", "post-delete")); n != 0 {
+		t.Errorf("for kubectl apply, %d objects remove limits", n)
+	}
 	// `helm uninstall` waits for 5 minutes by default.
 	if limit := time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second; limit >= 5*time.Minute {
 		t.Errorf("the Job may take %v", limit)
@@ -89,6 +99,9 @@ func TestTest(t *testing.T) {
 	pod := hooks(t, "", "test")["Pod nri-blkio-test"].decoded.(*corev1.Pod)
 	if args := pod.Spec.Containers[0].Args; !slices.Equal(args, []string{"status", "--strict", "--pod=nri-blkio/" + pod.Name}) {
 		t.Errorf("it runs %q", args)
+	}
+	if set := pods(t, "")["DaemonSet nri-blkio"]; cmp.Diff(set.Tolerations, pod.Spec.Tolerations) != "" || len(pod.Spec.Tolerations) == 0 {
+		t.Errorf("it tolerates %v", pod.Spec.Tolerations)
 	}
 	if limit := pod.Annotations["limits.blkio.noderesource.dev/container."+pod.Spec.Containers[0].Name]; limit == "" || pod.Spec.ActiveDeadlineSeconds == nil {
 		t.Errorf("it has the annotations %v", pod.Annotations)

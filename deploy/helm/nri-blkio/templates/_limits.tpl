@@ -59,7 +59,7 @@ containers:
       - --policy=/etc/nri-blkio/policy.yaml
       {{- end }}
       - --log-format=json
-      {{- if not $remove }}
+      {{- if and .Values.cluster.enabled (not $remove) }}
       # Live changes and Events, if cluster.yaml is installed.
       - --exchange-dir=/run/nri-blkio/cluster
       - --events-dir=/run/nri-blkio/events

@@ -1,0 +1,85 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// withTotal returns a pod of the namespace tenant-a with a pod-total, and with a limit of each container unless that is "".
+func withTotal(pod, total, each string) *Sandbox {
+	sb := tenant(pod, "")
+	sb.Annotations = annotationsOf(limitsKey+"pod-total", total)
+	if each != "" {
+		sb.Annotations[limitsKey+"containers"] = each
+	}
+	return sb
+}
+
+// TestBudgetOfGrowingTotal verifies that a container with the mount that an entry of pod-total names is rejected if the entry is
+// above the budget, although the pod has had a smaller limit before. /big is on the disk of the root filesystem.
+func TestBudgetOfGrowingTotal(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("1", "* wbps=10Mi; /big wbps=150Mi", "")
+	plain, big := member(one, "plain"), member(one, "big", bind("/var/lib/x", "/big"))
+	b.run(one, plain)
+	b.wantGranted("plain", "tenant-a vda wbps 10Mi of 200Mi, 1 pods")
+	other := tenant("2", "rootfs wbps=60Mi")
+	b.run(other, member(other, "a"))
+	const exceeds = " on disk vda exceeds the budget of namespace tenant-a: "
+	b.wantRefusal(one, big, "pod-total: wbps=150Mi"+exceeds+"70Mi of 200Mi are granted to 2 pods (wait for room, or write at most 140Mi)")
+	b.pass(t.Context())
+	b.wantGranted("rejected", "tenant-a vda wbps 70Mi of 200Mi, 2 pods")
+	if got := limit(t, b.Node, sliceOf("1"))[blkio.Wbps]; got != 10*mi {
+		t.Errorf("the pod's cgroup has wbps=%d after a rejection", got)
+	}
+	b.Stopped("sb-2", "sb-2-a")
+	b.RemovedPod("sb-2")
+	b.run(one, big)
+	b.wantGranted("big", "tenant-a vda wbps 150Mi of 200Mi, 1 pods")
+	third := tenant("3", "rootfs wbps=60Mi")
+	b.wantRefusal(third, member(third, "a"), "containers: wbps=60Mi"+exceeds+"150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)")
+	// The limit of the pod stays when the container ends.
+	b.Stopped("sb-1", "sb-1-big")
+	b.Removed("sb-1", "sb-1-big")
+	b.wantGranted("big has ended", "tenant-a vda wbps 150Mi of 200Mi, 1 pods")
+}
+
+// TestEditOfTotal verifies that an edit cannot raise what a pod with several containers is granted above the budget: neither the
+// limit of the pod, nor the limits of its containers where these together were below it.
+func TestEditOfTotal(t *testing.T) {
+	const byLabel = "rules: [{name: large, match: {podSelector: {matchLabels: {size: large}}}, class: silver}, {name: small, class: bronze}]\n"
+	total := func(value string) map[string]string { return annotationsOf(limitsKey+"pod-total", value) }
+	for name, tt := range map[string]struct {
+		policy, total, each string
+		live                Live
+	}{
+		"pod-total":         {tenantBudget, "* wbps=1Mi", "", Live{Annotations: total("* wbps=250Mi")}},
+		"more than is left": {tenantBudget, "* wbps=1Mi", "", Live{Annotations: total("* wbps=160Mi")}},
+		"each container": {tenantBudget, "* wbps=250Mi", "* wbps=5Mi", Live{
+			Annotations: annotationsOf(limitsKey+"pod-total", "* wbps=250Mi", limitsKey+"containers", "* wbps=250Mi"),
+		}},
+		"labels": {strings.Replace(tenantBudget, "200Mi", "120Mi", 1) + byLabel, "* wbps=75Mi", "", Live{
+			Annotations: total("* wbps=75Mi"), Labels: map[string]string{"size": "large"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBudgetNode(t, tt.policy)
+			one, other := withTotal("1", tt.total, tt.each), tenant("2", "rootfs wbps=50Mi")
+			b.run(one, member(one, "a"))
+			b.run(one, member(one, "b"))
+			b.run(other, member(other, "a"))
+			before, written := b.granted(), limit(t, b.Node, sliceOf("1"))[blkio.Wbps]
+			tt.live.Namespace, tt.live.Name = "tenant-a", "1"
+			b.SetLive("u1", &tt.live)
+			for range 2 {
+				b.pass(t.Context())
+				b.wantGranted("edited", before)
+			}
+			if got := limit(t, b.Node, sliceOf("1"))[blkio.Wbps]; got != written {
+				t.Errorf("the pod's cgroup has wbps=%d, want %d", got, written)
+			}
+		})
+	}
+}
