@@ -313,6 +313,17 @@ func (d *Desired) KeepClaims(former Desired) {
 	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
 }
 
+// KeepClass keeps limits that the class of a container has set on claims by their names, while the claims of the pod are unknown:
+// its author can make them unknown by annotations that are too long.
+func (p *Pod) KeepClass(d *Desired, container string, former Desired) {
+	_, class := p.classOf(container)
+	kept := former.Settings.Where(func(s Setting) bool {
+		return s.Key.IsRate() && s.Source.namesClaim() && s.Source.Kind == class.Kind && s.Source.Name == class.Name
+	})
+	d.Settings = d.Settings.Lowest(kept)
+	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
+}
+
 // OfClaims returns those settings that limits of claims have decided.
 func (d *Desired) OfClaims() Desired {
 	return Desired{Settings: d.Settings.Where(Setting.isOfClaim), Lowered: d.Lowered.Where(Setting.isOfClaim), Disks: d.Disks}

@@ -217,6 +217,9 @@ func (p *Pod) Class(container string) string {
 // IgnoresAnnotations reports whether the rule ignores annotations that the pod has.
 func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
 
+// KnowsClaims reports whether the claims of the pod are known.
+func (p *Pod) KnowsClaims() bool { return p.claims.Known() }
+
 // MissesClaims reports whether limits of claims would count, and the claims are unknown.
 func (p *Pod) MissesClaims() bool { return !p.claims.Known() && p.allowsAnnotations() }
 

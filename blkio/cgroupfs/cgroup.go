@@ -208,8 +208,44 @@ func (c Cgroup) child(name string) Cgroup { return Cgroup{h: c.h, path: path.Joi
 // WriteXattr creates or replaces an extended attribute of the cgroup's directory. The
 // kernel stores at most 128 of them for each cgroup, together at most 128 KiB.
 func (c Cgroup) WriteXattr(name string, value []byte) error {
-	err := c.changeXattrs(func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
+	err := c.changeXattrs(func(fd int) error {
+		return replaceXattr(value, xattrOf{
+			get:    func(buffer []byte) (int, error) { return unix.Fgetxattr(fd, name, buffer) },
+			set:    func(value []byte) error { return unix.Fsetxattr(fd, name, value, 0) },
+			remove: func() error { return unix.Fremovexattr(fd, name) },
+		})
+	})
 	return c.xattrError("write", name, err)
+}
+
+// maxXattr is the largest size of an attribute (XATTR_SIZE_MAX in include/uapi/linux/limits.h).
+const maxXattr = 64 << 10
+
+// xattrOf has the calls of the kernel for one attribute.
+type xattrOf struct {
+	get    func(buffer []byte) (size int, err error)
+	set    func(value []byte) error
+	remove func() error
+}
+
+// replaceXattr sets an attribute. Until the new value is stored, the kernel counts the old one as well. So without room for both
+// it removes the old one before, and puts it back if there is no room for the new one.
+//
+// Source: kernfs_vfs_user_xattr_add in fs/kernfs/inode.c.
+func replaceXattr(value []byte, x xattrOf) error {
+	err := x.set(value)
+	if !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	old := make([]byte, maxXattr)
+	size, getErr := x.get(old)
+	if getErr != nil || x.remove() != nil {
+		return err // there is no old value
+	}
+	if err = x.set(value); err != nil {
+		return errors.Join(err, x.set(old[:size]))
+	}
+	return nil
 }
 
 // RemoveXattr removes an extended attribute. An attribute that is absent is no error.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,5 +100,41 @@ func TestXattr(t *testing.T) {
 	checkError(t, walk(), "")
 	if diff := cmp.Diff([]string{"pod="}, walked); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestReplaceXattr verifies that a value replaces the former one where the kernel has no room for both, and that the former one
+// stays if there is no room for the new one.
+func TestReplaceXattr(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stored, value, want string
+		room                int
+		err                 error
+	}{
+		"room for both":      {"old", "new", "new", 6, nil},
+		"room for one":       {"old", "newer", "newer", 5, nil},
+		"too large":          {"old", "too large", "old", 5, unix.ENOSPC},
+		"nothing stored yet": {"", "too large", "", 5, unix.ENOSPC},
+	} {
+		stored, isStored := []byte(tt.stored), tt.stored != ""
+		err := replaceXattr([]byte(tt.value), xattrOf{
+			get: func(buffer []byte) (int, error) {
+				if !isStored {
+					return 0, unix.ENODATA
+				}
+				return copy(buffer, stored), nil
+			},
+			set: func(value []byte) error {
+				if len(stored)+len(value) > tt.room {
+					return unix.ENOSPC
+				}
+				stored, isStored = slices.Clone(value), true
+				return nil
+			},
+			remove: func() error { stored, isStored = nil, false; return nil },
+		})
+		if string(stored) != tt.want || !errors.Is(err, tt.err) {
+			t.Errorf("%s: %q, %v, want %q, %v", name, stored, err, tt.want, tt.err)
+		}
 	}
 }

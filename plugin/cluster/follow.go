@@ -10,8 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"golang.org/x/time/rate"
 )
 
 const (
@@ -76,27 +74,10 @@ func (f *follower) ready(ctx context.Context) error {
 	if err := f.contact.wait(ctx); err != nil {
 		return err
 	}
-	return f.limit.wait(ctx, f.object.ref.Kind)
-}
-
-// limit bounds the requests for single objects. Each pod needs its namespace, and the claims of one tenant's pods can be
-// thousands, so namespaces come first.
-type limit struct {
-	*rate.Limiter
-	turn chan struct{} // held by the one request for another kind that waits for the limiter
-}
-
-func (l *limit) wait(ctx context.Context, kind Kind) error {
-	if kind == Namespaces {
-		return l.Wait(ctx)
+	if f.object.ref.Kind == Namespaces {
+		return f.limit.Wait(ctx)
 	}
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-		return l.Wait(ctx)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return f.limit.wait(ctx, f.object.tenant)
 }
 
 // noted notes the result of a request.

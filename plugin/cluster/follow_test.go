@@ -241,7 +241,8 @@ func TestReadBreaks(t *testing.T) {
 	}
 }
 
-// TestNamespacesFirst verifies that a request for a namespace does not wait for those for the claims of many pods.
+// TestNamespacesFirst verifies that neither a request for a namespace nor one for the claim of another tenant waits for those for the
+// many claims of one tenant.
 func TestNamespacesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{API: newFakeAPI()})
@@ -262,10 +263,15 @@ func TestNamespacesFirst(t *testing.T) {
 		if err := f.ready(ctx); err != nil || time.Since(began) > time.Second || sent.Load() > before+2 {
 			t.Errorf("a namespace waits for %v and %d claims, %v", time.Since(began), sent.Load()-before, err)
 		}
+		before, began = sent.Load(), time.Now()
+		other := follower{Part: p, object: &object{ref: Ref{Claims, "other", "b"}, tenant: "other"}}
+		if err := other.ready(ctx); err != nil || time.Since(began) > time.Second || sent.Load() > before+2 {
+			t.Errorf("the claim of another tenant waits for %v and %d claims, %v", time.Since(began), sent.Load()-before, err)
+		}
 		cancel()
 		claims.Wait()
-		if err := f.ready(ctx); err == nil {
-			t.Error("no error after the end")
+		if err := errors.Join(f.ready(ctx), other.ready(ctx)); err == nil || len(p.limit.turns) > 0 {
+			t.Errorf("after the end: %v, %d turns", err, len(p.limit.turns))
 		}
 	})
 }

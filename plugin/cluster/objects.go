@@ -29,9 +29,10 @@ type objects struct {
 
 // object is one watched object. Its watch is the only one that sets it.
 type object struct {
-	ref  Ref
-	stop context.CancelFunc
-	all  *objects
+	ref    Ref
+	tenant string // the namespace of the pod that needed it first
+	stop   context.CancelFunc
+	all    *objects
 
 	// Guarded by objects.mu.
 	pods  map[string]bool // the UIDs of those that need it
@@ -59,7 +60,7 @@ func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
 		return false
 	}
 	for _, ref := range refs {
-		s.add(ctx, uid, ref)
+		s.add(ctx, uid, ref, tenantOf(refs))
 	}
 	for _, ref := range s.byPod[uid] {
 		if !slices.Contains(refs, ref) {
@@ -72,11 +73,21 @@ func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
 	return true
 }
 
+// tenantOf returns the namespace of the pod that needs these objects.
+func tenantOf(refs []Ref) string {
+	for _, ref := range refs {
+		if ref.Kind == Namespaces {
+			return ref.Name
+		}
+	}
+	return ""
+}
+
 // add is called with the lock.
-func (s *objects) add(ctx context.Context, uid string, ref Ref) {
+func (s *objects) add(ctx context.Context, uid string, ref Ref, tenant string) {
 	o := s.byRef[ref]
 	if o == nil {
-		o = &object{ref: ref, all: s, pods: map[string]bool{}}
+		o = &object{ref: ref, tenant: tenant, all: s, pods: map[string]bool{}}
 		s.byRef[ref] = o
 		ctx, o.stop = context.WithCancel(ctx)
 		s.watches.Go(func() { s.watch(ctx, o) })

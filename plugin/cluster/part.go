@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/time/rate"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -41,7 +40,7 @@ type Part struct {
 	queue   *queue
 	files   *files
 	status  *status
-	limit   limit // of the requests for single objects
+	limit   *limit // of the requests for single objects
 	// listsFirst is true if this API server cannot send the initial state with a watch, which those
 	// of Kubernetes 1.34 and later can.
 	listsFirst atomic.Bool
@@ -57,7 +56,7 @@ func New(c Config) *Part {
 		c.Retry = time.Second
 	}
 	p := &Part{Config: c, contact: newContact(time.Now()), queue: newQueue(), files: newFiles(c.Dir), status: &status{}}
-	p.limit = limit{rate.NewLimiter(requestsPerSecond, requestsAtOnce), make(chan struct{}, 1)}
+	p.limit = newLimit()
 	p.pods = newPods(p.queue.add)
 	p.objects = newObjects(p.follow, p.queue.add)
 	return p

@@ -43,12 +43,13 @@ func slim(o *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = o.Namespace, o.Name, o.UID, o.ResourceVersion
 	out.CreationTimestamp, out.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
-	out.Annotations, out.Labels = map[string]string{}, o.Labels
+	out.Annotations, out.Labels = map[string]string{}, poddoc.KeptLabels(o.Labels)
 	for key, value := range o.Annotations {
 		if key == mirror || annotation.IsKey(key) {
 			out.Annotations[key] = value
 		}
 	}
+	ofClaims := map[string]bool{}
 	for i := range o.Spec.Volumes {
 		v := corev1.Volume{Name: o.Spec.Volumes[i].Name}
 		switch from := &o.Spec.Volumes[i]; {
@@ -59,12 +60,19 @@ func slim(o *corev1.Pod) *corev1.Pod {
 		default:
 			continue
 		}
+		ofClaims[v.Name] = true
 		if out.Spec.Volumes = append(out.Spec.Volumes, v); len(out.Spec.Volumes) > poddoc.MaxVolumes {
 			break // newPod omits them all
 		}
 	}
 	for name, c := range containers(o) {
-		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: name, VolumeMounts: c.mounts, VolumeDevices: c.devices})
+		kept := corev1.Container{Name: name, VolumeDevices: c.devices}
+		for i := range c.mounts {
+			if ofClaims[c.mounts[i].Name] {
+				kept.VolumeMounts = append(kept.VolumeMounts, c.mounts[i])
+			}
+		}
+		out.Spec.Containers = append(out.Spec.Containers, kept)
 	}
 	return out
 }

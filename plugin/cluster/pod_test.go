@@ -204,3 +204,28 @@ func TestPodPretends(t *testing.T) {
 		t.Error("a pod that is being deleted is left out: it may run for long")
 	}
 }
+
+// TestSlimIsSmall verifies that neither labels nor mounts of a pod are kept without bound, and that labels that are too large are
+// omitted from its document with the same words each time.
+func TestSlimIsSmall(t *testing.T) {
+	pod := fullPod()
+	pod.Labels = map[string]string{}
+	for i := range 70_000 {
+		pod.Labels[fmt.Sprint("label", i)] = "x"
+	}
+	for i := range 1000 {
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "config", MountPath: fmt.Sprint("/etc/", i)})
+	}
+	reduced := slim(pod)
+	if labels, mounts := len(reduced.Labels), len(reduced.Spec.Containers[1].VolumeMounts); labels > 2000 || mounts > 10 {
+		t.Errorf("%d labels and %d mounts are kept", labels, mounts)
+	}
+	first, second := newPod(slim(pod)).doc, newPod(slim(pod)).doc
+	if first.Labels != nil || first.Omitted[poddoc.PartLabels] == "" || first.Omitted[poddoc.PartLabels] != second.Omitted[poddoc.PartLabels] {
+		t.Errorf("%d labels in the document, omitted: %q and %q", len(first.Labels), first.Omitted, second.Omitted)
+	}
+	if len(first.Volumes) == 0 || len(first.Volumes[0].Mounts) == 0 {
+		t.Error("the mounts of claims are not kept")
+	}
+}

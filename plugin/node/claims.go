@@ -71,12 +71,15 @@ func (r *request) mayTakeMore(o *request) bool {
 func (r *resolver) keepGranted(pol *policy.Pod, by *request, old, c *snapshot) error {
 	d := &c.decision.desired
 	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
-	if pol.Mode() != policy.ModeEnforce || !isRefused && !pol.MissesClaims() {
+	if pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
 		return nil
 	}
 	former, err := r.granted(old)
 	if err != nil {
 		return err
+	}
+	if !pol.KnowsClaims() {
+		pol.KeepClass(d, c.name, former)
 	}
 	if by.hasOtherAnnotations(c.pod.request.now.Load()) { // the entries that are rejected are others
 		former = former.OfClaims()

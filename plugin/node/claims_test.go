@@ -145,6 +145,56 @@ func TestClaimsAway(t *testing.T) {
 	}
 }
 
+// TestClassOfUnknownClaim verifies that a limit that a class sets on a claim stays in force while the claims are unknown, which
+// annotations can cause, but not after the class is another one.
+func TestClassOfUnknownClaim(t *testing.T) {
+	const shared = `classes: {shared: {limits: ["pvc:data wbps=4Mi"]}, other: {limits: ["pvc:other wbps=1Mi"]}}
+rules: [{name: all, class: shared}]
+`
+	policyOf := func(class string) *policy.Policy {
+		t.Helper()
+		p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" + strings.Replace(shared, "class: shared", "class: "+class, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for name, tt := range map[string]struct {
+		annotations map[string]string
+		want        blkio.Amount
+	}{
+		"no annotations": {nil, 4 * mi}, "lower": {annotationsOf(limitsKey+"containers", "/data wbps=2Mi"), 2 * mi}, "higher": {annotationsOf(limitsKey+"containers", "/data wbps=9Mi"), 9 * mi},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLiveNode(t)
+			l.Reload(policyOf("shared"))
+			sb := sandbox(tt.annotations)
+			l.run(sb, "a", "b")
+			live := Live{Namespace: "prod", Name: "db-0", Annotations: tt.annotations, Claims: claimsOf("")}
+			l.SetLive("u1", &live)
+			l.pass(t.Context())
+			l.wantData("known", all(tt.want, tt.want))
+			unknown := live
+			unknown.Claims = policy.UnknownClaims("too much")
+			l.SetLive("u1", &unknown)
+			for range 2 {
+				l.pass(t.Context())
+				l.reconcileAll(t.Context())
+				l.wantData("unknown", all(tt.want, tt.want))
+			}
+			l.restart(policyOf("shared"))
+			l.list(sb, "a", "b")
+			l.wantData("restarted", all(tt.want, tt.want))
+			l.Reload(policyOf("other"))
+			l.pass(t.Context())
+			l.reconcileAll(t.Context())
+			if tt.annotations == nil {
+				l.wantData("another class", all(0, 0))
+			}
+		})
+	}
+}
+
 // TestClaimTargetAtCreate verifies that a container whose annotations name a claim is rejected in the same words until the
 // claims are known, and starts with its limit then.
 func TestClaimTargetAtCreate(t *testing.T) {

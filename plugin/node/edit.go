@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -27,6 +28,8 @@ type edit struct {
 	unknown error
 	// waits is true for an edit that the first container of its pod rejects, until the pod has a container.
 	waits bool
+	// reported is the edit whose rejection was logged last.
+	reported *request
 }
 
 // rejectedEdit is the error of a pod whose edited annotations or labels, or changed claims, do not count.
@@ -209,7 +212,7 @@ func (n *Node) rejectEdit(e *editOf, err error, isOfClaims bool) {
 	log.Warn("Rejected an edit of a running pod")
 }
 
-// noteRejected reports whether the error of an edit is new.
+// noteRejected notes the error of an edit, and reports whether it is new.
 func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -217,10 +220,18 @@ func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 	if p.edit.next != e.noted || p.edit.err != nil && p.edit.err.Error() == err.Error() {
 		return false
 	}
-	p.edit.err = err
+	// What is granted to others changes with each of their pods.
+	isReported := p.edit.reported == e.noted && p.edit.err != nil && withoutAmounts(p.edit.err.Error()) == withoutAmounts(err.Error())
+	p.edit.err, p.edit.reported = err, e.noted
 	s.changed(p.group.in(s)) // the record has the error
-	return true
+	return !isReported
 }
+
+// amounts matches what is granted of a budget, in its errors, and the advice by that.
+var amounts = regexp.MustCompile(`[0-9]+[A-Za-z]* of [0-9]+[A-Za-z]* are granted to [0-9]+ pods?|,? ?(or )?write at most [0-9]+[A-Za-z]*( in an annotation)?`)
+
+// withoutAmounts returns the text of an error without amounts that depend on other pods.
+func withoutAmounts(text string) string { return amounts.ReplaceAllString(text, "") }
 
 // decidable returns the containers of a pod.
 func (t *podTable) decidable(of podIdentity) (out []identity) {

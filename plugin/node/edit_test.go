@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -268,4 +271,49 @@ func TestEditOrder(t *testing.T) {
 	if lowered, raised := at("wbps=2097152"), at("rbps=8388608"); raised < 0 || lowered <= raised {
 		t.Errorf("wbps is lowered before rbps is raised: %q", l.writes)
 	}
+}
+
+// TestRejectionIsReportedOnce verifies that an edit that stays rejected while other pods come and go has one line in the log and one
+// event, and that another edit has its own.
+func TestRejectionIsReportedOnce(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	events := &noted{}
+	b.events = events
+	logs := logtest.NewLocal(b.log.(*logrus.Logger))
+	one := tenant("1", "rootfs wbps=50Mi")
+	b.run(one, member(one, "a"))
+	edit := func(value string) {
+		b.SetLive("u1", &Live{Namespace: "tenant-a", Name: "1", Annotations: annotationsOf(limitsKey+"containers", value)})
+	}
+	reported := func(when string, want int) {
+		t.Helper()
+		b.pass(t.Context())
+		got := 0
+		for _, note := range events.take() {
+			if strings.Contains(note, "BlkioChangeRejected") {
+				got++
+			}
+		}
+		if n := countLogged(logs, "Rejected an edit of a running pod"); got != want || n != want {
+			t.Errorf("%s: %d events and %d lines, want %d", when, got, n, want)
+		}
+		logs.Reset()
+	}
+	two := tenant("2", "rootfs wbps=150Mi")
+	b.run(two, member(two, "a"))
+	edit("rootfs wbps=60Mi")
+	reported("no room", 1)
+	b.Stopped("sb-2", "sb-2-a")
+	b.RemovedPod("sb-2")
+	for i, value := range []string{"145Mi", "149Mi", "150Mi"} {
+		other := tenant(fmt.Sprint(3+i), "rootfs wbps="+value)
+		b.run(other, member(other, "a"))
+		reported(value, 0)
+		b.Stopped(other.ID, other.ID+"-a")
+		b.RemovedPod(other.ID)
+	}
+	last := tenant("9", "rootfs wbps=150Mi")
+	b.run(last, member(last, "a"))
+	edit("rootfs wbps=70Mi")
+	reported("another edit", 1)
 }

@@ -44,6 +44,12 @@ type notedDecision struct {
 	settings int // their number: more disks can be found later
 }
 
+// notedEdit is a rejected edit of which an event was noted, and the text without amounts that change by themselves.
+type notedEdit struct {
+	next *request
+	text string
+}
+
 func (d *decision) noted() notedDecision {
 	return notedDecision{d.policy, d.request, len(d.desired.Settings)}
 }
@@ -207,8 +213,9 @@ func (t *podTable) unnoted(of groupIdentity) (decided []snapshot, edits []event)
 				decided = append(decided, c.snapshot)
 			}
 		}
-		if text := pod.edit.text(); text != pod.notedEdit {
-			if pod.notedEdit = text; text != "" {
+		text := pod.edit.text()
+		if now := (notedEdit{pod.edit.next, withoutAmounts(text)}); now != pod.notedEdit {
+			if pod.notedEdit = now; text != "" {
 				edits = append(edits, event{pod.named(), podevent.ChangeRejected, text})
 			}
 		}

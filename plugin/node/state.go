@@ -133,9 +133,8 @@ type liveState struct {
 	// reported is the request as the runtime reported it; nil if it counts, and once the pod has a container.
 	reported *request
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
-	restored bool
-	// notedEdit is the text of the event about a rejected edit; "" without one.
-	notedEdit string
+	restored  bool
+	notedEdit notedEdit
 	pace      pace
 }
 

@@ -2,6 +2,7 @@ package poddoc
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -43,6 +44,27 @@ func (d *Document) omit(part, cause string, value any, limit int) {
 		d.Volumes = nil
 	}
 	d.Omitted = with(d.Omitted, part, cause)
+}
+
+// KeptLabels returns labels that a document can have. Of others it returns so many that it is known that they are too large.
+func KeptLabels(labels map[string]string) map[string]string {
+	size := 0
+	for key, value := range labels {
+		size += len(key) + len(value)
+	}
+	if size <= maxLabelBytes {
+		return labels
+	}
+	out := map[string]string{}
+	size = 0
+	for _, key := range slices.Sorted(maps.Keys(labels)) { // the same ones each time
+		if size > maxLabelBytes {
+			break
+		}
+		out[key] = labels[key]
+		size += len(key) + len(labels[key])
+	}
+	return out
 }
 
 // FitsAnnotations reports whether a document can have these annotations of a pod.
