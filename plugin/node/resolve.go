@@ -21,6 +21,8 @@ type resolver struct {
 	*environment
 	// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
 	neighbours func(podIdentity) (seen []policy.Container, shared bool)
+	// total returns the limits of the pod as a whole, for a container of it. It is checkTotal if it is nil.
+	total func(pol *policy.Pod, c *snapshot) (policy.Settings, error)
 	// held has the lines of a trial, which are logged if its edit counts. If it is nil, lines are logged at once.
 	held *[]func()
 }
@@ -69,7 +71,11 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, by *requ
 	if err := r.keepGranted(pol, by, &old, c); err != nil {
 		return err
 	}
-	total, err := r.checkTotal(pol, c)
+	checkTotal := r.total
+	if checkTotal == nil {
+		checkTotal = r.checkTotal
+	}
+	total, err := checkTotal(pol, c)
 	c.decision.total, c.decision.err = total, plan.First(pol, c.decision.err, err)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -111,9 +112,19 @@ func (n *Node) decideAll(ctx context.Context, pol *policy.Policy, e *editOf, of 
 		return factsOf(out.containers), shared
 	}
 	// The first round finds the disks that new targets select. The limit of the pod as a whole depends on those of all
-	// containers, so only the second round decides it.
+	// containers, so only the second round decides it: once, because it is the same for all of them.
 	former := slices.Clone(out.containers)
-	for range 2 {
+	var whole func() (policy.Settings, error)
+	for round := range 2 {
+		by.total = func(pol *policy.Pod, c *snapshot) (policy.Settings, error) {
+			if round == 0 {
+				return nil, nil
+			}
+			if whole == nil {
+				whole = sync.OnceValues(func() (policy.Settings, error) { return by.checkTotal(pol, c) })
+			}
+			return whole()
+		}
 		for i := range out.containers {
 			c := &out.containers[i]
 			c.decision = former[i].decision
