@@ -69,10 +69,13 @@ func (c cluster) reservesClosed() {
 		admission{"both", "tolerates", "tolerate-missing-plugins.noderesource.dev", "true", "the platform sets the limits"},
 	)
 	plain := admission{"both", "plain", "", "", ""}
-	out := c.kubectl(plain.pod(), "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.annotations}")
-	if !strings.Contains(out, "50Mi") || !strings.Contains(out, "nri-blkio-validator") {
-		c.Errorf("annotations %s", out)
-	}
+	c.eventually("both annotations of the platform", func() error {
+		out, err := kubectl(plain.pod(), "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.annotations}")
+		if err == nil && (!strings.Contains(out, "50Mi") || !strings.Contains(out, "nri-blkio-validator")) {
+			err = errors.New(out)
+		}
+		return err
+	})
 }
 
 // policy applies a file of deploy until the end of the test.
