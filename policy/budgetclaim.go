@@ -38,6 +38,12 @@ func (c *Claim) Check() *annotation.Error {
 	}
 	var charges []charge
 	c.Desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { charges = append(charges, charge{at, amount}) })
+	// An entry of pod-total can name a mount that the container only reads, on a disk that others write.
+	for _, x := range c.Total {
+		if b.Has(x.Key) && !slices.ContainsFunc(charges, func(of charge) bool { return of.at == x.Address }) {
+			charges = append(charges, charge{at: x.Address})
+		}
+	}
 	slices.SortFunc(charges, func(a, b charge) int { return a.at.Compare(b.at) })
 	for _, x := range charges {
 		if now := c.Granted(x.at); x.amount == blkio.Max && c.bound(x.at, &now) == blkio.Max {
@@ -52,7 +58,7 @@ func (c *Claim) Check() *annotation.Error {
 	return nil
 }
 
-// charge is the amount that a container uses of a budget at an address.
+// charge is the amount that a container uses of a budget at an address: 0 if only its pod as a whole has a limit there.
 type charge struct {
 	at     blkio.Address
 	amount blkio.Amount
@@ -76,11 +82,11 @@ func (c *Claim) checkOne(x charge, most blkio.Amount) *annotation.Error {
 	}
 	source, value, used := c.source(x.at), x.amount, Plus(now.Others, before)
 	room := most - min(used, most)
-	if sum > bound { // the limit of the pod decides
+	if sum > bound || x.amount == 0 { // the limit of the pod decides
 		if s, found := c.Total.Get(x.at); found {
 			source = s.Source
 		}
-		value, room = bound, most-min(now.Others, most)
+		value, room = after, most-min(now.Others, most)
 	}
 	k := x.at.Key
 	all, waits, cause := annotation.FormatAmount(k, most), true, ""

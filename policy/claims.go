@@ -314,11 +314,16 @@ func (d *Desired) KeepClaims(former Desired) {
 }
 
 // KeepClass keeps limits that the class of a container has set on claims by their names, while the claims of the pod are unknown:
-// its author can make them unknown by annotations that are too long.
+// its author can make them unknown by annotations that are too long. It keeps none of an entry that the class does not have any more.
 func (p *Pod) KeepClass(d *Desired, container string, former Desired) {
-	_, class := p.classOf(container)
+	class, source := p.classOf(container)
+	if class == nil || class.limits == nil {
+		return
+	}
 	kept := former.Settings.Where(func(s Setting) bool {
-		return s.Key.IsRate() && s.Source.namesClaim() && s.Source.Kind == class.Kind && s.Source.Name == class.Name
+		isEntry := func(e annotation.Entry) bool { return clip(e.Target.Text) == s.Source.Target }
+		return s.Key.IsRate() && s.Source.namesClaim() && s.Source.Kind == source.Kind && s.Source.Name == source.Name &&
+			slices.ContainsFunc(class.limits.Entries, isEntry)
 	})
 	d.Settings = d.Settings.Lowest(kept)
 	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)

@@ -229,7 +229,7 @@ type xattrOf struct {
 }
 
 // replaceXattr sets an attribute. Until the new value is stored, the kernel counts the old one as well. So without room for both
-// it removes the old one before, and puts it back if there is no room for the new one.
+// it removes the old one before, and puts it back if there is no room for the new one. A process that ends just then leaves none.
 //
 // Source: kernfs_vfs_user_xattr_add in fs/kernfs/inode.c.
 func replaceXattr(value []byte, x xattrOf) error {
@@ -239,8 +239,11 @@ func replaceXattr(value []byte, x xattrOf) error {
 	}
 	old := make([]byte, maxXattr)
 	size, getErr := x.get(old)
-	if getErr != nil || x.remove() != nil {
+	if getErr != nil {
 		return err // there is no old value
+	}
+	if removeErr := x.remove(); removeErr != nil {
+		return errors.Join(err, removeErr)
 	}
 	if err = x.set(value); err != nil {
 		return errors.Join(err, x.set(old[:size]))

@@ -26,7 +26,8 @@ func (o *outcome) granted() (sums map[blkio.Address]blkio.Amount, disks map[blki
 func (o *outcome) checkBudget(d *policy.Desired, total policy.Settings) error {
 	sums, _ := o.granted()
 	claim := policy.Claim{Pod: o.pod.Policy, Desired: d, Total: total, Granted: func(at blkio.Address) policy.Granted {
-		return policy.Granted{Own: sums[at], Pods: min(len(o.running), 1)}
+		bound, _ := o.bound.Get(at)
+		return policy.Granted{Own: sums[at], Bound: bound.Amount, Pods: min(len(o.running), 1)}
 	}}
 	if err := claim.Check(); err != nil { // not returned as it is: a nil pointer is an error
 		return err

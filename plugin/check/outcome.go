@@ -20,6 +20,7 @@ type outcome struct {
 	pod     plan.Pod             // Seen are the containers that came so far
 	running []plan.Container     // those that run together once the init containers have ended
 	shares  map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
+	bound   policy.Settings      // the limits of the pod as a whole, with the containers that were accepted so far
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.
@@ -49,6 +50,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 		o.result.fail(total, podErr)
 		return
 	}
+	o.bound = total.Settings
 	created := plan.Container{ID: c.Name, Name: c.Name, Cgroup: c.Name, Desired: desired, Err: first}
 	alone := plan.New(plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
 	rec := alone.Containers[0].Record

@@ -30,7 +30,7 @@ type objects struct {
 // object is one watched object. Its watch is the only one that sets it.
 type object struct {
 	ref    Ref
-	tenant string // the namespace of the pod that needed it first
+	tenant string // by which requests take turns
 	stop   context.CancelFunc
 	all    *objects
 
@@ -87,6 +87,9 @@ func tenantOf(refs []Ref) string {
 func (s *objects) add(ctx context.Context, uid string, ref Ref, tenant string) {
 	o := s.byRef[ref]
 	if o == nil {
+		if ref.Namespace == "" {
+			tenant += "/" + string(ref.Kind) // other tenants may need it: it does not wait for claims of this one
+		}
 		o = &object{ref: ref, tenant: tenant, all: s, pods: map[string]bool{}}
 		s.byRef[ref] = o
 		ctx, o.stop = context.WithCancel(ctx)

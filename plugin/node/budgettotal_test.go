@@ -46,6 +46,74 @@ func TestBudgetOfGrowingTotal(t *testing.T) {
 	b.wantGranted("big has ended", "tenant-a vda wbps 150Mi of 200Mi, 1 pods")
 }
 
+// TestBudgetOfTotalAtStart verifies that a container whose creation no plugin has checked is rejected at its start in the same way,
+// and that it does not raise the limit of its pod then.
+func TestBudgetOfTotalAtStart(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one, other := withTotal("1", "* wbps=10Mi; /big wbps=150Mi", ""), tenant("2", "rootfs wbps=60Mi")
+	b.run(one, member(one, "plain"))
+	b.run(other, member(other, "a"))
+	big := func(try string) *Container {
+		c := member(one, "big", bind("/var/lib/x", "/big"))
+		c.ID, c.Cgroup = c.ID+try, c.Cgroup+try
+		return c
+	}
+	for _, try := range []string{"1", "2"} {
+		c := big(try)
+		if err := b.startOf(one, c); err == nil || !strings.Contains(err.Error(), "pod-total: wbps=150Mi on disk vda exceeds the budget") {
+			t.Errorf("start: %v", err)
+		}
+		b.pass(t.Context())
+		b.reconcileAll(t.Context())
+		if got := limit(t, b.Node, sliceOf("1"))[blkio.Wbps]; got != 10*mi {
+			t.Errorf("the pod's cgroup has wbps=%d after a rejection", got)
+		}
+		b.wantGranted("rejected", "tenant-a vda wbps 70Mi of 200Mi, 2 pods")
+		b.Stopped(one.ID, c.ID)
+		b.Removed(one.ID, c.ID)
+	}
+	b.Stopped("sb-2", "sb-2-a")
+	b.RemovedPod("sb-2")
+	if err := b.startOf(one, big("3")); err != nil {
+		t.Error(err)
+	}
+	b.wantGranted("started", "tenant-a vda wbps 150Mi of 200Mi, 1 pods")
+}
+
+// TestBudgetOfReadTotal verifies that an entry of pod-total for a mount that a container only reads counts, because others write to
+// its disk.
+func TestBudgetOfReadTotal(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one, other := withTotal("1", "* wbps=10Mi; /big wbps=150Mi", ""), tenant("2", "* wbps=60Mi")
+	b.run(one, member(one, "plain", bind("/mnt/data/x", "/data")))
+	b.run(other, member(other, "a", bind("/mnt/data/y", "/data")))
+	reader := member(one, "reader", bind("/mnt/data/x", "/big", "ro"))
+	b.wantRefusal(one, reader, "pod-total: wbps=150Mi on disk 254:16 exceeds the budget of namespace tenant-a: 70Mi of 200Mi are granted to 2 pods (wait for room, or write at most 140Mi)")
+}
+
+// TestTotalOfRejectedRestart verifies that a pod keeps the limit that a container has brought, while that is rejected when it
+// restarts.
+func TestTotalOfRejectedRestart(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("1", "/data wbps=10Mi", "rootfs wbps=1Mi")
+	one.Annotations[limitsKey+"container.app"] = "rootfs wbps=100Mi"
+	app, again := member(one, "app", bind("/mnt/data/x", "/data")), member(one, "app", bind("/mnt/data/x", "/data"))
+	again.ID, again.Cgroup = again.ID+"2", again.Cgroup+"2"
+	b.run(one, app)
+	b.run(one, member(one, "sidecar", bind("/mnt/data/x", "/other")))
+	b.Stopped(one.ID, app.ID)
+	other := tenant("2", "rootfs wbps=150Mi")
+	b.run(other, member(other, "a"))
+	if err := b.createOf(one, again); err == nil {
+		t.Error("the restart is not rejected")
+	}
+	for range 2 {
+		b.Reload(rules(t, tenantBudget))
+		b.pass(t.Context())
+		b.wantGranted("rejected", "tenant-a vda wbps 151Mi of 200Mi, 2 pods; tenant-a vdb wbps 10Mi of 200Mi, 1 pods")
+	}
+}
+
 // TestEditOfTotal verifies that an edit cannot raise what a pod with several containers is granted above the budget: neither the
 // limit of the pod, nor the limits of its containers where these together were below it.
 func TestEditOfTotal(t *testing.T) {

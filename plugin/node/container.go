@@ -39,6 +39,8 @@ type grants struct {
 	spec   plan.OCISpec
 	former former // counts for the budget of the namespace until there is a decision
 	vetted bool   // true after the budget of the namespace was asked whether it has room
+	// unanswered is true from the start of a container that was not vetted before until that is accepted.
+	unanswered bool
 }
 
 // identity has the facts about a container that never change.
@@ -67,6 +69,7 @@ type resolution struct {
 	fresh bool      // the container is being created
 	// number counts the changes of the disks and of the decision. A trial that began before the last one is repeated.
 	number int
+	newest int // the arrival of the pod's newest container when it began
 	// notCompared is the error because of which the mounts were not compared. It is set only in the copy that
 	// is being resolved.
 	notCompared error

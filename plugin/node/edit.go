@@ -267,6 +267,7 @@ func (t *podTable) acceptEdit(found *trial, unlisted []unlistedPod) (excess *ann
 	}
 	for i := range found.containers {
 		c := found.containers[i].in(s)
+		p.total = c.decision.total
 		c.disks, c.layer = found.containers[i].disks, found.containers[i].layer
 		s.remember(&c.snapshot)
 	}

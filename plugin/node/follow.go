@@ -52,7 +52,7 @@ func (t *podTable) beginResolution(of identity) snapshot {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.in(s)
-	c.resolution.again, c.resolution.began = false, time.Now()
+	c.resolution.again, c.resolution.began, c.resolution.newest = false, time.Now(), of.pod.in(s).newest()
 	return c.snapshot
 }
 

@@ -62,6 +62,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 			return err
 		}
 	}
+	n.pods.startAccepted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
 	if err = errors.Join(err, n.applier().apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
@@ -228,9 +229,8 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 		return excess, nil
 	}
 	c.vetted = true
-	added := s.add(c)
-	c.pod.in(s).shareTotal(added)
-	s.handle(added, lifecycle.CreateContainer)
+	s.handle(s.add(c), lifecycle.CreateContainer)
+	c.pod.in(s).total = c.decision.total
 	s.remember(c)
 	s.changed(c.pod.group.in(s))
 	return excess, nil
@@ -249,9 +249,15 @@ func (t *podTable) rememberRejected(ctx context.Context, c *snapshot) {
 
 func (s *state) rememberRejected(c *snapshot) {
 	c.arrival = s.nextArrival()
-	c.disks.Facts.Stage = policy.Rejected
-	s.remember(c)
-	if p := c.pod.in(s); p.edit.waits { // its former request rejects the container as well
+	p := c.pod.in(s)
+	// What an accepted one before it has brought stays a limit of the pod.
+	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
+		p.known[c.name] = knownFacts{before.facts, c.arrival}
+	} else {
+		c.disks.Facts.Stage = policy.Rejected
+		s.remember(c)
+	}
+	if p.edit.waits { // its former request rejects the container as well
 		p.edit.waits = false
 		s.markDirty(p.group.in(s))
 	}
@@ -268,6 +274,7 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 		added := newContainer(pod.podIdentity, ctr)
 		c = s.add(&added)
 	}
+	c.unanswered = !c.vetted
 	c.pid = ctr.PID   // CreateContainer reports no process
 	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it
 	s.handle(c, lifecycle.StartContainer)
@@ -279,8 +286,25 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 func (t *podTable) noteStartRefused(c identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	s.handle(c.in(s), lifecycle.StartRefused)
+	refused := c.in(s)
+	s.handle(refused, lifecycle.StartRefused)
+	if refused.unanswered { // no mount of it raises the limit of the pod
+		refused.disks.Facts.Stage = policy.Rejected
+		s.remember(&refused.snapshot)
+	}
 	s.markDirty(c.pod.group.in(s))
+}
+
+// startAccepted notes that a container starts, whether or not the budget was asked.
+func (t *podTable) startAccepted(of identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if c := of.in(s); c.unanswered {
+		c.unanswered = false
+		if c.decision.policy != nil {
+			of.pod.in(s).total = c.decision.total
+		}
+	}
 }
 
 // add makes a container part of its pod, and completes its identity.

@@ -55,7 +55,10 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
-	c.pod.in(s).shareTotal(c)
+	// A container that has come since knows of more containers.
+	if p := c.pod.in(s); !c.unanswered && p.newest() == c.resolution.newest {
+		p.total = c.decision.total
+	}
 	c.resolution.number++
 	if c.resolution.again {
 		s.resolveAgain(c)

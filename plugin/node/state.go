@@ -118,7 +118,9 @@ type pod struct {
 	containers map[string]*container // by ID
 	// known has the facts of all containers created so far, by name. It includes containers that were rejected
 	// or removed.
-	known  map[string]knownFacts
+	known map[string]knownFacts
+	// total are the limits of the pod as a whole, with the containers that were accepted so far. They count for the budget.
+	total  policy.Settings
 	warned bool // about targets that no container has
 	liveState
 }
@@ -327,4 +329,12 @@ func (s *state) wakeUp() {
 	case s.wake <- struct{}{}:
 	default: // a token is in the channel already
 	}
+}
+
+// newest returns the arrival of the newest container of the pod.
+func (p *pod) newest() (arrival int) {
+	for _, c := range p.containers {
+		arrival = max(arrival, c.arrival)
+	}
+	return arrival
 }

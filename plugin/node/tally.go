@@ -192,9 +192,14 @@ func covers(b, other *policy.NamespaceBudget) bool {
 	return true
 }
 
-// addCharges begins to add up the addresses that a container charges.
+// addCharges begins to add up the addresses that a container charges, or at which it limits its pod as a whole.
 func (t *tally) addCharges(c *snapshot) {
 	c.decision.desired.Charges(t.budget, func(at blkio.Address, _ blkio.Amount) { t.parts[at] = &part{at: at} })
+	for _, x := range c.decision.total {
+		if t.budget.Has(x.Key) {
+			t.parts[x.Address] = &part{at: x.Address}
+		}
+	}
 }
 
 // addNamespace adds the pods of a namespace, without those of one group.
@@ -249,32 +254,26 @@ func (g *group) addTo(t *tally, namespace string, except map[string]bool) {
 		if pod.namespace != namespace {
 			continue
 		}
-		var total policy.Settings
 		isLast, isBound, isDecided := pod.isLast(g), false, false
+		var former policy.Settings // of an earlier process
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
 			if !except[c.name] && counts {
 				t.addContainer(&c.snapshot)
 			}
-			switch {
-			case !counts && !isLast, isDecided:
-			case c.decision.policy != nil:
-				total, isBound, isDecided = c.decision.total, true, true
-			default:
-				total, isBound = c.former.total, true
+			if !counts && !isLast {
+				continue
+			}
+			isBound, isDecided = true, isDecided || c.decision.policy != nil
+			if c.former.read {
+				former = c.former.total
 			}
 		}
-		if isBound {
-			t.bind(total)
-		}
-	}
-}
-
-// shareTotal gives the limits of the pod as a whole, which a decision for one container has found, to its other containers.
-func (p *pod) shareTotal(of *container) {
-	for _, c := range p.containers {
-		if c.decision.policy != nil {
-			c.decision.total = of.decision.total
+		switch {
+		case isDecided:
+			t.bind(pod.total)
+		case isBound:
+			t.bind(former)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func TestBlockioClasses(t *testing.T) {
 	if _, err := pod.Create(t.Context(), sleeper("rejected", "/data", "ext4")); err == nil || !strings.Contains(err.Error(), "blockio disabled") {
 		t.Errorf("create a container without the file of classes: error %v, want containerd's", err)
 	}
+	p.await(t, logServing, 2)
 	const table = ".containerd]\n"
 	if n := strings.Count(original, table); n != 1 {
 		t.Fatalf("%s has %d tables that end in %q, want 1", runtimeConfig, n, table)
