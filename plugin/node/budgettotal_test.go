@@ -7,9 +7,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// withTotal returns a pod of the namespace tenant-a with a pod-total, and with a limit of each container unless that is "".
-func withTotal(pod, total, each string) *Sandbox {
-	sb := tenant(pod, "")
+// withTotal returns pod 1 of the namespace tenant-a with a pod-total, and with a limit of each container unless that is "".
+func withTotal(total, each string) *Sandbox {
+	sb := tenant("1", "")
 	sb.Annotations = annotationsOf(limitsKey+"pod-total", total)
 	if each != "" {
 		sb.Annotations[limitsKey+"containers"] = each
@@ -21,7 +21,7 @@ func withTotal(pod, total, each string) *Sandbox {
 // above the budget, although the pod has had a smaller limit before. /big is on the disk of the root filesystem.
 func TestBudgetOfGrowingTotal(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
-	one := withTotal("1", "* wbps=10Mi; /big wbps=150Mi", "")
+	one := withTotal("* wbps=10Mi; /big wbps=150Mi", "")
 	plain, big := member(one, "plain"), member(one, "big", bind("/var/lib/x", "/big"))
 	b.run(one, plain)
 	b.wantGranted("plain", "tenant-a vda wbps 10Mi of 200Mi, 1 pods")
@@ -50,7 +50,7 @@ func TestBudgetOfGrowingTotal(t *testing.T) {
 // and that it does not raise the limit of its pod then.
 func TestBudgetOfTotalAtStart(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
-	one, other := withTotal("1", "* wbps=10Mi; /big wbps=150Mi", ""), tenant("2", "rootfs wbps=60Mi")
+	one, other := withTotal("* wbps=10Mi; /big wbps=150Mi", ""), tenant("2", "rootfs wbps=60Mi")
 	b.run(one, member(one, "plain"))
 	b.run(other, member(other, "a"))
 	big := func(try string) *Container {
@@ -84,7 +84,7 @@ func TestBudgetOfTotalAtStart(t *testing.T) {
 // its disk.
 func TestBudgetOfReadTotal(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
-	one, other := withTotal("1", "* wbps=10Mi; /big wbps=150Mi", ""), tenant("2", "* wbps=60Mi")
+	one, other := withTotal("* wbps=10Mi; /big wbps=150Mi", ""), tenant("2", "* wbps=60Mi")
 	b.run(one, member(one, "plain", bind("/mnt/data/x", "/data")))
 	b.run(other, member(other, "a", bind("/mnt/data/y", "/data")))
 	reader := member(one, "reader", bind("/mnt/data/x", "/big", "ro"))
@@ -95,7 +95,7 @@ func TestBudgetOfReadTotal(t *testing.T) {
 // restarts.
 func TestTotalOfRejectedRestart(t *testing.T) {
 	b := newBudgetNode(t, tenantBudget)
-	one := withTotal("1", "/data wbps=10Mi", "rootfs wbps=1Mi")
+	one := withTotal("/data wbps=10Mi", "rootfs wbps=1Mi")
 	one.Annotations[limitsKey+"container.app"] = "rootfs wbps=100Mi"
 	app, again := member(one, "app", bind("/mnt/data/x", "/data")), member(one, "app", bind("/mnt/data/x", "/data"))
 	again.ID, again.Cgroup = again.ID+"2", again.Cgroup+"2"
@@ -134,7 +134,7 @@ func TestEditOfTotal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBudgetNode(t, tt.policy)
-			one, other := withTotal("1", tt.total, tt.each), tenant("2", "rootfs wbps=50Mi")
+			one, other := withTotal(tt.total, tt.each), tenant("2", "rootfs wbps=50Mi")
 			b.run(one, member(one, "a"))
 			b.run(one, member(one, "b"))
 			b.run(other, member(other, "a"))
