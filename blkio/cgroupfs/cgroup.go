@@ -228,8 +228,9 @@ type xattrOf struct {
 	remove func() error
 }
 
-// replaceXattr sets an attribute. Until the new value is stored, the kernel counts the old one as well. So without room for both
-// it removes the old one before, and puts it back if there is no room for the new one. A process that ends just then leaves none.
+// replaceXattr sets an attribute. The kernel counts the old value until it has stored the new one. If both together are too large,
+// replaceXattr first removes the old value. If the new one alone is too large, it stores the old one again. If the process is
+// killed between the two steps, the attribute is lost.
 //
 // Source: kernfs_vfs_user_xattr_add in fs/kernfs/inode.c.
 func replaceXattr(value []byte, x xattrOf) error {
@@ -240,7 +241,7 @@ func replaceXattr(value []byte, x xattrOf) error {
 	old := make([]byte, maxXattr)
 	size, getErr := x.get(old)
 	if getErr != nil {
-		return err // there is no old value
+		return err // no old value, so removing it cannot help
 	}
 	if removeErr := x.remove(); removeErr != nil {
 		return errors.Join(err, removeErr)

@@ -103,8 +103,8 @@ func TestXattr(t *testing.T) {
 	}
 }
 
-// TestReplaceXattr verifies that a value replaces the former one where the kernel has no room for both, and that the former one
-// stays if there is no room for the new one.
+// TestReplaceXattr verifies that a new value is stored although the kernel cannot store it beside the old one, and that the old
+// value is kept if the new one alone is too large.
 func TestReplaceXattr(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stored, value, want string

@@ -38,7 +38,7 @@ func TestShareDir(t *testing.T) {
 	if after, err := VersionOf(dir); err != nil || after != before {
 		t.Errorf("a shared directory was changed: %v, %v, %v", before, after, err)
 	}
-	// A user who can write the parent directory could put a symlink here, to have another directory shared.
+	// With a symlink, a user who can write the parent directory could make the program share another directory.
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)

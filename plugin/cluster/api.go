@@ -191,8 +191,8 @@ func (c *client) Watch(ctx context.Context, ref Ref, version string) (Events, er
 }
 
 // events reads the answer to a watch. Each frame of it has its length, four bytes in big-endian
-// order, and an event: NewLengthDelimitedFrameReader in apimachinery's pkg/util/framer. Reading it
-// here keeps no buffer while there is no event.
+// order, and an event: NewLengthDelimitedFrameReader in apimachinery's pkg/util/framer. That reader
+// keeps a buffer for each watch. This type allocates one for each event.
 type events struct {
 	client *client
 	body   io.ReadCloser

@@ -75,8 +75,8 @@ func reading(c *client, data []byte) *events {
 	return &events{c, io.NopCloser(bytes.NewReader(data)), func() {}}
 }
 
-// TestEvents verifies that the events of a watch are those that the API server sends, and an end between two of
-// them is no error.
+// TestEvents verifies that a watch returns the events that the API server sends, and ends without an error if the
+// connection ends between two events.
 func TestEvents(t *testing.T) {
 	c := newTestClient(t, nil)
 	want := newClaim("wbps=1Mi")
@@ -98,7 +98,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsBroken verifies that an answer that ends in an event or is no answer is an error, without much memory.
+// TestEventsBroken verifies that an answer that is cut off within an event, or that is not an event, is an error, and needs
+// little memory.
 func TestEventsBroken(t *testing.T) {
 	c := newTestClient(t, nil)
 	whole := frames(t, c, watch.Event{Type: watch.Added, Object: newClaim("x")})
@@ -203,7 +204,7 @@ func TestEmptyWatch(t *testing.T) {
 	}
 }
 
-// FuzzEvents verifies that whatever an API server sends, the part reads it or reports an error.
+// FuzzEvents verifies that the part does not crash on any answer: it returns an event or an error.
 func FuzzEvents(f *testing.F) {
 	c := newTestClient(f, nil)
 	whole := frames(f, c, watch.Event{Type: watch.Added, Object: newClaim("wbps=1Mi")}, watch.Event{Type: "NEW", Object: newClaim("x")})
