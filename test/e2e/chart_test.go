@@ -45,28 +45,6 @@ spec:
   - {name: data, hostPath: {path: %[4]s}}
 `
 
-// churnManifest creates and ends pods until it is deleted, and fails with the first pod that does.
-const churnManifest = `
-apiVersion: batch/v1
-kind: Job
-metadata: {name: churn, namespace: default}
-spec:
-  parallelism: 2
-  completions: 1000
-  backoffLimit: 0
-  template:
-    metadata:
-      annotations: {%[1]scontainers: "/data wbps=4Mi"}
-    spec:
-      hostNetwork: true
-      restartPolicy: Never
-      terminationGracePeriodSeconds: 1
-      containers:
-      - {name: c, image: %[2]s, imagePullPolicy: Never, args: [sleep, --seconds, "1"], volumeMounts: [{name: data, mountPath: /data}]}
-      volumes:
-      - {name: data, hostPath: {path: %[3]s}}
-`
-
 // release is the chart in the node's cluster, with a pod that runs all the time.
 type release struct {
 	*live
@@ -202,29 +180,6 @@ func (r *release) during(f func()) {
 	if err := <-ended; err != nil {
 		r.Error(err)
 	}
-}
-
-// churning runs f while pods are created and end, and verifies that none of them fails.
-func (r *release) churning(f func()) {
-	r.Helper()
-	r.kubectl(fmt.Sprintf(churnManifest, limits, cri.Image, volumes["ext4"]), "apply", "-f", "-")
-	succeeded := func() string {
-		return r.kubectl("", "get", "job", "churn", "-o", "jsonpath={.status.succeeded}")
-	}
-	within(r.T, clusterDeadline, "pods churn", func() error {
-		if succeeded() == "" {
-			return errors.New("none has ended")
-		}
-		return nil
-	})
-	before := succeeded()
-	f()
-	if after, failed := succeeded(), r.kubectl("", "get", "job", "churn", "-o", "jsonpath={.status.failed}"); after == before || failed != "" && failed != "0" {
-		r.Errorf("of the churning pods %s had ended before and %s afterwards; %q failed", before, after, failed)
-	} else {
-		r.Logf("%s pods had ended before and %s afterwards", before, after)
-	}
-	r.kubectl("", "delete", "job", "churn", "--cascade=foreground", "--timeout=10m")
 }
 
 // settings returns what the node has of settings that the plugin makes: limits, weights and io.cost.

@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
 // cluster is the control plane of the node, and the kubelet as its only node.
@@ -18,6 +21,28 @@ type cluster struct{ *testing.T }
 const clusterDeadline = 10 * time.Minute
 
 const clusterUnit = "control-plane.target"
+
+// churnManifest creates and ends pods until it is deleted, and fails with the first pod that does.
+const churnManifest = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: churn, namespace: default}
+spec:
+  parallelism: 2
+  completions: 1000
+  backoffLimit: 0
+  template:
+    metadata:
+      annotations: {%[1]scontainers: "/data wbps=4Mi"}
+    spec:
+      hostNetwork: true
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: c, image: %[2]s, imagePullPolicy: Never, args: [sleep, --seconds, "1"], volumeMounts: [{name: data, mountPath: /data}]}
+      volumes:
+      - {name: data, hostPath: {path: %[3]s}}
+`
 
 // clusterTests are the tests that need a control plane. Chart and Stages install the plugin, and have to
 // find nothing of each other: Chart uninstalls it, Stages is the last one.
@@ -94,6 +119,29 @@ func (c cluster) apply(manifest string) {
 		}
 	})
 	c.kubectl(manifest, "apply", "-f", "-")
+}
+
+// churning runs f while pods are created and end, and verifies that none of them fails.
+func (c cluster) churning(f func()) {
+	c.Helper()
+	c.kubectl(fmt.Sprintf(churnManifest, limits, cri.Image, volumes["ext4"]), "apply", "-f", "-")
+	succeeded := func() string {
+		return c.kubectl("", "get", "job", "churn", "-o", "jsonpath={.status.succeeded}")
+	}
+	within(c.T, clusterDeadline, "pods churn", func() error {
+		if succeeded() == "" {
+			return errors.New("none has ended")
+		}
+		return nil
+	})
+	before := succeeded()
+	f()
+	if after, failed := succeeded(), c.kubectl("", "get", "job", "churn", "-o", "jsonpath={.status.failed}"); after == before || failed != "" && failed != "0" {
+		c.Errorf("of the churning pods %s had ended before and %s afterwards; %q failed", before, after, failed)
+	} else {
+		c.Logf("%s pods had ended before and %s afterwards", before, after)
+	}
+	c.kubectl("", "delete", "job", "churn", "--cascade=foreground", "--timeout=10m")
 }
 
 // kubectl fails the test if kubectl does.
