@@ -66,8 +66,13 @@ func (n *Node) decideOnce(ctx context.Context, pod podIdentity, ctr *Container, 
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 		return nil, n.admit(ctx, &c, ctr)
 	}
-	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
-	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
+	spec := plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
+		// NRI fails the creation if two plugins set one file. These limits are written when the container starts. The
+		// kubelet, which is no plugin, sets memory.high.
+		return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
+	})
+	others := c.spec.Values
+	c.spec = plan.OCISpec{Values: plan.Kept(spec).Join(others), Ours: len(others) == 0}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
 	return spec, n.admit(ctx, &c, ctr)

@@ -121,6 +121,9 @@ func TestErrors(t *testing.T) {
 		"limits: {enabeld: true}":    "'enabeld' not allowed",
 		"limits: {enabled: 'yes'}":   "/limits/enabled",
 		"limits: {extraArgs: [x]}":   "/limits/extraArgs/0",
+		// The pods that remove limits have these arguments too.
+		"limits: {extraArgs: [--mode=enforce]}":              "/limits/extraArgs/0",
+		"limits: {extraArgs: [--policy, --x]}":               "/limits/extraArgs/0",
 		"limits: {extraArgs: [--runtime-endpoint none]}":     "/limits/extraArgs/0",
 		"writeback: {metricsPort: 0}":                        "/writeback/metricsPort",
 		"writeback: {resources: {cpu: 1}}":                   "'cpu' not allowed",
