@@ -1,19 +1,25 @@
 package policy
 
-import "github.com/nri-blkio/nri-blkio/blkio"
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
 
 // Backstop returns the sum of the limits of a pod's containers, by disk and key. It leaves
 // out a disk and key for which a container has no limit, or for which the sum is larger
-// than the kernel takes.
+// than the kernel takes. A container that does not use the disk adds nothing to the sum: it
+// can still write there, to a file that another container of the pod has opened for it, or
+// below /proc/PID/root if they share their processes.
 //
 // The backstop bounds the pod, whichever of its cgroups owns the writeback of a file. A
 // lower pod-total replaces it, see Settings.Lowest. A pod-total of max does not.
-func Backstop(containers []Settings) Settings {
-	if len(containers) == 0 {
-		return nil
+func Backstop(containers []Desired) Settings {
+	var all, out Settings
+	for i := range containers {
+		all = append(all, containers[i].Settings...)
 	}
-	var out Settings
-	for _, s := range containers[0] {
+	for _, s := range NewSettings(all...) {
 		if !s.Key.IsRate() {
 			continue // shares have no sum
 		}
@@ -25,15 +31,27 @@ func Backstop(containers []Settings) Settings {
 }
 
 // sumOf adds up one key of one disk; it is Unset where there is no finite sum.
-func sumOf(containers []Settings, at blkio.Address) blkio.Amount {
+func sumOf(containers []Desired, at blkio.Address) blkio.Amount {
 	most := at.Key.Most()
 	var sum blkio.Amount
-	for _, settings := range containers {
-		s, found := settings.Get(at)
-		if !found || s.Amount > most || s.Amount > most-sum {
+	for i := range containers {
+		amount := containers[i].limitAt(at)
+		if amount > most-sum {
 			return blkio.Unset
 		}
-		sum += s.Amount
+		sum += amount
 	}
 	return sum
+}
+
+// limitAt returns the limit of a container at an address: 0 if it is known not to use the disk, and blkio.Max if it has no limit
+// there.
+func (d *Desired) limitAt(at blkio.Address) blkio.Amount {
+	switch s, found := d.Settings.Get(at); {
+	case found:
+		return s.Amount
+	case !d.Covers[at.Key] || slices.ContainsFunc(d.Uses, func(u Use) bool { return u.Address() == at }):
+		return blkio.Max
+	}
+	return 0
 }

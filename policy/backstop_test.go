@@ -1,12 +1,14 @@
 package policy
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func wbps(d blkio.Disk, amount blkio.Amount) Setting { return set(d, blkio.Wbps, amount) }
@@ -26,6 +28,14 @@ func lines(s Settings) []string {
 	var out []string
 	for _, l := range s.Lines() {
 		out = append(out, l.Text)
+	}
+	return out
+}
+
+// allOf returns the decisions for containers with these settings, of which it is not known which other disks they use.
+func allOf(settings ...Settings) (out []Desired) {
+	for _, s := range settings {
+		out = append(out, Desired{Settings: s})
 	}
 	return out
 }
@@ -53,14 +63,59 @@ func TestBackstop(t *testing.T) {
 		}, []string{"8:0 rbps=6 wiops=12"}},
 	}
 	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, lines(Backstop(tt.in))); diff != "" {
+		if diff := cmp.Diff(tt.want, lines(Backstop(allOf(tt.in...)))); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestBackstopOfOneUser verifies that a container that does not use a disk, or only reads it, adds nothing to the sum, and that one
+// about which this is unknown leaves no sum.
+func TestBackstopOfOneUser(t *testing.T) {
+	pol, err := ParseFile([]byte(fileHead + "classes: {c: {limits: ['* wbps=5Mi']}}\nrules: [{name: r, class: c}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := annotation.Parse(nil)
+	rootfs := Container{Name: "b", Rootfs: blkio.Backing{Disks: []blkio.Disk{sda}}}
+	with := func(m Mount) Container {
+		c := rootfs
+		c.Mounts = []Mount{m}
+		return c
+	}
+	data := Mount{Destination: "/data", Backing: blkio.Backing{Disks: []blkio.Disk{sdb}}}
+	readOnly, hung := data, data
+	readOnly.ReadOnly, hung.Backing = true, blkio.Backing{Err: errors.New("no answer")}
+	free := "limits.blkio.noderesource.dev/container.b"
+	tests := []struct {
+		name    string
+		with    Container // beside one with the data
+		request *annotation.Request
+		want    []string
+	}{
+		{"without the disk", rootfs, none, []string{"8:0 wbps=10485760", "8:16 wbps=5242880"}},
+		{"reads it", with(readOnly), none, []string{"8:0 wbps=10485760", "8:16 wbps=5242880"}},
+		{"has it", with(data), none, []string{"8:0 wbps=10485760", "8:16 wbps=10485760"}},
+		{"unknown", with(hung), none, []string{"8:0 wbps=10485760"}},
+		{"a limit of max there", with(data), annotation.Parse(map[string]string{free: "/data wbps=max"}), []string{"8:0 wbps=10485760"}},
+		{"max elsewhere", rootfs, annotation.Parse(map[string]string{free: "* wbps=max"}), []string{"8:16 wbps=5242880"}},
+	}
+	for _, tt := range tests {
+		owner := with(data)
+		owner.Name = "a"
+		var both []Desired
+		for _, c := range []Container{owner, tt.with} {
+			d, _ := pol.ForPod(&PodFacts{Namespace: "n"}, tt.request).Container(c)
+			both = append(both, d)
+		}
+		if diff := cmp.Diff(tt.want, lines(Backstop(both))); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 	}
 }
 
 func TestLowestOfPod(t *testing.T) {
-	stop := Backstop([]Settings{NewSettings(wbps(sda, 5), wbps(sdb, 5))})
+	stop := Backstop(allOf(NewSettings(wbps(sda, 5), wbps(sdb, 5))))
 	tests := []struct {
 		name  string
 		total Settings
@@ -108,7 +163,7 @@ func TestBackstopProperties(t *testing.T) {
 			}
 			in[i] = append(in[i], weight(100))
 		}
-		stop := Backstop(in)
+		stop := Backstop(allOf(in...))
 		total := NewSettings(wbps(sda, rates[1+rnd.IntN(len(rates)-1)]))
 		merged := total.Lowest(stop)
 		for _, d := range []blkio.Disk{sda, sdb, sdc} {

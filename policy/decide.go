@@ -89,6 +89,11 @@ func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blk
 	}
 }
 
+// hasUnknown reports whether it is unknown which disks a container uses.
+func (e *evaluation) hasUnknown() bool {
+	return slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind == annotation.Internal })
+}
+
 // desired closes the evaluation.
 func (e *evaluation) desired() (Desired, error) {
 	d := e.out
@@ -112,6 +117,9 @@ func (e *evaluation) desired() (Desired, error) {
 	}
 	d.Settings = NewSettings(d.Settings...)
 	d.Weighted = e.weightedDisks()
+	if e.hasUnknown() {
+		d.Covers = byKey[bool]{}
+	}
 	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
 	for _, w := range e.warnings.kept {
 		d.Warnings = append(d.Warnings, quote.ASCII(quote.Name(w.what, maxName)+": "+w.text))

@@ -328,6 +328,9 @@ func (e *evaluation) star(cs []Container) {
 			one(&cs[i], &blkio.Backing{Disks: cs[i].Undeclared}, "what it uses", e.values)
 		}
 	}
+	for k, amount := range e.values {
+		e.out.Covers[k] = e.out.Covers[k] || amount != blkio.Unset && e.scope != scopeTotal
+	}
 	switch {
 	case len(cs) == 0 || !hasLimit(left):
 	case e.scope == scopeClass:

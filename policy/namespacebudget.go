@@ -107,8 +107,11 @@ func (e *evaluation) uses(c Container) {
 		}
 	}
 	slices.SortFunc(e.out.Uses, func(a, b Use) int { return a.Address().Compare(b.Address()) })
-	if !slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind == annotation.Internal }) {
+	if !e.hasUnknown() {
 		e.fail(star.out.Errors...) // it is the same failure otherwise
+	}
+	for k := range e.out.Covers {
+		e.out.Covers[k] = e.out.Covers[k] || b.Has(blkio.Key(k))
 	}
 }
 

@@ -93,6 +93,9 @@ type Extent struct {
 	Weighted []blkio.Disk
 	// Uses are the amounts that the container uses of the budget for its namespace, sorted by address.
 	Uses []Use
+	// Covers is true for a key if Settings and Uses have it for each disk of the container's mounts, by a "*" or the
+	// budget for its namespace. The container does not use other disks.
+	Covers byKey[bool]
 }
 
 // Desired holds the desired settings of one cgroup, and the reports about them.

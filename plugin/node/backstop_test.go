@@ -102,3 +102,17 @@ func TestNoBackstop(t *testing.T) {
 	}
 	want(blkio.Limits{blkio.Rbps: 9 << 20})
 }
+
+// TestBackstopOfOneUser verifies that the pod is limited on a disk that only one of its containers has. Another one can write there
+// all the same: to files that the first one has opened for it, or below /proc/PID/root if they share their processes.
+func TestBackstopOfOneUser(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget+"rules: [{name: tenants, class: bronze, bounds: {max: ['* wbps=20Mi']}}]\n")
+	sb := tenant("1", "")
+	b.run(sb, member(sb, "a", bind("/mnt/data/x", "/data")))
+	b.run(sb, member(sb, "b"))
+	b.pass(t.Context())
+	r := recordOf(t, b.Node, sliceOf("1"))
+	if s, _ := r.Settings.Get(blkio.Address{Key: blkio.Wbps, Dev: dataDisk.Dev}); s.Amount != 20*mi {
+		t.Errorf("on the disk of one container the pod has wbps=%v", s.Amount)
+	}
+}

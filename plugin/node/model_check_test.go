@@ -77,20 +77,27 @@ func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLi
 		for key := range blkio.NumLimits {
 			sum := blkio.Amount(0)
 			for _, c := range running {
-				rate := grantedTo(r.decided(p, c))[disk.Dev][key]
-				if rate == blkio.Unset { // one without a limit
-					sum = blkio.Unset
+				d := r.decided(p, c)
+				rate := grantedTo(d)[disk.Dev][key]
+				if rate == blkio.Unset && !usesNot(&d, blkio.Address{Key: key, Dev: disk.Dev}) { // one without a limit
+					sum = 0
 					break
 				}
-				sum += rate
+				sum += max(rate, 0)
 			}
-			if now := out[disk.Dev]; sum != blkio.Unset && (now[key] == blkio.Unset || sum < now[key]) {
+			if now := out[disk.Dev]; sum != 0 && (now[key] == blkio.Unset || sum < now[key]) {
 				now[key] = sum
 				out[disk.Dev] = now
 			}
 		}
 	}
 	return out
+}
+
+// usesNot reports whether a container has no mount on a disk, or only a read-only one for a key of writes.
+func usesNot(d *policy.Desired, at blkio.Address) bool {
+	return d.Covers[at.Key] && d.Settings.Where(func(s policy.Setting) bool { return s.Address == at }) == nil &&
+		!slices.ContainsFunc(d.Uses, func(u policy.Use) bool { return u.Address() == at })
 }
 
 // checkLimits compares the limits of a cgroup. Those of another program may stay where we

@@ -138,11 +138,10 @@ func isRequested(s policy.Setting) bool { return s.Source.Kind != policy.FromBac
 // withBackstop returns for each disk and key the lower one of the pod-total and the sum of the containers'
 // grants.
 func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {
-	var all []policy.Settings
 	names := []map[blkio.Dev]string{}
 	for _, d := range granted {
-		all, names = append(all, d.Settings), append(names, d.Disks)
+		names = append(names, d.Disks)
 	}
-	out := total.Settings.Lowest(policy.Backstop(all))
+	out := total.Settings.Lowest(policy.Backstop(granted))
 	return out, policy.DiskNames(out.Join(total.Lowered), append(names, total.Disks)...)
 }
