@@ -72,8 +72,9 @@ fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)
 generate: ## compile the BPF programs; needs clang, llvm and libbpf-dev
 	go generate ./blkio/writeback
 
-manifests: ## the files of deploy/ that are made from the Helm chart
+manifests: ## the files of deploy/ that are made from the Helm chart, and the tables of docs/reference that are made from the types
 	cd test && UPDATE_MANIFESTS=1 go test -count=1 -run '^TestManifests$$' ./chart
+	UPDATE_REFERENCE=1 go test -count=1 -run '^TestReference$$' ./policy ./plugin/expect
 
 build: ## bin/nri-blkio, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/nri-blkio ./cmd/nri-blkio

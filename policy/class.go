@@ -22,8 +22,11 @@ type Class struct {
 
 // classDocument is an element of classes in a policy file.
 type classDocument struct {
+	// Limits in the [grammar of annotations], one entry in each element. The target can also be `disk:GLOB`: [Disks by name].
+	// Values: a list of at most 256 entries. Default: none.
 	Limits []string `json:"limits"`
-	Weight *int     `json:"weight"`
+	// The weight on all disks. Values: 1 to 10000. Default: none.
+	Weight *int `json:"weight"`
 }
 
 // class validates an element of classes.

@@ -10,32 +10,63 @@ import (
 
 // diskDocument is an element of disks in a policy file.
 type diskDocument struct {
+	// Which disks the rule is for: they have to match each field. Default: all disks.
 	Match struct {
-		Names      []string `json:"names"`
-		Models     []string `json:"models"`
-		Rotational *bool    `json:"rotational"`
+		// The kernel's name of the disk, such as `sda` or `nvme0n1`. Rules for partitions, logical volumes and RAID have
+		// no effect: weights work on the disks below. Values: a list of patterns. Default: any.
+		Names []string `json:"names"`
+		// The drive's model, as `nri-blkio devices` shows it. Virtual disks often have none.
+		// Values: a list of patterns. Default: any.
+		Models []string `json:"models"`
+		// `true`: the kernel takes the disk for a hard disk (`/sys/block/NAME/queue/rotational`). Default: any.
+		Rotational *bool `json:"rotational"`
 	} `json:"match"`
-	Weights scalar         `json:"weights"`
-	Model   *modelDocument `json:"model"`
-	QOS     *qosDocument   `json:"qos"`
+	// `auto`: io.cost is enabled while a container or pod with a weight for the disk runs, and for 20 seconds after the
+	// last one. With a [reserve] it is always enabled. `on`: always. `off`: never.
+	// Values: `auto`, `on`, `off`. Default: `auto`.
+	Weights scalar `json:"weights"`
+	// io.cost's linear model: all six fields. Default: the saved calibration, else udev's, else the kernel's.
+	Model *modelDocument `json:"model"`
+	// When io.cost works the disk harder or less than the model says. Default: see below.
+	QOS *qosDocument `json:"qos"`
 }
 
 type modelDocument struct {
-	Rbps      scalar `json:"rbps"`
-	RSeqIOPS  scalar `json:"rseqiops"`
+	// Bytes read per second. Values: a quantity from `4Ki`.
+	Rbps scalar `json:"rbps"`
+	// Sequential reads of 4 KiB per second. Values: a quantity from 1, below 2^32-1.
+	RSeqIOPS scalar `json:"rseqiops"`
+	// Random reads of 4 KiB per second. Values: a quantity from 1, below 2^32-1.
 	RRandIOPS scalar `json:"rrandiops"`
-	Wbps      scalar `json:"wbps"`
-	WSeqIOPS  scalar `json:"wseqiops"`
+	// Bytes written per second. Values: a quantity from `4Ki`.
+	Wbps scalar `json:"wbps"`
+	// Sequential writes of 4 KiB per second. Values: a quantity from 1, below 2^32-1.
+	WSeqIOPS scalar `json:"wseqiops"`
+	// Random writes of 4 KiB per second. Values: a quantity from 1, below 2^32-1.
 	WRandIOPS scalar `json:"wrandiops"`
 }
 
 type qosDocument struct {
+	// The percentile of the latency of reads that is compared with `rlat`. 0: latencies of reads do not count.
+	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	RPct scalar `json:"rpct"`
+	// The latency target of reads, such as `5ms`. Required with `rpct`. Without percentiles it sets the period in which
+	// io.cost divides the disk anew: twice the larger target.
+	// Values: a duration in whole microseconds, up to about 71 minutes.
+	// Default: if neither `rlat` nor `wlat` is written, half the time of 64 random operations of the model, from 5 to 250 ms
+	// (25 ms with the kernel's model).
 	RLat scalar `json:"rlat"`
+	// The percentile of the latency of writes that is compared with `wlat`. 0: latencies of writes do not count.
+	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	WPct scalar `json:"wpct"`
+	// The latency target of writes, as `rlat` is that of reads.
+	// Values: a duration in whole microseconds, up to about 71 minutes. Default: as that of `rlat`.
 	WLat scalar `json:"wlat"`
-	Min  scalar `json:"min"`
-	Max  scalar `json:"max"`
+	// The lowest rate, in percent of the model. It must not be larger than `max`.
+	// Values: 1 to 10000, two decimals, without `%`. Default: `100`.
+	Min scalar `json:"min"`
+	// The highest rate, in percent of the model. Values: 1 to 10000, two decimals, without `%`. Default: `100`.
+	Max scalar `json:"max"`
 }
 
 // rule validates an element of disks.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -13,47 +14,81 @@ import (
 )
 
 // document is the form of a policy file. A scalar is a quantity, or the word or boolean of
-// repair.
+// repair. The doc comments of the fields of this type and of those in it are the tables of docs/reference/policy.md:
+// package reference has their form, and make manifests writes the tables.
 type document struct {
 	header
-	Mode    Mode    `json:"mode"`
+	// `enforce`: write limits and weights. `observe`: only decide and report. Nothing is limited or rejected, limits of
+	// running containers are removed, and io.cost is disabled where the plugin has enabled it. A rule can have a mode of
+	// its own. `run --mode` overrides both.
+	Mode Mode `json:"mode"`
+	// What happens to a container whose limits or weights cannot be put into force.
 	OnError OnError `json:"onError"`
-	Floors  struct {
-		Bps  scalar `json:"bps"`
+	// The smallest rates that a pod may request.
+	Floors struct {
+		// The smallest byte rate. Values: a quantity from 2.
+		Bps scalar `json:"bps"`
+		// The smallest operation rate. Values: a quantity from 2.
 		Iops scalar `json:"iops"`
 	} `json:"floors"`
 	podsDocument
+	// How limits hold for buffered writes, which the kernel writes to the disk later: [Writeback].
 	Writeback struct {
-		Backstop   bool      `json:"backstop"`
-		HandOver   bool      `json:"handOver"`
-		DirtyGuard *scalar   `json:"dirtyGuard"`
-		Repair     scalar    `json:"repair"`
-		Contested  Contested `json:"contested"`
-		Budget     struct {
-			FilesPerSecond int    `json:"filesPerSecond"`
-			ExtraBps       scalar `json:"extraBps"`
-			CPU            int    `json:"cpu"`
+		// Limit the pod to the sum of its containers' limits where all of them are limited.
+		Backstop bool `json:"backstop"`
+		// When a limited container ends, lift its limits before its cgroup is removed, and sync its filesystems ([hand-over]).
+		HandOver bool `json:"handOver"`
+		// The `memory.high` of containers that have a write limit and no memory limit. It bounds all of their memory. Only
+		// the creation of a container sets it: an in-place resize of the pod may remove it.
+		// Values: a quantity from `16Mi`. Default: off.
+		DirtyGuard *scalar `json:"dirtyGuard"`
+		// Move files to their writers ([repair]). `auto`: only on kernels that are known to contain [the corrections] of
+		// three bugs. Values: `auto`, `true`, `false`.
+		Repair scalar `json:"repair"`
+		// The owner of a file with several writers: the one that writes most of it (`majority`), or the one with the
+		// smallest limit (`strict`).
+		Contested Contested `json:"contested"`
+		// The most that the repair of files may use on the node.
+		Budget struct {
+			// Files per second that passes begin to work on. Values: 1 to 100000.
+			FilesPerSecond int `json:"filesPerSecond"`
+			// Bytes per second that passes write out early, on all disks of the node. Values: a quantity from `64Ki`.
+			ExtraBps scalar `json:"extraBps"`
+			// Percent of one CPU for passes. Values: 1 to 100.
+			CPU int `json:"cpu"`
 		} `json:"budget"`
 	} `json:"writeback"`
-	Disks   []diskDocument `json:"disks,omitempty"`
+	// Whether the plugin enables io.cost on a disk, and with which model: [Disks]. Default: none.
+	Disks []diskDocument `json:"disks,omitempty"`
+	// What is kept of each disk for others than pods: [Reserve].
 	Reserve struct {
+		// The share of each disk for everything outside pods, while it needs that. Values: `0%` to `90%`.
 		System scalar `json:"system"`
 	} `json:"reserve"`
+	// Runtime handlers whose containers run on the node's kernel. `""` is the runtime's default. A list replaces the
+	// default. Values: a list of names.
 	HostKernelHandlers []string `json:"hostKernelHandlers"`
 }
 
 // header has the fields of each Kubernetes object.
 type header struct {
+	// The version of the format. Values: `blkio.noderesource.dev/v1alpha1`.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	// The kind of the file. Values: `NodePolicy`.
+	Kind string `json:"kind"`
 }
 
 // podsDocument has the fields about pods.
 type podsDocument struct {
-	Bounds  boundsDocument           `json:"bounds"`
+	// What annotations may request: [Bounds]. Each holds for the pods whose rule does not state it.
+	Bounds boundsDocument `json:"bounds"`
+	// Limits, a weight, or both, with a name: [Classes and rules]. NAME is at most 63 of a-z, 0-9 and `-`, does not begin or
+	// end with `-`, and is not `none`. Default: none.
 	Classes map[string]classDocument `json:"classes,omitempty"`
-	Rules   []ruleDocument           `json:"rules,omitempty"`
-	Budgets []budgetDocument         `json:"budgets,omitempty"`
+	// The policy for the pods that a rule matches: [Classes and rules]. Default: none.
+	Rules []ruleDocument `json:"rules,omitempty"`
+	// The most that the pods of a namespace may be granted together: [Budgets]. Default: none.
+	Budgets []budgetDocument `json:"budgets,omitempty"`
 }
 
 // scalar is the text of a string, a number or a boolean.
@@ -66,7 +101,7 @@ func newDocument(p *Policy) *document {
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
 	d.Floors.Bps, d.Floors.Iops = bytes(p.Floors.Bps), scalar(annotation.FormatAmount(blkio.Wiops, p.Floors.Iops))
 	d.Bounds.Weight.Max = &p.Bounds.MaxWeight
-	d.Reserve.System = scalar(p.Reserve.String() + "%")
+	d.Reserve.System = scalar(strings.TrimSuffix(p.Reserve.String(), ".00") + "%")
 	w := &p.Writeback
 	d.Writeback.Backstop, d.Writeback.HandOver = w.Backstop, w.HandOver
 	d.Writeback.Repair, d.Writeback.Contested = scalar(w.Repair), w.Contested

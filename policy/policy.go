@@ -25,9 +25,13 @@ const (
 
 // OnError has the action for each kind of error.
 type OnError struct {
-	Invalid       Action `json:"invalid"`
+	// The annotation cannot be parsed, contradicts itself, or is out of bounds.
+	Invalid Action `json:"invalid"`
+	// The node cannot enforce it, such as a limit on tmpfs or NFS.
 	Unenforceable Action `json:"unenforceable"`
-	Internal      Action `json:"internal"`
+	// The plugin itself fails or is too slow. With `reject`, the runtime also fails a call that the plugin does not
+	// answer (nri 0.12.4 or later). A change of this value makes the plugin register again.
+	Internal Action `json:"internal"`
 }
 
 // Floors has the smallest rates that pods may request. Under much lower rates a container can stay in

@@ -23,10 +23,17 @@ type Bounds struct {
 
 // boundsDocument is the field bounds of a policy and of a rule.
 type boundsDocument struct {
-	Max    []string `json:"max,omitempty"`
-	Min    []string `json:"min,omitempty"`
+	// The largest rate for each disk. No limit (`max` in the annotation) is above it.
+	// Values: a list with one entry for `*`. Default: none.
+	Max []string `json:"max,omitempty"`
+	// The smallest rate for each disk. `floors` hold as well, and for all pods.
+	// Values: a list with one entry for `*`. Default: none.
+	Min []string `json:"min,omitempty"`
+	// Bounds of the weights of each container and of `pod-total`.
 	Weight struct {
+		// The largest weight. Values: 1 to 10000.
 		Max *int `json:"max"`
+		// The smallest weight. Values: 1 to 10000. Default: none.
 		Min *int `json:"min,omitempty"`
 	} `json:"weight"`
 }

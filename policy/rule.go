@@ -146,29 +146,50 @@ func (r *Rule) class() *Class {
 
 // ruleDocument is an element of rules in a policy file.
 type ruleDocument struct {
-	Name  string `json:"name"`
+	// It stands in `status`, `check` and errors. Values: a name like that of a class, other than `none`.
+	Name string `json:"name"`
+	// Which pods the rule is for: they have to match each field. Default: all pods.
 	Match struct {
-		Namespaces        []string          `json:"namespaces"`
+		// The namespace of the pod. A pattern that matches no name, such as `Batch-*`, is an error.
+		// Values: a list of patterns. Default: any.
+		Namespaces []string `json:"namespaces"`
+		// The current labels of the pod's namespace. It needs the [cluster part]: [Rules by labels of namespaces].
+		// `{}` matches each pod whose namespace has known labels. Default: any.
 		NamespaceSelector *selectorDocument `json:"namespaceSelector"`
-		PodSelector       *selectorDocument `json:"podSelector"`
-		QOS               []QOS             `json:"qos"`
+		// The labels of the pod: those at its creation or, with the [cluster part], the current ones. Default: any.
+		PodSelector *selectorDocument `json:"podSelector"`
+		// The QoS class of the pod. It is unknown if the kubelet has `cgroupsPerQOS: false`: then no rule with `qos`
+		// matches. Default: any.
+		QOS []QOS `json:"qos"`
 	} `json:"match"`
-	Mode        *Mode          `json:"mode"`
-	Class       *string        `json:"class"`
-	Annotations *Annotations   `json:"annotations"`
-	Bounds      boundsDocument `json:"bounds"`
+	// The mode for these pods. A rule with `enforce` enforces also under `mode: observe`. Default: that of the policy.
+	Mode *Mode `json:"mode"`
+	// The class of each container of the pod, where its annotations state nothing.
+	// Values: the name of a class, `none`. Default: `none`.
+	Class *string `json:"class"`
+	// `ignore`: decide as if the pod had no annotations of this domain and of [blockio classes], with a warning.
+	// `reject`: they are an invalid request. With either, limits of the pod's claims are ignored with a warning.
+	// Default: `allow`.
+	Annotations *Annotations `json:"annotations"`
+	// What the annotations of these pods may request: [Bounds]. Default: those of the policy.
+	Bounds boundsDocument `json:"bounds"`
 }
 
 // selectorDocument is a label selector of Kubernetes.
 type selectorDocument struct {
-	MatchLabels      map[string]string     `json:"matchLabels"`
+	// The labels to have, with their values. Default: none.
+	MatchLabels map[string]string `json:"matchLabels"`
+	// Further conditions. Each of them has to hold. Default: none.
 	MatchExpressions []requirementDocument `json:"matchExpressions"`
 }
 
 type requirementDocument struct {
-	Key      string   `json:"key"`
-	Operator string   `json:"operator"`
-	Values   []string `json:"values"`
+	// The key of the label. Values: the key of a label. Default: required.
+	Key string `json:"key"`
+	// The condition for the label. Values: `In`, `NotIn`, `Exists`, `DoesNotExist`. Default: required.
+	Operator string `json:"operator"`
+	// The values for `In` and `NotIn`; the other operators have none. Values: a list of values of labels. Default: none.
+	Values []string `json:"values"`
 }
 
 // rule validates an element of rules.

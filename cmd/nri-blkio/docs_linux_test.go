@@ -34,14 +34,15 @@ func pages(t *testing.T) []string {
 	return files
 }
 
-// TestLinks verifies that each relative link leads to a file, and each anchor to a heading of it.
+// TestLinks verifies that each relative link leads to a file, and each anchor to a heading of it. A link is written where it stands,
+// "[text](page.md)", or below, "[text]: page.md".
 func TestLinks(t *testing.T) {
 	for _, file := range pages(t) {
 		data, err := os.ReadFile(filepath.Join("../..", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#\s]*)(#[^)]*)?\)`).FindAllStringSubmatch(string(data), -1) {
+		for _, m := range regexp.MustCompile(`(?m)(?:\]\(|^\[[^\]]+\]: )([^)#\s]*)(#[^)\s]*)?(?:\)|$)`).FindAllStringSubmatch(string(data), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}

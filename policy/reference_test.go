@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/internal/reference"
+)
+
+// TestReference verifies that the tables of the page are those of the types, of Default, and of the errors about fields that are
+// missing.
+func TestReference(t *testing.T) {
+	page := reference.Page{File: "../docs/reference/policy.md", Packages: []string{"."}, Defaults: newDocument(Default())}
+	_, errs := exampleDocument().(*document).policy()
+	for _, err := range errs {
+		if err.Type == field.ErrorTypeRequired {
+			page.Required = append(page.Required, err.Field)
+		}
+	}
+	page.Check(t)
+}
+
+// TestReferenceDefaults verifies the defaults on the page that Default does not have: those of elements of lists, and those of the example
+// at the top.
+func TestReferenceDefaults(t *testing.T) {
+	page, err := os.ReadFile("../docs/reference/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	for without, with := range map[string]string{
+		fileHead:                               example,
+		fileHead + "rules: [{name: a}]":        fileHead + "rules: [{name: a, match: {}, class: none, annotations: allow, bounds: {}}]",
+		fileHead + "disks: [{}]":               fileHead + "disks: [{match: {}, weights: auto}]",
+		fileHead + "disks: [{qos: {}}]":        fileHead + "disks: [{qos: {rpct: 0, wpct: 0, min: 100, max: 100}}]",
+		fileHead + "classes: {a: {weight: 1}}": fileHead + "classes: {a: {limits: [], weight: 1}}",
+	} {
+		want, err := ParseFile([]byte(without))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseFile([]byte(with))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s differs from the policy without these fields", with)
+		}
+	}
+}
