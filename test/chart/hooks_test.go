@@ -169,6 +169,9 @@ func TestNotes(t *testing.T) {
 		"policy: {mode: observe}":          {"Nothing is limited yet", "/nri-blkio status"},
 		"privileges: hostile-tenants":      {"/var/lib/kubelet/seccomp/nri-blkio/"},
 		"validator: {enabled: true}":       {"The validator rejects"},
+		"cluster: {enabled: true}":         {"app.kubernetes.io/name=nri-blkio-cluster"},
+		"admission: {reserve: true}":       {"only in namespaces with their label", "blkio-annotations=reserved"},
+		"admission: {tenants: true}":       {"blkio.noderesource.dev/allow=limits"},
 		"metrics: {enabled: true}":         {"ports 9467 to 9470"},
 		"uninstall: {removeLimits: false}": {"leaves the limits in force"},
 	} {
