@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
@@ -26,6 +27,8 @@ const (
 	// nothing else.
 	firstLimit = time.Minute
 	helmTime   = "10m"
+	// chartParts are the optional parts that are installed besides the default ones.
+	chartParts = "--set=cluster.enabled=true,admission.grammar=true"
 )
 
 // weightedManifest is a pod with a limit and a weight, which the runtime is told as it creates the container.
@@ -60,6 +63,7 @@ func newRelease(t *testing.T) *release {
 	// The same program under another tag, so that an upgrade replaces the pods.
 	administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, strings.TrimSuffix(payload.Image, "latest")+"next")
 	c := startCluster(t)
+	networkPods(t)
 	reachAPIServer(t)
 	r := &release{home: t.TempDir()}
 	t.Cleanup(func() {
@@ -72,6 +76,19 @@ func newRelease(t *testing.T) *release {
 	})
 	r.live = newLive(t, c)
 	return r
+}
+
+// networkPods gives pods that do not share the host's network one in which they reach the API server.
+func networkPods(t *testing.T) {
+	t.Helper()
+	const file = "/etc/cni/net.d/05-pods.conflist" // the first one in this directory counts
+	writeFile(t, file, `{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp",
+		"ipam": {"type": "host-local", "subnet": "10.99.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}}]}`)
+	t.Cleanup(func() {
+		if err := os.Remove(file); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // reachAPIServer makes the API server reachable at the address that the kubelet tells to pods. No kube-proxy does so.
@@ -213,8 +230,8 @@ func settings() (found []string, err error) {
 	return found, err
 }
 
-// testChart installs the chart as it was before its last change, upgrades it to this one, tests it, and uninstalls it. A running
-// pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
+// testChart installs the chart as it was before its last change, with the cluster part and an admission policy, upgrades it to
+// this one, tests it, and uninstalls it. A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
 // release is rolled back and forth.
 func testChart(t *testing.T) {
 	from, err := os.ReadFile(filepath.Join(node.payload, payload.PreviousFrom))
@@ -230,7 +247,7 @@ func testChart(t *testing.T) {
 	previous, current := filepath.Join(node.payload, payload.PreviousChart), filepath.Join(node.payload, "deploy/helm/nri-blkio")
 
 	start := time.Now()
-	r.must("install", "nri-blkio", previous, r.image("latest"), "--create-namespace")
+	r.must("install", "nri-blkio", previous, r.image("latest"), chartParts, "--create-namespace")
 	within(t, clusterDeadline, "the first limit is in force", r.inForce)
 	took := time.Since(start)
 	t.Logf("first limit in force %v after helm install", took.Round(100*time.Millisecond))
@@ -247,7 +264,7 @@ func testChart(t *testing.T) {
 	})
 
 	upgrade := func() {
-		r.must("upgrade", "nri-blkio", current, r.image("next"), "--wait", "--timeout", helmTime)
+		r.must("upgrade", "nri-blkio", current, r.image("next"), chartParts, "--wait", "--timeout", helmTime)
 	}
 	r.during(func() {
 		if *proof {
@@ -267,8 +284,22 @@ func testChart(t *testing.T) {
 	if *proof {
 		r.testFails()
 	}
+	r.followsEdits()
 	r.must("uninstall", "nri-blkio", "--wait", "--timeout", helmTime)
 	r.isRemoved()
+}
+
+// followsEdits verifies that the cluster part and the admission policies work as they are installed.
+func (r *release) followsEdits() {
+	r.Helper()
+	key := limits + "containers"
+	r.edit("annotate", key+"=/data wbps=2Mi")
+	r.await("edited", "wbps=2097152", "wbps=2097152", "wbps=4194304")
+	r.hasEvent("live", podevent.Changed, "wbps=2Mi")
+	out, err := kubectl("", "annotate", "pod", "live", "--overwrite", key+"=/data wpbs=3Mi")
+	if err == nil || !strings.Contains(out, "unknown key") {
+		r.Errorf("the API server takes a wrong annotation: %v, %q", err, out)
+	}
 }
 
 // testFails verifies that `helm test` fails while no pod of the limits part runs.
@@ -293,7 +324,7 @@ func (r *release) isRemoved() {
 		r.Errorf("after helm uninstall the node has %q, %v", found, err)
 	}
 	within(r.T, clusterDeadline, "the objects of the release are deleted", func() error {
-		out, err := kubectl("", "-n", chartNamespace, "get", "daemonsets,jobs,pods,roles,rolebindings,resourcequotas,configmaps,serviceaccounts,secrets", "-o", "name")
+		out, err := kubectl("", "-n", chartNamespace, "get", "validatingadmissionpolicies,validatingadmissionpolicybindings,daemonsets,jobs,pods,roles,rolebindings,resourcequotas,configmaps,serviceaccounts,secrets", "-o", "name")
 		for line := range strings.Lines(out) {
 			if name := strings.TrimSpace(line); name != "configmap/kube-root-ca.crt" && name != "serviceaccount/default" {
 				err = errors.Join(err, errors.New(name))

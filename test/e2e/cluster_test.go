@@ -54,6 +54,7 @@ var clusterTests = []struct {
 	{"Live", testLive},
 	{"LiveLabel", testLiveLabel},
 	{"LiveFigures", testLiveFigures},
+	{"Tenants", testTenants},
 	{"Events", testEvents},
 	{"Claims", testClaims},
 	{"ClaimTarget", testClaimTarget},

@@ -93,7 +93,7 @@ func writeTables(outcomes []outcome, commit string, full bool) error {
 
 // proofTests take so long that they run with a proof only. Otherwise they do not run at
 // all, and so do not count as passed.
-const proofTests = "^(TestSoak|TestNeighbour|TestNoisyNeighbour|TestShareFigures|TestPeriods|TestCostOverhead|TestCalibrationsAgree|TestUnpack)$|^TestCluster$/^(LiveFigures|Stages|StorageOfPods)$"
+const proofTests = "^(TestSoak|TestNeighbour|TestNoisyNeighbour|TestShareFigures|TestPeriods|TestCostOverhead|TestCalibrationsAgree|TestUnpack|TestReloadFigures)$|^TestCluster$/^(LiveFigures|Stages|StorageOfPods|Tenants)$"
 
 // gateTest is about the correction that the kernel 6.1-affected lacks. It is the one
 // test for that kernel: on it the program leaves files to their owners by default.

@@ -49,8 +49,8 @@ rm -f "$root"/etc/ssh/ssh_host_*
 ssh_key=$root/etc/ssh/ssh_host_ed25519_key
 chroot "$root" ssh-keygen -q -t ed25519 -N '' -f "${ssh_key#"$root"}"
 rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/doc "$root"/usr/share/man
-# Of the network plugins only loopback is used: pods here share the host's network.
-find "$root/usr/lib/cni" -type f ! -name loopback -delete
+# Of the network plugins these are used. Most pods here share the host's network.
+find "$root/usr/lib/cni" -type f ! -name loopback ! -name ptp ! -name host-local -delete
 for kernel in "$root"/usr/lib/modules/*; do
 	depmod -b "$root" "${kernel##*/}"
 done
