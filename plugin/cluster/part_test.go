@@ -150,7 +150,7 @@ func TestPartWaits(t *testing.T) {
 		p.has("unknown claim", testUID, "no limits")
 		d := p.document(testUID)
 		equal(t, "labels", map[string]string{"tier": "gold"}, d.NamespaceLabels)
-		equal(t, "omitted", map[string]string{poddoc.PartAnnotations: poddoc.NotRead, poddoc.PartLabels: poddoc.NotRead, poddoc.PartVolumes: poddoc.NotRead}, d.Omitted)
+		equal(t, "omitted", map[string]string{poddoc.PartAnnotations: poddoc.NotRead, poddoc.PartLabels: poddoc.NotRead, poddoc.PartContainerKinds: poddoc.NotRead, poddoc.PartVolumes: poddoc.NotRead}, d.Omitted)
 		if r := p.Health(); r.State != health.Connected || r.Reason != "1 objects cannot be read: overloaded" {
 			t.Errorf("%s: %s", r.State, r.Reason)
 		}
