@@ -44,8 +44,11 @@ const limitsOfClaim = "limits of a claim"
 func rejected(parts string, cause error) error { return &rejectedEdit{parts, cause} }
 
 func (e *rejectedEdit) Error() string {
-	if !isOfAuthor(e.parts) {
-		return fmt.Sprintf("the %s were changed, and those before stay in force: %v", e.parts, e.cause)
+	switch e.parts {
+	case limitsOfClaim:
+		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
+	case kindsOfContainers:
+		return fmt.Sprintf("the kinds of containers are known now, and the limits before stay in force: %v", e.cause)
 	}
 	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
 }
@@ -208,8 +211,8 @@ func (n *Node) rejectEdit(e *editOf, err error, parts []string) {
 	case slices.ContainsFunc(parts, isOfAuthor):
 		n.metrics.edits.rejected.Add(1)
 		log.Warn("Rejected an edit of a running pod")
-	case slices.Contains(parts, classesByKind):
-		log.Warn("Rejected classes by the kinds of containers of a running pod")
+	case slices.Contains(parts, kindsOfContainers):
+		log.Warn("Rejected the classes of kinds of containers for a running pod")
 	default:
 		log.Warn("Rejected changed limits of claims of a running pod")
 	}

@@ -45,8 +45,8 @@ func (d *decision) kind(container string) policy.ContainerKind {
 	return d.request.facts.Kinds[container]
 }
 
-// classesByKind is the part of an edit that changes nothing but the known kinds of containers.
-const classesByKind = "classes by kinds of containers"
+// kindsOfContainers is the part of an edit that changes nothing but the known kinds of containers.
+const kindsOfContainers = "kinds of containers"
 
 // isOfAuthor reports whether the author of the pod has made an edit of these parts. A claim may be of another author, and the
 // kinds of containers never change.

@@ -81,10 +81,10 @@ func TestKindsAreRejected(t *testing.T) {
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Claims: policy.NewClaims(nil), Kinds: policy.ContainerKinds{"a": policy.InitContainer}})
 	l.pass(t.Context())
 	p := l.peek().pods["sb1"]
-	if err := p.edit.err; err == nil || !strings.HasPrefix(err.Error(), "the classes by kinds of containers were changed, and those before stay in force: nri-blkio: ") || !strings.Contains(err.Error(), "needs a limit") {
+	if err := p.edit.err; err == nil || !strings.HasPrefix(err.Error(), "the kinds of containers are known now, and the limits before stay in force: nri-blkio: ") || !strings.Contains(err.Error(), "needs a limit") {
 		t.Errorf("the error is %v", err)
 	}
-	if n := countLogged(l.logged, "Rejected classes by the kinds of containers of a running pod"); n != 1 {
+	if n := countLogged(l.logged, "Rejected the classes of kinds of containers for a running pod"); n != 1 {
 		t.Errorf("%d messages", n)
 	}
 	if got := scrape(t, l.Node)["live_changes_total{rejected}"]; got != 0 {

@@ -112,7 +112,7 @@ func (r *request) differences(former *request) string {
 		parts = append(parts, limitsOfClaim)
 	}
 	if len(parts) == 0 && !r.facts.Kinds.Equal(former.facts.Kinds) { // few policies use the kinds, so other parts matter more
-		return classesByKind
+		return kindsOfContainers
 	}
 	return strings.Join(parts, " and ")
 }
