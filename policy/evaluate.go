@@ -71,7 +71,7 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
 		d.warned(ClaimNotEnforced)
 	}
-	if class, from := p.classOf(""); class != nil {
+	if class, from := p.classOf(c.Name); class != nil {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
 		d.warned(NotEnforced)
 	}

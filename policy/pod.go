@@ -18,6 +18,7 @@ type PodFacts struct {
 	Claims    *Claims // nil while they are unknown
 	// NamespaceLabels are those labels of its namespace that are known. It is nil while none is.
 	NamespaceLabels NamespaceLabels
+	Kinds           ContainerKinds // nil while they are unknown
 }
 
 // Pod is a policy for one pod: the requests of the pod's annotations, and of the rule that matches the pod. It
@@ -42,12 +43,13 @@ type dropped struct {
 	ignored, ignoresClaims bool
 }
 
-// origin is where a pod is, what runs it, and its claims.
+// origin is where a pod is, what runs it, its claims, and the kinds of its containers.
 type origin struct {
 	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
 	claims    *Claims
+	kinds     ContainerKinds
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -64,7 +66,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
-		out.budget, out.namespace, out.claims = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims
+		out.budget, out.namespace, out.claims, out.kinds = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims, facts.Kinds
 	}
 	out.allow()
 	if out.budget != nil {
@@ -72,10 +74,8 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	}
 	if !out.request.Empty() {
 		out.targets = out.targets.And(out.request.Targets())
-		out.choose()
-	} else if c := out.rule.class(); c != nil {
-		out.targets = out.targets.And(c.targets)
 	}
+	out.choose()
 	out.targets = out.targets.And(out.claims.targets(out.targets.Claims))
 	return out
 }
@@ -120,7 +120,9 @@ func (p *Pod) choose() {
 			classes = append(classes, c)
 		}
 	}
-	add(p.rule.class())
+	for c := range p.rule.classes(p.kinds) {
+		add(c)
+	}
 	if p.request.Chooses() {
 		if q := p.request.Each(); q != nil && q.Class != nil {
 			p.each = p.choiceOf(q.Class)
@@ -166,10 +168,7 @@ func (p *Pod) classOf(container string) (*Class, Source) {
 			return c, Source{Kind: FromClass, Name: c.Name}
 		}
 	}
-	if c := p.rule.class(); c != nil {
-		return c, p.rule.source
-	}
-	return nil, Source{}
+	return p.rule.classOf(p.kinds[container])
 }
 
 // choiceErrors returns the errors of the classes that are chosen for a container.
@@ -244,7 +243,7 @@ func (p *Pod) StarOf(container string) bool {
 
 // IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
 func (p *Pod) IsEmpty() bool {
-	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims
+	return p.request.Empty() && !p.rule.hasClassFor(p.kinds) && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims
 }
 
 // Action returns the action for an error, as Policy.Action.

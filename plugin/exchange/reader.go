@@ -211,7 +211,7 @@ func (r *Reader) take(uid string, version hostfs.Version) {
 
 // sizeOf returns the memory in bytes of what a receiver keeps of a document.
 func sizeOf(d *poddoc.Document) (size int) {
-	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels} {
+	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels, d.ContainerKinds} {
 		for key, value := range m {
 			size += entrySize + len(key) + len(value)
 		}

@@ -39,7 +39,8 @@ type podDocument struct {
 	// The annotations of the pod. A key that is nearly one of the plugin is an error. One for a container that the pod does
 	// not have is a difference. Default: none.
 	Annotations map[string]string `json:"annotations"`
-	// The containers of a pod without a manifest. They have no volumes: a path needs a manifest. With one, the field is an error.
+	// The main containers of a pod without a manifest. They have no volumes: a path needs a manifest, and so does another kind of
+	// container. With one, the field is an error.
 	// Values: a list of names. Default: `[main]`.
 	Containers []string `json:"containers"`
 	// A manifest, or a directory of them. A relative path begins at the directory of the file of cases.

@@ -20,7 +20,7 @@ import (
 // one section with the lock. Otherwise the former request stays. Labels and limits of claims are edited in the same
 // way in a namespace with a budget, which may have no room for them (see editparts.go).
 
-// edit is a live change of the annotations, labels or claims of a pod that does not count yet.
+// edit is a live change of the annotations, labels or claims of a pod, or of the known kinds of its containers, that does not count yet.
 type edit struct {
 	next *request // nil for none
 	err  error    // the reason why it is rejected, for the record; nil before the first try
@@ -44,8 +44,11 @@ const limitsOfClaim = "limits of a claim"
 func rejected(parts string, cause error) error { return &rejectedEdit{parts, cause} }
 
 func (e *rejectedEdit) Error() string {
-	if e.parts == limitsOfClaim {
+	switch e.parts {
+	case limitsOfClaim:
 		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
+	case kindsOfContainers:
+		return fmt.Sprintf("the kinds of containers are known now, and the limits before stay in force: %v", e.cause)
 	}
 	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
 }
@@ -197,19 +200,22 @@ func refusesEdit(pol *policy.Pod, err error) bool {
 	return ok && invalid.Kind == annotation.Invalid || plan.Refuses(pol, err)
 }
 
-// rejectEdit notes why parts of an edit are rejected. They are tried again with each pass, because the policy, the disks or the
+// rejectEdit notes why these parts of an edit are rejected. They are tried again with each pass, because the policy, the disks or the
 // budget may change.
-func (n *Node) rejectEdit(e *editOf, err error, isOfClaims bool) {
+func (n *Node) rejectEdit(e *editOf, err error, parts []string) {
 	if !n.pods.noteRejected(e, err) {
 		return
 	}
 	log := n.log.WithField("pod", e.pod.String()).WithError(err)
-	if isOfClaims {
+	switch {
+	case slices.ContainsFunc(parts, isOfAuthor):
+		n.metrics.edits.rejected.Add(1)
+		log.Warn("Rejected an edit of a running pod")
+	case slices.Contains(parts, kindsOfContainers):
+		log.Warn("Rejected the classes of kinds of containers for a running pod")
+	default:
 		log.Warn("Rejected changed limits of claims of a running pod")
-		return
 	}
-	n.metrics.edits.rejected.Add(1)
-	log.Warn("Rejected an edit of a running pod")
 }
 
 // noteRejected notes the error of an edit, and reports whether it is new.

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// An edit has up to two parts: annotations, and facts about the pod, which are its labels and claims. In a namespace with a
+// An edit has up to two parts: annotations, and facts about the pod, which are its labels, its claims and the kinds of its containers. In a namespace with a
 // budget each is tried on its own, because they can have different authors. While the budget has no room for the limits of a
 // claim, edited annotations still apply. While the annotations are invalid, changed limits of a claim still apply.
 
@@ -43,7 +43,7 @@ func (e *editOf) ofAnnotations() *request {
 func (n *Node) tryParts(ctx context.Context, e *editOf, of []identity) (accepted bool, _ error) {
 	var errs []error
 	var rejection error
-	isOfClaims := true // as far as it is rejected
+	var rejectedParts []string
 	for _, part := range []func(*editOf) *request{(*editOf).ofFacts, (*editOf).ofAnnotations} {
 		tried := *e
 		if tried.next = part(e); tried.next == nil {
@@ -56,14 +56,14 @@ func (n *Node) tryParts(ctx context.Context, e *editOf, of []identity) (accepted
 			errs = append(errs, err)
 		case reason != nil:
 			rejection = both(rejection, rejected(parts, reason))
-			isOfClaims = isOfClaims && parts == limitsOfClaim
+			rejectedParts = append(rejectedParts, parts)
 		case counts:
 			accepted = true
 			n.noteCounts(&tried, parts, of)
 		}
 	}
 	if rejection != nil {
-		n.rejectEdit(e, rejection, isOfClaims)
+		n.rejectEdit(e, rejection, rejectedParts)
 	}
 	return accepted, errors.Join(errs...)
 }
@@ -82,9 +82,13 @@ func (n *Node) noteCounts(e *editOf, parts string, of []identity) {
 	changed := n.changed(e.before)
 	log := n.log.WithField("pod", e.pod.String())
 	switch {
-	case parts == limitsOfClaim:
-		for _, container := range changed {
-			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
+	case !isOfAuthor(parts):
+		for _, c := range changed {
+			text := "Applying changed limits of claims to a running container"
+			if c.hasNewKind {
+				text = "Applying the class of its kind to a running container"
+			}
+			log.WithField("container", c.name).Info(text)
 		}
 	case len(changed) > 0 || strings.HasPrefix(parts, "annotations"):
 		n.metrics.edits.applied.Add(1)
@@ -93,14 +97,20 @@ func (n *Node) noteCounts(e *editOf, parts string, of []identity) {
 	}
 }
 
-// changed returns the names of those containers that have other limits than before.
-func (n *Node) changed(before []snapshot) (names []string) {
+// changedContainer is a container that has other limits than before.
+type changedContainer struct {
+	name       string
+	hasNewKind bool // its kind was not known before
+}
+
+// changed returns those containers that have other limits than before.
+func (n *Node) changed(before []snapshot) (out []changedContainer) {
 	for i := range before {
 		if now := n.pods.snapshot(before[i].ref); !now.decision.hasValuesOf(&before[i].decision) {
-			names = append(names, now.name)
+			out = append(out, changedContainer{now.name, now.decision.kind(now.name) != before[i].decision.kind(now.name)})
 		}
 	}
-	return names
+	return out
 }
 
 // noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.

@@ -22,6 +22,8 @@ type Live struct {
 	Labels map[string]string
 	// NamespaceLabels are all labels of its namespace. They are nil if they are unknown.
 	NamespaceLabels map[string]string
+	// Kinds are the kinds of its containers. They are nil if they are unknown.
+	Kinds policy.ContainerKinds
 	// OnlyNamespace is true if all but the labels of its namespace is still unknown.
 	OnlyNamespace bool
 	// Claims are those of the pod's volumes. They are nil if they are unknown.
@@ -156,7 +158,7 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 	return live, true
 }
 
-// revise has a pod follow what the API server knows about it. Labels and claims count at once if no container is live, and
+// revise has a pod follow what the API server knows about it. Labels, claims and kinds count at once if no container is live, and
 // annotations if the pod has had no container: the creation decides by them (Node.fallBack has the exception). Otherwise the
 // reconciler tries all (Node.tryEdit), annotations also between two containers: the next one would start without the
 // former limits.
@@ -171,7 +173,7 @@ func (s *state) revise(p *pod) {
 	}
 	had, now := p.edit, p.request.now.Load()
 	before, next := had, now.followFacts(&live)
-	if next != now && (!p.hasLiveContainer() || !now.mayTakeMore(next)) {
+	if next != now && (!p.hasLiveContainer() || !now.mayTakeMore(next) && !p.changesKind(next)) {
 		s.replaceRequest(p, next)
 		before.next, now = nil, next
 	}

@@ -111,10 +111,13 @@ func (r *request) differences(former *request) string {
 	if !r.facts.Claims.Equal(former.facts.Claims) {
 		parts = append(parts, limitsOfClaim)
 	}
+	if len(parts) == 0 && !r.facts.Kinds.Equal(former.facts.Kinds) { // few policies use the kinds, so other parts matter more
+		return kindsOfContainers
+	}
 	return strings.Join(parts, " and ")
 }
 
-// isLike reports whether a request is by the same annotations, labels and claims. None is like no other.
+// isLike reports whether a request is by the same annotations and facts. None is like no other.
 func (r *request) isLike(o *request) bool {
 	return r != nil && o.annotations != nil && r.has(o.annotations) && r.hasFacts(o)
 }

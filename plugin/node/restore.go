@@ -6,16 +6,21 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // A restarted plugin gets the annotations and labels of a pod from the runtime, as they were when the sandbox was made.
 // Those of a live change are in the pod's record, because the API server may not have them any more: the last edit may
 // be invalid, and the cluster part may be away.
 
-// record returns the form of a request in the record of its pod, nil if all of it is what the runtime reports.
-func (r *request) record(sandbox string) *record.Edit {
+// record returns the form of a request in the record of its pod, with containers of these kinds. It is nil if all of it is what the
+// runtime reports.
+func (r *request) record(sandbox string, kinds []policy.ContainerKind) *record.Edit {
 	out := &record.Edit{Sandbox: sandbox, NamespaceLabels: r.facts.NamespaceLabels}
-	if r.edited == (edited{}) && out.NamespaceLabels == nil {
+	if of := r.facts.Kinds.Of(kinds); len(of) > 0 { // otherwise it makes no difference whether they are known
+		out.ContainerKinds = of
+	}
+	if r.edited == (edited{}) && out.NamespaceLabels == nil && out.ContainerKinds == nil {
 		return nil
 	}
 	if r.edited.annotations {
@@ -39,10 +44,13 @@ func (r *request) restored(from *record.Edit) *request {
 	if from.NamespaceLabels != nil && r.facts.NamespaceLabels == nil {
 		out = out.inNamespace(from.NamespaceLabels)
 	}
+	if from.ContainerKinds != nil && r.facts.Kinds == nil {
+		out = out.withKinds(from.ContainerKinds)
+	}
 	return out
 }
 
-// restoreEdits takes over edited annotations and labels of the pods of a group from the record of an earlier process. It
+// restoreEdits takes over edited annotations and labels of the pods of a group, and what else only the API server knows, from the record of an earlier process. It
 // reads until that succeeds once for each sandbox.
 func (a applier) restoreEdits(g groupIdentity) error {
 	if g.cgroup == "" || !a.pods.mayRestore(g) {

@@ -102,7 +102,7 @@ func (s *state) view(g *group) view {
 			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.warned
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
-		if edit := pod.request.now.Load().record(pod.id); edit != nil {
+		if edit := pod.request.now.Load().record(pod.id, s.recordedKinds); edit != nil {
 			last = edit
 		}
 	}

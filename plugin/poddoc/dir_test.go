@@ -53,7 +53,7 @@ func TestReadHostile(t *testing.T) {
 	}{
 		"symlink":   {func(file string) error { return os.Symlink("/etc/passwd", file) }, "too many levels"},
 		"directory": {func(file string) error { return os.Mkdir(file, 0o700) }, "not a regular file"},
-		"large":     {func(file string) error { return os.WriteFile(file, make([]byte, MaxSize+1), 0o600) }, "larger than 73728 bytes"},
+		"large":     {func(file string) error { return os.WriteFile(file, make([]byte, MaxSize+1), 0o600) }, "larger than 76800 bytes"},
 		"broken":    {func(file string) error { return os.WriteFile(file, []byte("{"), 0o600) }, "unexpected end"},
 		"other pod": {func(file string) error { return os.WriteFile(file, encoded(t, other), 0o600) }, `uid: invalid value "d41d8`},
 	} {

@@ -1,6 +1,6 @@
 // Package poddoc is the document by which the cluster part passes the limits part what the API
 // server knows about one pod and the runtime does not: its annotations and labels as they are now, the
-// labels of its namespace, and the limits of its claims.
+// labels of its namespace, the kinds of its containers, and the limits of its claims.
 //
 // # The directory
 //
@@ -37,6 +37,9 @@
 //   - A document that omits the annotations as [NotRead] says nothing but the labels of the namespace.
 //   - Document.Labels, Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartLabels],
 //     [PartNamespaceLabels] and [PartVolumes]. What is omitted is unknown, not empty.
+//   - Document.ContainerKinds has the containers that are no main containers. A container that it does not
+//     have is a main one, or one that the API server did not know yet. Without the field, as with
+//     [PartContainerKinds], the kinds are unknown, and those that were known before hold.
 //   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
 //     without a target. Volume.Class and Volume.StorageClass have rates by the names of [Rates], of
 //     classes that may differ. The claim's own annotation wins over its classes.
@@ -46,6 +49,6 @@
 //
 // # Versions
 //
-// An unknown field is an error, so each new field is a new [Version]. A reader of version 2 has to
+// An unknown field is an error, so each field that is new since a release is a new [Version]. A reader of version 2 has to
 // read documents of version 1: a writer may be older for as long as an update takes.
 package poddoc
