@@ -83,7 +83,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	var used strings.Builder
-	for _, name := range []string{"common", GrammarFile, TenantsFile, FailClosedFile} {
+	for _, name := range []string{"common", "claims", GrammarFile, TenantsFile, FailClosedFile} {
 		text, err := templates.ReadFile("templates/" + name + ".tmpl")
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +139,11 @@ func TestWiring(t *testing.T) {
 			if want := map[string]string{GrammarFile: "Ignore"}[file]; want != "" && policy.Spec.FailurePolicy != want || want == "" && policy.Spec.FailurePolicy != "Fail" {
 				t.Errorf("%s: failurePolicy is %s", file, policy.Spec.FailurePolicy)
 			}
-			if len(policy.Spec.Validations) > 0 && !slices.Equal(binding.Spec.Actions, []string{"Deny"}) || len(policy.Spec.Validations)+len(policy.Spec.Mutations) == 0 {
+			actions := []string{"Deny"}
+			if strings.HasSuffix(policy.Metadata.Name, "-warn") {
+				actions = []string{"Warn"}
+			}
+			if len(policy.Spec.Validations) > 0 && !slices.Equal(binding.Spec.Actions, actions) || len(policy.Spec.Validations)+len(policy.Spec.Mutations) == 0 {
 				t.Errorf("%s: %s has %d validations with the actions %q", file, policy.Metadata.Name, len(policy.Spec.Validations), binding.Spec.Actions)
 			}
 			known, used := map[string]bool{}, map[string]bool{}
