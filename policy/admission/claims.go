@@ -25,6 +25,10 @@ const claimHint = `(write ` + claimKey + `: "wbps=50Mi")`
 // claimTexts returns the patterns and texts for limits of claims and for the parameters of their classes.
 func claimTexts() map[string]any {
 	return map[string]any{
+		// The policies of the grammar, with what their bindings do.
+		"Bindings": map[string]string{
+			"nri-blkio-grammar": "Deny", "nri-blkio-grammar-claims": "Deny", "nri-blkio-grammar-claims-warn": "Warn", "nri-blkio-grammar-classes": "Deny",
+		},
 		"ClaimKey": claimKey, "ClaimBytes": claimBytes, "ClaimsReadable": claimsReadable, "ClaimEntry": claimEntry(), "ClaimCauses": claimCauses(),
 		"ClaimKeyCause": literal(": unknown annotation of a claim " + claimHint),
 		"UnusedCause":   literal(": the annotation has no effect on a claim, only on pods " + claimHint),
