@@ -20,8 +20,14 @@ type cause struct {
 	noun   string // the noun that replaces the quoted text
 }
 
+// ofClaim is the kind of samples that are annotations of claims.
+const ofClaim = "claim"
+
 // text returns the cause and the hint of the grammar about a value of a kind.
 func text(kind, value string) string {
+	if kind == ofClaim {
+		return claimText(value)
+	}
 	return errorText(map[string]string{kind + "." + annotation.Domain + "/containers": value})
 }
 
@@ -105,16 +111,27 @@ func targetCauses() []cause {
 // limitCauses returns the causes of a wrong entry of limits.
 func limitCauses() string {
 	key := blank + `+` + keys(every) + `=`
-	return chain("limits", append(targetCauses(), []cause{
+	return chain("limits", append(append(targetCauses(), []cause{
 		{is(after(blank + `*$`)), "/data", "", ""},
 		{is(after(`(?:` + blank + `+[^= \t\r]+=[^ \t\r]*)*` + blank + `+[^= \t\r]+` + end)), "/data wbps:1Mi", "wbps:1Mi", "a word after the target"},
-		{isNot(after(`(?:` + key + `[^ \t\r]*)+` + blank + `*$`)), "/data bps=50Mi", "bps", ""},
-		{is(key + end), "/data wbps=", "wbps", ""},
-		{is(key + `-`), "/data wbps=-5Mi", "-5Mi", "a rate"},
-		{is(key + `(?i:max|none|inf|infinity|unlimited)` + end), "/data wbps=MAX", "MAX", ""},
-		{is(key + `["\x27]`), "/data wbps='1'", "'1'", ""},
-		{"", "/data wbps=1_000", "1_000", ""},
-	}...))
+		unknownKey(isNot(after(`(?:`+key+`[^ \t\r]*)+`+blank+`*$`)), "/data "),
+	}...), valueCauses(blank+`+`, "/data ", end)...))
+}
+
+// unknownKey is the cause of a key that no limit has. Its sample begins with a target, or with nothing.
+func unknownKey(when, target string) cause { return cause{when, target + "bps=50Mi", "bps", ""} }
+
+// valueCauses returns the causes of a wrong value of a known key, between patterns for what is before the key and behind the
+// value. Their samples begin with a target, or with nothing.
+func valueCauses(before, target, behind string) []cause {
+	key := before + keys(every) + `=`
+	return []cause{
+		{is(key + behind), target + "wbps=", "wbps", ""},
+		{is(key + `-`), target + "wbps=-5Mi", "-5Mi", "a rate"},
+		{is(key + `(?:M(?i:ax)|mA(?i:x)|maX|(?i:none|inf|infinity|unlimited))` + behind), target + "wbps=MAX", "MAX", ""},
+		{is(key + `["\x27]`), target + "wbps='1'", "'1'", ""},
+		{"", target + "wbps=1_000", "1_000", ""},
+	}
 }
 
 // rateCauses returns the causes of wrong rates in a well-formed entry.

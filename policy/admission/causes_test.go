@@ -108,6 +108,8 @@ func TestCauses(t *testing.T) {
 		{"/a wbps=1Mi bps=", "unknown key (the keys are rbps, wbps, riops and wiops)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a wbps= riops=-1", "key has no value (write for example wbps=50Mi)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a wbps=-x", "a rate is negative (write a whole number such as 50Mi, or max for no limit)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a rbps=max wbps=50MB", "invalid quantity" + number, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a wbps=mAX", "invalid rate (write max for no limit)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a wbps=Infinity", "invalid rate (write max for no limit)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{`/a wbps="5`, "value is quoted (write it without quotes)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a wbps=1mi", "invalid quantity" + number, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
@@ -124,7 +126,9 @@ func TestCauses(t *testing.T) {
 // TestNoSampleIsLeft verifies that the words of samples do not get into messages, which are short strings of
 // CEL with a hint.
 func TestNoSampleIsLeft(t *testing.T) {
-	chains := map[string]string{"keys": keyCauses(), "limits": limitCauses(), "rates": rateCauses(), "weights": weightCauses(), "duplicates": duplicateCauses()}
+	chains := map[string]string{
+		"claims": claimCauses(), "parameters": chain("limits", valueCauses(`^`, "/data ", `$`)), "keys": keyCauses(), "limits": limitCauses(), "rates": rateCauses(), "weights": weightCauses(), "duplicates": duplicateCauses(),
+	}
 	for name, text := range chains {
 		found := regexp.MustCompile(`(?m)(?:: |\? |^)'((?:[^'\\]|\\.)*)'`).FindAllStringSubmatch(text, -1)
 		if len(found) < 2 {
@@ -175,6 +179,7 @@ func TestMessagesOfSizes(t *testing.T) {
 	for name, want := range map[string]string{
 		"TooManyKeys": "more than 64 annotations", "TooMany": "more than 1024 entries", "TooLong": "more than 256 entries",
 		"TooLarge": "longer than 64 KiB", "Empty": "the value is empty",
+		"ClaimTooLarge": "longer than 4 KiB", "ClaimEmpty": "the value is empty", "RateTooLarge": "longer than 64 bytes",
 	} {
 		if got, _ := v[name].(string); !strings.Contains(got, want) {
 			t.Errorf("%s is %s", name, got)

@@ -68,5 +68,6 @@ func values() map[string]any {
 	}
 	maps.Copy(all, sizeTexts())
 	maps.Copy(all, classTexts())
+	maps.Copy(all, claimTexts())
 	return all
 }

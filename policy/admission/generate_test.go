@@ -83,7 +83,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	var used strings.Builder
-	for _, name := range []string{"common", GrammarFile, TenantsFile, FailClosedFile} {
+	for _, name := range []string{"common", "claims", GrammarFile, TenantsFile, FailClosedFile} {
 		text, err := templates.ReadFile("templates/" + name + ".tmpl")
 		if err != nil {
 			t.Fatal(err)
@@ -131,15 +131,27 @@ func TestWiring(t *testing.T) {
 	variable := regexp.MustCompile(`variables\.(\w+)`)
 	for file, text := range mustFiles(t) {
 		all := objects(t, text)
-		for i := 0; i < len(all); i += 2 {
-			policy, binding := &all[i], &all[min(i+1, len(all)-1)]
-			if !strings.HasSuffix(policy.Kind, "AdmissionPolicy") || binding.Kind != policy.Kind+"Binding" || binding.Spec.PolicyName != policy.Metadata.Name || binding.Metadata.Name != policy.Metadata.Name {
-				t.Errorf("%s: %s %s is bound by %s %s", file, policy.Kind, policy.Metadata.Name, binding.Kind, binding.Spec.PolicyName)
+		policies := slices.DeleteFunc(slices.Clone(all), func(o object) bool { return !strings.HasSuffix(o.Kind, "AdmissionPolicy") })
+		if len(all) != 2*len(policies) {
+			t.Errorf("%s: %d objects for %d policies", file, len(all), len(policies))
+		}
+		for _, policy := range policies {
+			i := slices.IndexFunc(all, func(o object) bool {
+				return o.Kind == policy.Kind+"Binding" && o.Spec.PolicyName == policy.Metadata.Name && o.Metadata.Name == policy.Metadata.Name
+			})
+			if i < 0 {
+				t.Errorf("%s: %s %s has no binding", file, policy.Kind, policy.Metadata.Name)
+				continue
 			}
+			binding := &all[i]
 			if want := map[string]string{GrammarFile: "Ignore"}[file]; want != "" && policy.Spec.FailurePolicy != want || want == "" && policy.Spec.FailurePolicy != "Fail" {
 				t.Errorf("%s: failurePolicy is %s", file, policy.Spec.FailurePolicy)
 			}
-			if len(policy.Spec.Validations) > 0 && !slices.Equal(binding.Spec.Actions, []string{"Deny"}) || len(policy.Spec.Validations)+len(policy.Spec.Mutations) == 0 {
+			actions := []string{"Deny"}
+			if strings.HasSuffix(policy.Metadata.Name, "-warn") {
+				actions = []string{"Warn"}
+			}
+			if len(policy.Spec.Validations) > 0 && !slices.Equal(binding.Spec.Actions, actions) || len(policy.Spec.Validations)+len(policy.Spec.Mutations) == 0 {
 				t.Errorf("%s: %s has %d validations with the actions %q", file, policy.Metadata.Name, len(policy.Spec.Validations), binding.Spec.Actions)
 			}
 			known, used := map[string]bool{}, map[string]bool{}

@@ -57,26 +57,26 @@ type mutating struct {
 	patch    plugincel.MutatingEvaluator
 }
 
-// object decodes the object of a kind from a file of deploy/admission.
-func object(t testing.TB, file, kind string, into any) {
+// object decodes the object of a kind from a file of deploy/admission: the first one, or the one with a name.
+func object(t testing.TB, file, kind string, into any, name ...string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("../../deploy/admission", file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for text := range strings.SplitSeq(string(data), "\n---\n") {
-		var head metav1.TypeMeta
+		var head metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal([]byte(text), &head); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		if head.Kind == kind {
+		if head.Kind == kind && (len(name) == 0 || head.Name == name[0]) {
 			if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
 			return
 		}
 	}
-	t.Fatalf("%s has no %s", file, kind)
+	t.Fatalf("%s has no %s %q", file, kind, name)
 }
 
 // compiler returns a compiler of a version of Kubernetes that knows the variables of a policy.
@@ -95,11 +95,11 @@ func compiler(t testing.TB, oldest *version.Version, variables []v1.Variable) *p
 	return c
 }
 
-// readValidating compiles the ValidatingAdmissionPolicy of a file.
-func readValidating(t testing.TB, file string) *validating {
+// readValidating compiles a ValidatingAdmissionPolicy of a file: the first one, or the one with a name.
+func readValidating(t testing.TB, file string, name ...string) *validating {
 	t.Helper()
 	var p v1.ValidatingAdmissionPolicy
-	object(t, file, "ValidatingAdmissionPolicy", &p)
+	object(t, file, "ValidatingAdmissionPolicy", &p, name...)
 	c := compiler(t, oldestValidating, p.Spec.Variables)
 	var validations, messages []plugincel.ExpressionAccessor
 	for _, v := range p.Spec.Validations {
@@ -257,6 +257,9 @@ func (m *mutating) patched(t testing.TB, r *request) map[string]string {
 func TestCompiles(t *testing.T) {
 	for _, file := range []string{policyadmission.GrammarFile, policyadmission.TenantsFile, policyadmission.FailClosedFile} {
 		readValidating(t, file)
+	}
+	for _, name := range []string{ofClaims, ofClaims + "-warn", ofClasses} {
+		readValidating(t, policyadmission.GrammarFile, name)
 	}
 	readMutating(t, policyadmission.FailClosedFile)
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,6 +56,7 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	c.rejectsWorkloads()
+	c.rejectsClaims()
 }
 
 // rejectsWorkloads: the template of a workload is read like a pod.
@@ -76,4 +78,81 @@ func (c cluster) rejectsWorkloads() {
 			}
 		}
 	}
+}
+
+// rejectsClaims: limits of claims, of templates of claims, and of classes are read as well.
+func (c cluster) rejectsClaims() {
+	c.Helper()
+	const unknown, mayNot = "unknown key (the keys are rbps, wbps, riops and wiops)", "limits.blkio.noderesource.dev: claims of namespace nothing may not have this annotation"
+	for _, tt := range []struct{ manifest, want string }{
+		{ofClaim("default", "limits.blkio.noderesource.dev", "rbps=200Mi wbps=50Mi"), "persistentvolumeclaim/data created"},
+		{ofClaim("default", "limits.blkio.noderesource.dev", "wpbs=50Mi"), unknown},
+		{ofClaim("default", "limits.blkio.noderesource.dev", "* wbps=50Mi"), "the first word is a target"},
+		{ofClaim("default", "limit.blkio.noderesource.dev", "wbps=50Mi"), "unknown annotation of a claim"},
+		{ofClaim("default", "limits.blkio.noderesource.dev/containers", "* wbps=50Mi"), "the annotation has no effect on a claim"},
+		{ofClaim("default", "limits.blkio.noderesource.dev/containers", "* wbps=50Mi"), "persistentvolumeclaim/data created"},
+		{ofClaim("nothing", "limits.blkio.noderesource.dev", "wbps=50Mi"), mayNot},
+		{ofClaim("nothing", "example.com/a", "b"), "persistentvolumeclaim/data created"},
+		{ofClaim("only-limits", "limits.blkio.noderesource.dev", "wbps=50Mi"), "persistentvolumeclaim/data created"},
+		{ofSet("default", "wbps=50Mi"), "statefulset.apps/db created"},
+		{ofSet("default", "wpbs=50Mi"), unknown},
+		{ofSet("nothing", "wbps=50Mi"), mayNot},
+		{ofClass("{blkio.noderesource.dev/wbps: 50Mi, qos.linbit.com/rbps: '0', rbps: x}"), "volumeattributesclass.storage.k8s.io/slow created"},
+		{ofClass("{blkio.noderesource.dev/wpbs: 50Mi}"), unknown},
+		{ofClass("{blkio.noderesource.dev/wbps: '0'}"), `parameters: "blkio.noderesource.dev/wbps=0": a rate of 0 stops all I/O`},
+		{ofClass("{qos.linbit.com/wbps: 50MB}"), "invalid quantity"},
+	} {
+		c.eventually("a decision on "+tt.manifest, func() error {
+			out, err := kubectl(tt.manifest, "create", "--dry-run=server", "-f", "-")
+			if !strings.Contains(out, tt.want) {
+				return errors.Join(err, fmt.Errorf("%s has no %q", out, tt.want))
+			}
+			return nil
+		})
+	}
+	c.leavesClaims()
+}
+
+// leavesClaims: a claim that is older than the policies can be updated, but not its annotation.
+func (c cluster) leavesClaims() {
+	c.Helper()
+	const before = `{apiVersion: v1, kind: Namespace, metadata: {name: nothing, labels: {blkio.noderesource.dev/allow: %s}}}`
+	c.kubectl(fmt.Sprintf(before, "all"), "apply", "-f", "-")
+	c.eventually("a claim with limits", func() error {
+		out, err := kubectl(ofClaim("nothing", "limits.blkio.noderesource.dev", "wbps=50Mi"), "create", "-f", "-")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	c.kubectl(fmt.Sprintf(before, "none"), "apply", "-f", "-")
+	annotate := func(annotation, want string, args ...string) {
+		c.eventually(annotation, func() error {
+			args := append([]string{"patch", "pvc", "-n", "nothing", "data", "--type=merge", "-p", `{"metadata": {"annotations": {` + annotation + `}}}`}, args...)
+			if out, err := kubectl("", args...); (err != nil) != (want != "") || !strings.Contains(out, want) {
+				return errors.Join(err, fmt.Errorf("%s has no %q", out, want))
+			}
+			return nil
+		})
+	}
+	annotate(`"limits.blkio.noderesource.dev": "wbps=60Mi"`, "claims of namespace nothing may not have this annotation")
+	annotate(`"limits.blkio.noderesource.dev": "wbps=60Mi"`, "claims of namespace nothing may not have this annotation", "--subresource=status")
+	annotate(`"example.com/a": "b"`, "")
+	annotate(`"limits.blkio.noderesource.dev": null`, "")
+}
+
+// ofClaim, ofSet and ofClass return manifests of a claim, of a StatefulSet with limits in a template of claims, and of a class.
+func ofClaim(namespace, key, value string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {namespace: %s, name: data, annotations: {%q: %q}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}",
+		namespace, key, value)
+}
+
+func ofSet(namespace, value string) string {
+	const pods = "selector: {matchLabels: {a: b}}, serviceName: db, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: x}]}}"
+	return fmt.Sprintf("{apiVersion: apps/v1, kind: StatefulSet, metadata: {namespace: %s, name: db}, spec: {%s, volumeClaimTemplates: [{metadata: {name: data, annotations: {limits.blkio.noderesource.dev: %q}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}}",
+		namespace, pods, value)
+}
+
+func ofClass(parameters string) string {
+	return fmt.Sprintf("{apiVersion: storage.k8s.io/v1, kind: VolumeAttributesClass, metadata: {name: slow}, driverName: ebs.csi.aws.com, parameters: %s}", parameters)
 }

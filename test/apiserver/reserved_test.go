@@ -37,6 +37,7 @@ func TestReservedAnnotations(t *testing.T) {
 		admission{"limited", "weight", weight, "50", own},
 	)
 	c.reservesStatus()
+	c.reservesClaims()
 	c.reservesClosed()
 	replaced := admission{"limited", "with-another-limit", total, "* wbps=max", ""}
 	if out := c.kubectl(replaced.pod(), "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.annotations}"); !strings.Contains(out, "50Mi") {
@@ -53,6 +54,17 @@ func (c cluster) reservesStatus() {
 		out, err := kubectl("", "patch", "pod", "-n", "tenant", "status", "--subresource=status", "--type=merge", "-p", patch)
 		if (err != nil) != denied || denied && !strings.Contains(out, "the platform sets the limits") {
 			c.Errorf("patch the status and %s: %v: %s", key, err, out)
+		}
+	}
+}
+
+// reservesClaims: a claim has no limits of its own, and needs none.
+func (c cluster) reservesClaims() {
+	c.Helper()
+	for key, denied := range map[string]bool{"limits.blkio.noderesource.dev": true, "example.com/key": false} {
+		out, err := kubectl(ofClaim("limited", key, "wbps=50Mi"), "create", "--dry-run=server", "-f", "-")
+		if (err != nil) != denied || denied && !strings.Contains(out, "the platform sets the limits") {
+			c.Errorf("a claim with %s: %v: %s", key, err, out)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func TestAdmissionValues(t *testing.T) {
 	if text := files["templates/admission-fail-closed.yaml"]; strings.Count(text, "values: [other]") != 2 || strings.Contains(text, "[nri-blkio]") {
 		t.Errorf("the policy does not leave out its own namespace:\n%s", text)
 	}
-	if text := files["templates/admission-grammar.yaml"]; strings.Count(text, "validationActions: [Warn, Audit]") != 1 {
+	if text := files["templates/admission-grammar.yaml"]; strings.Count(text, "validationActions: [Warn, Audit]") != 3 || strings.Contains(text, "[Deny]") {
 		t.Error("the policy does not have the actions Warn and Audit")
 	}
 }

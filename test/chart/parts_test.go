@@ -153,7 +153,12 @@ func TestParts(t *testing.T) {
 func TestOptions(t *testing.T) {
 	before := names(objects(t, render(t, "")))
 	for values, want := range map[string][]string{
-		"admission: {grammar: true}":    {"ValidatingAdmissionPolicy nri-blkio-grammar", "ValidatingAdmissionPolicyBinding nri-blkio-grammar"},
+		"admission: {grammar: true}": {
+			"ValidatingAdmissionPolicy nri-blkio-grammar", "ValidatingAdmissionPolicyBinding nri-blkio-grammar",
+			"ValidatingAdmissionPolicy nri-blkio-grammar-claims", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-claims",
+			"ValidatingAdmissionPolicy nri-blkio-grammar-claims-warn", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-claims-warn",
+			"ValidatingAdmissionPolicy nri-blkio-grammar-classes", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-classes",
+		},
 		"admission: {tenants: true}":    {"ValidatingAdmissionPolicy nri-blkio-tenants", "ValidatingAdmissionPolicyBinding nri-blkio-tenants"},
 		"admission: {reserve: true}":    {"ValidatingAdmissionPolicy blkio-annotations-reserved", "ValidatingAdmissionPolicyBinding blkio-annotations-reserved"},
 		"admission: {reserveSet: true}": {"MutatingAdmissionPolicy blkio-annotations-set", "MutatingAdmissionPolicyBinding blkio-annotations-set"},
