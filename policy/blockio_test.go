@@ -109,3 +109,19 @@ func TestBlockioGranted(t *testing.T) {
 		t.Errorf("%+v", d.Settings)
 	}
 }
+
+// TestBlockioIsRejected verifies that a rule that rejects annotations rejects those of blockio classes also if the policy has no
+// classes: the runtime may have some.
+func TestBlockioIsRejected(t *testing.T) {
+	annotations := map[string]string{keyBlockio: "HighPrio"}
+	for how, want := range map[string]bool{"allow": false, "ignore": false, "reject": true} {
+		pol, err := ParseFile([]byte(fileHead + "rules: [{name: tenants, match: {namespaces: ['tenant-*']}, annotations: " + how + "}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pol.ForPod(&PodFacts{Namespace: "tenant-a"}, annotation.Parse(annotations)).Container(Container{Name: "a"})
+		if got := err != nil && strings.Contains(err.Error(), keyBlockio); got != want || pol.Heeds(annotations) != want {
+			t.Errorf("%s: %v, heeded: %v", how, err, pol.Heeds(annotations))
+		}
+	}
+}

@@ -61,12 +61,12 @@ type choice struct {
 // ForPod returns the policy for a pod with these annotations. Without facts no rule matches.
 func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out := &Pod{policy: p, request: r}
-	if r.IsBlockio() && len(p.Classes) == 0 {
-		out.request = nil // the classes are those of the runtime
-	}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.claims, out.kinds = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims, facts.Kinds
+	}
+	if r.IsBlockio() && len(p.Classes) == 0 && (out.rule == nil || out.rule.Annotations != RejectAnnotations) {
+		out.request = nil // the classes are those of the runtime
 	}
 	out.allow()
 	if out.budget != nil {
