@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // An edit has up to two parts: annotations, and facts about the pod, which are its labels and claims. In a namespace with a
@@ -49,7 +50,9 @@ func (n *Node) tryParts(ctx context.Context, e *editOf, of []identity) (accepted
 		if tried.next = part(e); tried.next == nil {
 			continue
 		}
-		parts := tried.next.differences(e.pod.request.now.Load())
+		former := e.pod.request.now.Load()
+		parts := tried.next.differences(former)
+		tried.claims = tried.next.changedClaims(former)
 		counts, reason, err := n.tryEdit(ctx, &tried, of)
 		switch {
 		case err != nil:
@@ -86,11 +89,34 @@ func (n *Node) noteCounts(e *editOf, parts string, of []identity) {
 		for _, container := range changed {
 			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
 		}
+		if len(changed) > 0 && len(e.claims) > 0 {
+			n.noteApplied(&e.pod, e.applied(parts), of)
+		}
 	case len(changed) > 0 || strings.HasPrefix(parts, "annotations"):
 		n.metrics.edits.applied.Add(1)
 		log.WithField("edited", parts).Info("Applying an edit to a running pod")
-		n.noteApplied(&e.pod, parts, of)
+		n.noteApplied(&e.pod, e.applied(parts), of)
 	}
+}
+
+// maxClaims is the number of claims that an event names, so that it has room for the limits.
+const maxClaims = 3
+
+// applied says that parts of an edit apply, with the names of the claims whose limits change.
+func (e *editOf) applied(parts string) string {
+	if len(e.claims) > 0 {
+		names := e.claims[:min(len(e.claims), maxClaims)]
+		text := "limits of claim "
+		if len(names) > 1 {
+			text = "limits of claims "
+		}
+		text += strings.Join(names, ", ")
+		if more := len(e.claims) - len(names); more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		parts = strings.Replace(parts, limitsOfClaim, text, 1)
+	}
+	return "edited " + parts + " apply"
 }
 
 // changed returns the names of those containers that have other limits than before.
@@ -105,11 +131,42 @@ func (n *Node) changed(before []snapshot) (names []string) {
 
 // noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.
 func (n *Node) noteRule(before, now *snapshot) {
-	former, by := before.decision.request, now.decision.request
-	if former == nil || former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(&before.decision) {
-		return
+	if now.followsNamespace(before) {
+		now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
 	}
-	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+}
+
+// followsNamespace reports whether a running container has other limits than before because its pod follows changed labels of the
+// namespace.
+func (c *snapshot) followsNamespace(before *snapshot) bool {
+	former, by := before.decision.request, c.decision.request
+	return former != nil && !former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
+}
+
+// isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
+// were not edited, and a new policy selects by other labels.
+func (t *podTable) isMoved(before, now *snapshot) bool {
+	if before.decision.request != nil {
+		return now.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
+			before.decision.policy.Of() == now.decision.policy.Of()
+	}
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p := now.pod.in(s)
+	isMoved := p.isMoved && now.mayRun() && len(now.decision.desired.Settings) > 0
+	p.isMoved = p.isMoved && !isMoved
+	return isMoved
+}
+
+// noteNamespaces notes that pods follow changed labels of their namespace, with the rule that is in force now.
+func (n *Node) noteNamespaces(moved []podIdentity) {
+	for i := range moved {
+		pod, rule := &moved[i], "no rule"
+		if name := pod.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
+			rule = "rule " + quote.Name(name, quote.Most)
+		}
+		n.noteApplied(pod, "edited labels of the namespace apply, by which "+rule+" is in force", n.pods.decidable(*pod))
+	}
 }
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.

@@ -137,7 +137,10 @@ type liveState struct {
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
 	restored  bool
 	notedEdit notedEdit
-	pace      pace
+	causes    map[string]lastingCause // see newCauses
+	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was noted.
+	isMoved bool
+	pace    pace
 }
 
 // podIdentity has the facts about a sandbox that never change.

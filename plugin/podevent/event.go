@@ -30,10 +30,10 @@ type Reason string
 // The reasons.
 const (
 	Refused        Reason = "BlkioRefused"        // a container was rejected
-	NotInForce     Reason = "BlkioNotInForce"     // limits could not be decided or written for some time
+	NotInForce     Reason = "BlkioNotInForce"     // limits have no effect: an error is ignored, or they could not be decided or written for some time
 	Observed       Reason = "BlkioObserved"       // mode observe: limits were decided, and not written
-	Changed        Reason = "BlkioChanged"        // edited annotations of a running pod were applied
-	ChangeRejected Reason = "BlkioChangeRejected" // edited annotations were not applied
+	Changed        Reason = "BlkioChanged"        // edited annotations or labels of a running pod, limits of its claims, or labels of its namespace were applied
+	ChangeRejected Reason = "BlkioChangeRejected" // edited annotations, labels or limits of claims were not applied
 	NoMemoryLimit  Reason = "BlkioNoMemoryLimit"  // a write limit without a memory limit
 	ContestedFile  Reason = "BlkioContestedFile"  // writers with different limits keep writing a file
 )
