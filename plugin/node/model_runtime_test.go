@@ -107,6 +107,8 @@ type modelContainer struct {
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
 	granted modelLimits
+	// claimed are the limits of its claim, likewise.
+	claimed modelLimits
 }
 
 func newModelRuntime(t testing.TB) *modelRuntime {
@@ -267,6 +269,9 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 				}
 			}
 		}
+	}
+	if !heedsClaims(pol) {
+		r.eachContainer(func(c *modelContainer) { c.claimed = nil })
 	}
 	r.epoch++
 	r.plugin.Reload(pol)
