@@ -64,8 +64,8 @@ func (r *modelRuntime) keepsSome(p *modelPod, of []*modelContainer) bool {
 // ofClaims returns the part of a decision that comes from limits of claims.
 func ofClaims(d policy.Desired) modelLimits { return grantedTo(d.OfClaims()) }
 
-// checkClaimed finds limits of the claim that are missing although the container was granted them, and nobody but the author of the
-// claim has changed anything since.
+// checkClaimed finds limits of the claim that are missing although the container was granted them, and since then only the limits
+// of the claim were changed.
 func (r *modelRuntime) checkClaimed(p *modelPod, c *modelContainer) string {
 	decided := r.decided(p, c).Settings
 	claimed := modelLimits{}

@@ -47,7 +47,7 @@ func (d modelDocument) namespace(pol *policy.Policy) policy.NamespaceLabels {
 	return policy.KnownLabels(modelLabels("team", d.team), pol.NamespaceKeys())
 }
 
-// modelEdits are the annotations and labels of a pod at the API server. They are guarded by modelRuntime.mu.
+// modelEdits are the annotations, labels and limits of the claim of a pod at the API server. They are guarded by modelRuntime.mu.
 type modelEdits struct {
 	annotations map[string]string
 	tier        string

@@ -267,3 +267,25 @@ func TestEventNamespace(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkNoteDecisions measures what events cost in a pass over a node with 250 pods of two containers, after all were noted: without
+// anything that is not in force, and with one cause for each container.
+func BenchmarkNoteDecisions(b *testing.B) {
+	for name, value := range map[string]string{"none": "rootfs wbps=1Mi", "causes": "rootfs wbps=1Mi; rootfs wpbs=1Mi"} {
+		n := newBudgetNode(b, "onError: {invalid: ignore}\n")
+		n.events = &noted{}
+		for i := range benchPods {
+			sb := tenant(fmt.Sprint(i), value)
+			n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Claims: claimsOf("")})
+			n.run(sb, member(sb, "db"))
+			n.run(sb, member(sb, "sidecar"))
+		}
+		groups := n.pods.takeAll()
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				n.eachAlone("note decisions", groups, n.noteDecisions)
+			}
+		})
+	}
+}
