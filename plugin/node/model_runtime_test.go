@@ -155,7 +155,10 @@ func (r *modelRuntime) restart() {
 		if pod != nil {
 			r.forgotten(pod)
 			for _, sb := range pod.sandboxes {
-				sb.told = false
+				if sb.told = false; sb.asked != nil && !pod.hasDocument {
+					asked := sb.asked.withoutClaims() // no record has them
+					sb.asked = &asked
+				}
 			}
 		}
 	}
