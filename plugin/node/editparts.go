@@ -160,12 +160,12 @@ func (t *podTable) isMoved(before, now *snapshot) bool {
 
 // noteNamespaces notes that pods follow changed labels of their namespace, with the rule that is in force now.
 func (n *Node) noteNamespaces(moved []podIdentity) {
-	for i := range moved {
-		pod, rule := &moved[i], "no rule"
-		if name := pod.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
+	for _, of := range moved {
+		rule := "no rule"
+		if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
 			rule = "rule " + quote.Name(name, quote.Most)
 		}
-		n.noteApplied(pod, "edited labels of the namespace apply, by which "+rule+" is in force", n.pods.decidable(*pod))
+		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.pods.decidable(of))
 	}
 }
 
