@@ -19,13 +19,16 @@ func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]s
 	if err != nil || totalErr != nil {
 		t.Skip(err, totalErr) // of a fuzz test; a table's annotations are right
 	}
-	claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Granted: func(at blkio.Address) Granted {
-		if at.Key != blkio.Wbps {
-			return Granted{}
-		}
-		return granted
-	}}
+	claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Granted: granted.at}
 	return claim.Check()
+}
+
+// at returns what is granted at an address: of wbps only.
+func (g Granted) at(at blkio.Address) Granted {
+	if at.Key != blkio.Wbps {
+		return Granted{}
+	}
+	return g
 }
 
 // claimCase is a request, what is granted already, and the error that the request gets; "" for none.
@@ -200,6 +203,68 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 	}
 }
 
+// TestWithoutAmounts verifies that errors of a budget for the same reason are the same without amounts, and that no other text changes.
+func TestWithoutAmounts(t *testing.T) {
+	p := parsed(t, budgeted)
+	text := func(namespace string, annotations map[string]string, granted Granted) string {
+		return WithoutAmounts(claimed(t, p, namespace, annotations, granted).Error())
+	}
+	for name, same := range map[string][]Granted{
+		"others": {{Others: 180 * mi, Pods: 3}, {Others: 155 * mi, Pods: 1}, {Others: 200*mi - 10, Pods: 1}},
+		"both":   {{Others: 100 * mi, Own: 80 * mi, Pods: 2}, {Others: 120 * mi, Own: 40 * mi, Pods: 3}},
+	} {
+		want := text("tenant-a", eachContainer("* wbps=50Mi"), same[0])
+		for _, granted := range same {
+			if got := text("tenant-a", eachContainer("* wbps=50Mi"), granted); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+			if got := text("tenant-a", eachContainer("* wbps=60Mi"), granted); got == want {
+				t.Errorf("%s: another request is %q as well", name, got)
+			}
+		}
+	}
+	if a, b := text("tenant-classed", nil, Granted{Others: 190 * mi, Pods: 2}), text("tenant-classed", nil, Granted{Others: 185 * mi, Pods: 1}); a != b {
+		t.Errorf("of a class: %q, then %q", a, b)
+	}
+	for _, other := range []string{"", "write at most 5Mi", `entry 1 "/data wbps=1Mi of 2Mi are granted to 3 pods": unknown key`} {
+		if got := WithoutAmounts(other); got != other {
+			t.Errorf("%q, want %q", got, other)
+		}
+	}
+}
+
+// exceededBy returns the key for which a pod with the container of claimed exceeds the budget of its namespace or has no limit,
+// and "" if there is none. It adds up what the pods would be granted, without the code of a Claim.
+func exceededBy(p *Policy, namespace string, annotations map[string]string, granted Granted) string {
+	b := p.BudgetFor(namespace)
+	pod := p.ForPod(&PodFacts{Namespace: namespace}, annotation.Parse(annotations))
+	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
+	d, _ := pod.Container(c)
+	total, _ := pod.Total([]Container{c})
+	for k := range blkio.NumLimits {
+		at := blkio.Address{Key: k, Dev: sda.Dev}
+		if !b.Has(k) {
+			continue
+		}
+		now, limit, bound := granted.at(at), blkio.Max, blkio.Max
+		if s, found := d.Settings.Get(at); found {
+			limit = s.Amount
+		}
+		before := now.Own
+		if now.Bound != blkio.Unset {
+			before, bound = min(before, now.Bound), now.Bound
+		}
+		if s, found := total.Settings.Get(at); found {
+			bound = s.Amount
+		}
+		after := min(Plus(now.Own, limit), bound)
+		if min(limit, bound) == blkio.Max || after > before && Plus(now.Others, after) > b.Limits[k] {
+			return k.String()
+		}
+	}
+	return ""
+}
+
 // FuzzClaim verifies that a container is rejected if and only if its pod would exceed the budget, and that the value
 // in the advice of the error has room.
 func FuzzClaim(f *testing.F) {
@@ -212,6 +277,9 @@ func FuzzClaim(f *testing.F) {
 		annotations := map[string]string{keyEach: value, keyTotal: total}
 		granted := Granted{Others: blkio.Amount(others), Own: blkio.Amount(own), Bound: blkio.Amount(bound), Pods: 2}
 		err := claimed(t, p, namespace, annotations, granted)
+		if exceeded := exceededBy(p, namespace, annotations, granted); (exceeded != "") != (err != nil) {
+			t.Errorf("the error is %v; exceeded: %q", err, exceeded)
+		}
 		if err == nil {
 			return
 		}

@@ -133,6 +133,35 @@ func (c *Claims) Equal(o *Claims) bool {
 	return c == o || c != nil && o != nil && reflect.DeepEqual(c, o)
 }
 
+// Changed returns the names of those claims that have other limits of their own than before, sorted.
+func (c *Claims) Changed(former *Claims) (names []string) {
+	limits := func(of *Claims, name string) (claim, bool) {
+		if of == nil {
+			return claim{}, false
+		}
+		i, found := of.find(name)
+		if !found {
+			return claim{}, false
+		}
+		return claim{own: of.list[i].own, err: of.list[i].err}, of.list[i].hasLimits()
+	}
+	var all []string
+	for _, of := range []*Claims{c, former} {
+		if of != nil {
+			all = append(all, of.names()...)
+		}
+	}
+	slices.Sort(all)
+	for _, name := range slices.Compact(all) {
+		now, has := limits(c, name)
+		before, had := limits(former, name)
+		if (has || had) && !reflect.DeepEqual(now, before) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // HasLimits reports whether some claim has limits of its own, valid or not.
 func (c *Claims) HasLimits() bool {
 	return c != nil && slices.ContainsFunc(c.list, func(c claim) bool { return c.hasLimits() })
@@ -274,7 +303,7 @@ func (e *evaluation) unknownClaims() {
 	}
 	if e.scope.isLenient() {
 		e.skip(e.entry.Target.Name(), cause)
-		e.unenforced()
+		e.unenforced("")
 		return
 	}
 	if !hasLimit(e.values) {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -340,4 +341,35 @@ func FuzzClaimText(f *testing.F) {
 			checkLine(t, w)
 		}
 	})
+}
+
+// TestClaimsChanged verifies that claims with other limits of their own are named, and those at other places are not.
+func TestClaimsChanged(t *testing.T) {
+	of := func(place string, limits ...string) *Claims {
+		var volumes []ClaimVolume
+		for i := range limits {
+			v := ClaimVolume{Claim: string(rune('a' + i)), Places: []Place{{Container: "db", Path: place}}}
+			if limits[i] != "" {
+				v.Limits = &limits[i]
+			}
+			volumes = append(volumes, v)
+		}
+		return NewClaims(volumes)
+	}
+	for name, tt := range map[string]struct {
+		now, former *Claims
+		want        string
+	}{
+		"the same":      {of("/x", "wbps=1Mi", ""), of("/y", "wbps=1Mi", ""), "[]"},
+		"another limit": {of("/x", "wbps=1Mi", "wbps=1Mi"), of("/x", "wbps=1Mi", "wbps=2Mi"), "[b]"},
+		"wrong":         {of("/x", "wbps=1Mi", "wpbs=1Mi"), of("/x", "wbps=1Mi", "wbps=1Mi"), "[b]"},
+		"added":         {of("/x", "wbps=1Mi", "", "wbps=3Mi"), of("/x", "", ""), "[a c]"},
+		"removed":       {of("/x", ""), of("/x", "wbps=1Mi", "wbps=2Mi"), "[a b]"},
+		"unknown":       {of("/x", "wbps=1Mi"), nil, "[a]"},
+		"unknown now":   {nil, of("/x", "wbps=1Mi"), "[a]"},
+	} {
+		if got := fmt.Sprint(tt.now.Changed(tt.former)); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
 }

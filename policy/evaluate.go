@@ -70,6 +70,7 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 	if from, found := p.claims.sourceFor(c.Name); found {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
 		d.warned(ClaimNotEnforced)
+		d.unenforced(from, p.foreignCause())
 	}
 	if class, from := p.classOf(c.Name); class != nil {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
@@ -90,10 +91,12 @@ func (p *Pod) warnIgnored(d *Desired) {
 	}
 	if d.Ignored = p.ignored; p.ignored {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
+		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: p.rule.title, Cause: "the node policy ignores the annotations of the pod"})
 		d.warned(IgnoredAnnotations)
 	}
 	if p.ignoresClaims {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the limits of claims")
+		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: p.rule.title, Cause: "the node policy ignores the limits of claims"})
 		d.warned(IgnoredAnnotations)
 	}
 }
@@ -268,6 +271,7 @@ func (d *Desired) DropWeight() error {
 	if i < 0 {
 		d.Warnings = append(d.Warnings, weights[0].Source.Text()+": "+noIOWeight)
 		d.warned(NotEnforced)
+		d.unenforced(weights[0].Source, noIOWeight)
 		return nil
 	}
 	weight := weights[i]

@@ -218,14 +218,28 @@ func (e *evaluation) warn(text string) {
 	e.warnings.add(warning{what: what, text: text})
 }
 
-// unenforced counts the container as one for which the node cannot enforce a part of its class, or limits of a claim.
-func (e *evaluation) unenforced() {
+// unenforced counts the container as one for which the node cannot enforce a part of its class, or limits of a claim, for a cause
+// that lasts. The cause is "" if it does not, or is known otherwise.
+func (e *evaluation) unenforced(cause string) {
+	kind, from := NotEnforced, e.class
 	if e.scope == scopeClaim {
-		e.out.warned(ClaimNotEnforced)
-		return
+		kind, from = ClaimNotEnforced, sourceOfClaim(e.limits)
 	}
-	e.out.warned(NotEnforced)
+	e.out.warned(kind)
+	if cause != "" {
+		e.out.unenforced(from, cause)
+	}
 }
+
+// unenforced notes that something has no effect, unless it is a default of the policy: the author of the pod did not ask for that.
+func (d *Desired) unenforced(from Source, cause string) {
+	if (from.Kind == FromClass || from.Kind == FromClaim) && len(d.Unenforced) < maxUnenforced {
+		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: from.Text(), Cause: cause, Kind: annotation.Unenforceable})
+	}
+}
+
+// maxUnenforced is the number of reasons in Desired.Unenforced: a pod can have many claims.
+const maxUnenforced = 8
 
 // explicit applies an entry to one target that it names. If the target has no disk, that is
 // an error, once for all containers.
@@ -237,7 +251,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if !hasLimit(e.values) || e.scope.isLenient() && b.Err == nil {
 		e.skip(what, reason(b)) // no limit asked, and there is none
 		if hasLimit(e.values) {
-			e.unenforced()
+			e.unenforced(quote.Text(what) + " cannot be limited: " + reason(b))
 		}
 		return
 	}
@@ -248,7 +262,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if e.scope == scopeClaim { // limits of a claim never reject a container
 		e.out.Claims = append(e.out.Claims, e.unlimited(c, b, what))
 		e.warn(what + " cannot be limited now: " + reason(b))
-		e.unenforced()
+		e.unenforced("")
 		return
 	}
 	e.fail(e.unlimited(c, b, what))
@@ -334,8 +348,9 @@ func (e *evaluation) star(cs []Container) {
 	switch {
 	case len(cs) == 0 || !hasLimit(left):
 	case e.scope == scopeClass:
-		e.warn(nothingLeft(left, first, skipped).Cause)
-		e.unenforced()
+		cause := nothingLeft(left, first, skipped).Cause
+		e.warn(cause)
+		e.unenforced(cause)
 	default:
 		e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, nothingLeft(left, first, skipped)))
 	}

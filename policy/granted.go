@@ -26,7 +26,8 @@ func (d *Desired) KeepGranted(former Desired) {
 	decided := d.Settings.Without(class)
 	granted := former.Lowered.Join(former.Settings).Where(func(s Setting) bool {
 		now, isDecided := decided.Get(s.Address)
-		return d.refuses(s.Source) && (!isDecided || s.outlives(now))
+		isAbove := s.Source.Kind == FromAnnotation && now.isOfClaim() // the annotation beats the claim, rejected or not
+		return d.refuses(s.Source) && (!isDecided || isAbove || s.outlives(now))
 	})
 	if len(granted) == 0 {
 		return

@@ -120,4 +120,7 @@ type Omitted struct {
 	Skipped     []Skipped           // the first 16, without duplicates
 	SkippedMore int                 // how many are left out of Skipped
 	Claims      []*annotation.Error // the reasons why limits of claims do not count; they are among the warnings
+	// Unenforced has the reasons why something that a tenant has written has no effect, although it is no error: limits of a claim,
+	// a class that an annotation chooses, or annotations that the rule ignores. It has none of a default of the policy.
+	Unenforced []*annotation.Error
 }

@@ -15,8 +15,9 @@ func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.Target
 	if e.isAmbiguous(cs) {
 		if e.scope.isLenient() {
-			e.skip(t.Name(), "a volume of the pod and a PersistentVolume have this name")
-			e.unenforced()
+			const cause = "a volume of the pod and a PersistentVolume have this name"
+			e.skip(t.Name(), cause)
+			e.unenforced(quote.Text(t.Name()) + " cannot be limited: " + cause)
 			return
 		}
 		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, &annotation.Problem{

@@ -206,14 +206,15 @@ func (n *Node) admitBystanders() {
 	if !pol.ConcernsUnannotated() && !n.pods.hasLive() {
 		return
 	}
-	n.admitBystandersIf(n.pods.bystanding(""), func(sb *Sandbox) bool {
+	n.admitBystandersIf(n.pods.bystanding(""), false, func(sb *Sandbox) bool {
 		facts := sb.Facts()
 		return pol.Concerns(&facts) || n.concernsLive(sb)
 	})
 }
 
-// admitBystandersIf makes those of some bystanders part of the state that are concerned by their labels as they are now.
-func (n *Node) admitBystandersIf(of []Sandbox, concerned func(*Sandbox) bool) {
+// admitBystandersIf makes those of some bystanders part of the state that are concerned by their labels as they are now. moved is
+// true if the reason is an edit of the labels of their namespace.
+func (n *Node) admitBystandersIf(of []Sandbox, moved bool, concerned func(*Sandbox) bool) {
 	admits := false
 	for _, sb := range of {
 		if live, known := n.pods.liveOf(&sb); known {
@@ -221,7 +222,9 @@ func (n *Node) admitBystandersIf(of []Sandbox, concerned func(*Sandbox) bool) {
 		}
 		if concerned(&sb) {
 			pod, cgroup := n.describePod(&sb)
-			n.pods.admitBystander(pod, cgroup, false)
+			if n.pods.admitBystander(pod, cgroup, false); moved {
+				n.pods.noteMoved(pod)
+			}
 			admits = true
 		}
 	}
@@ -267,6 +270,15 @@ func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded boo
 		c.exit.planned = !recorded
 	}
 	s.revise(pod)
+}
+
+// noteMoved notes that an edit of its namespace's labels made a pod part of the state.
+func (t *podTable) noteMoved(pod podIdentity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if p := s.pods[pod.id]; p != nil {
+		p.isMoved = true
+	}
 }
 
 // admit adds the containers of a bystander to its pod, which has become part of the state.

@@ -285,3 +285,17 @@ func TestClaimLog(t *testing.T) {
 		t.Errorf("a restart: %q", got)
 	}
 }
+
+// TestRejectedAnnotationAboveClaim verifies that a limit of an annotation that a new policy rejects stays above the limit of a claim, and
+// stays as well when a further policy ignores the claim.
+func TestRejectedAnnotationAboveClaim(t *testing.T) {
+	l := newLiveNode(t)
+	pairs := []string{limitsKey + "containers", "/data wbps=1Mi"}
+	l.claim(claimsOf("wbps=2Mi"), pairs...)
+	l.run(sandbox(annotationsOf(pairs...)), "a", "b")
+	for _, text := range []string{"", "floors: {bps: 1500Ki}\n", "rules: [{name: all, annotations: reject}]\n"} {
+		l.Reload(rules(t, text))
+		l.pass(t.Context())
+		l.wantData(text, all(1*mi, 1*mi))
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -60,6 +59,7 @@ type editOf struct {
 	pod podIdentity
 	edit
 	noted  *request   // the whole edit, as the pod has it
+	claims []string   // those whose limits the edit changes, see changedClaims
 	before []snapshot // the containers of the pod, just before the edit counts
 }
 
@@ -126,7 +126,7 @@ func (t *podTable) acceptFacts(e *editOf) (parts string, accepted bool) {
 		p.edit = edit{}
 		s.revise(p) // annotations may be unknown
 	}
-	e.edit, e.noted = p.edit, p.edit.next
+	e.edit, e.noted, e.claims = p.edit, p.edit.next, next.changedClaims(now)
 	return next.differences(now), true
 }
 
@@ -227,17 +227,11 @@ func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 		return false
 	}
 	// What is granted to others changes with each of their pods.
-	isReported := p.edit.reported == e.noted && p.edit.err != nil && withoutAmounts(p.edit.err.Error()) == withoutAmounts(err.Error())
+	isReported := p.edit.reported == e.noted && p.edit.err != nil && policy.WithoutAmounts(p.edit.err.Error()) == policy.WithoutAmounts(err.Error())
 	p.edit.err, p.edit.reported = err, e.noted
 	s.changed(p.group.in(s)) // the record has the error
 	return !isReported
 }
-
-// amounts matches what is granted of a budget, in its errors, and the advice by that.
-var amounts = regexp.MustCompile(`[0-9]+[A-Za-z]* of [0-9]+[A-Za-z]* are granted to [0-9]+ pods?|,? ?(or )?write at most [0-9]+[A-Za-z]*( in an annotation)?`)
-
-// withoutAmounts returns the text of an error without amounts that depend on other pods.
-func withoutAmounts(text string) string { return amounts.ReplaceAllString(text, "") }
 
 // decidable returns the containers of a pod.
 func (t *podTable) decidable(of podIdentity) (out []identity) {

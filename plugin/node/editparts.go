@@ -8,11 +8,13 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// An edit has up to two parts: annotations, and facts about the pod, which are its labels, its claims and the kinds of its containers. In a namespace with a
-// budget each is tried on its own, because they can have different authors. While the budget has no room for the limits of a
-// claim, edited annotations still apply. While the annotations are invalid, changed limits of a claim still apply.
+// An edit has up to two parts: annotations, and facts about the pod, which are its labels, its claims and the kinds of its
+// containers. In a namespace with a budget each is tried on its own, because they can have different authors. While the budget
+// has no room for the limits of a claim, edited annotations still apply. While the annotations are invalid, changed limits of a
+// claim still apply.
 
 // ofFacts returns the part of an edit that changes facts about the pod, nil if there is none.
 func (e *editOf) ofFacts() *request {
@@ -49,7 +51,9 @@ func (n *Node) tryParts(ctx context.Context, e *editOf, of []identity) (accepted
 		if tried.next = part(e); tried.next == nil {
 			continue
 		}
-		parts := tried.next.differences(e.pod.request.now.Load())
+		former := e.pod.request.now.Load()
+		parts := tried.next.differences(former)
+		tried.claims = tried.next.changedClaims(former)
 		counts, reason, err := n.tryEdit(ctx, &tried, of)
 		switch {
 		case err != nil:
@@ -90,11 +94,34 @@ func (n *Node) noteCounts(e *editOf, parts string, of []identity) {
 			}
 			log.WithField("container", c.name).Info(text)
 		}
+		if len(changed) > 0 && len(e.claims) > 0 {
+			n.noteApplied(&e.pod, e.applied(parts), of)
+		}
 	case len(changed) > 0 || strings.HasPrefix(parts, "annotations"):
 		n.metrics.edits.applied.Add(1)
 		log.WithField("edited", parts).Info("Applying an edit to a running pod")
-		n.noteApplied(&e.pod, parts, of)
+		n.noteApplied(&e.pod, e.applied(parts), of)
 	}
+}
+
+// maxClaims is the number of claims that an event names, so that it has room for the limits.
+const maxClaims = 3
+
+// applied says that parts of an edit apply, with the names of the claims whose limits change.
+func (e *editOf) applied(parts string) string {
+	if len(e.claims) > 0 {
+		names := e.claims[:min(len(e.claims), maxClaims)]
+		text := "limits of claim "
+		if len(names) > 1 {
+			text = "limits of claims "
+		}
+		text += strings.Join(names, ", ")
+		if more := len(e.claims) - len(names); more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		parts = strings.Replace(parts, limitsOfClaim, text, 1)
+	}
+	return "edited " + parts + " apply"
 }
 
 // changedContainer is a container that has other limits than before.
@@ -115,11 +142,42 @@ func (n *Node) changed(before []snapshot) (out []changedContainer) {
 
 // noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.
 func (n *Node) noteRule(before, now *snapshot) {
-	former, by := before.decision.request, now.decision.request
-	if former == nil || former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(&before.decision) {
-		return
+	if now.followsNamespace(before) {
+		now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
 	}
-	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+}
+
+// followsNamespace reports whether a running container has other limits than before because its pod follows changed labels of the
+// namespace.
+func (c *snapshot) followsNamespace(before *snapshot) bool {
+	former, by := before.decision.request, c.decision.request
+	return former != nil && !former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
+}
+
+// isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
+// were not edited, and a new policy selects by other labels.
+func (t *podTable) isMoved(before, now *snapshot) bool {
+	if before.decision.request != nil {
+		return now.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
+			before.decision.policy.Of() == now.decision.policy.Of()
+	}
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p := now.pod.in(s)
+	isMoved := p.isMoved && now.mayRun() && len(now.decision.desired.Settings) > 0
+	p.isMoved = p.isMoved && !isMoved
+	return isMoved
+}
+
+// noteNamespaces notes that pods follow changed labels of their namespace, with the rule that is in force now.
+func (n *Node) noteNamespaces(moved []podIdentity) {
+	for _, of := range moved {
+		rule := "no rule"
+		if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
+			rule = "rule " + quote.Name(name, quote.Most)
+		}
+		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.pods.decidable(of))
+	}
 }
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.

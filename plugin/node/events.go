@@ -158,8 +158,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// noteApplied notes that the edited parts of a pod count, with the limits that its containers get by them.
-func (n *Node) noteApplied(pod *podIdentity, parts string, of []identity) {
+// noteApplied notes that a change of a pod counts, with the limits that its containers get by it.
+func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
 	if n.events == nil {
 		return
 	}
@@ -174,7 +174,7 @@ func (n *Node) noteApplied(pod *podIdentity, parts string, of []identity) {
 		}
 		texts = append(texts, containerText(c.name)+" gets "+now.decision.text())
 	}
-	n.note(event{pod.named(), podevent.Changed, strings.Join(append([]string{"edited " + parts + " apply"}, texts...), "; ")})
+	n.note(event{pod.named(), podevent.Changed, strings.Join(append([]string{applied}, texts...), "; ")})
 }
 
 // text describes the settings of a decision.
@@ -187,40 +187,43 @@ func (d *decision) text() string {
 	return strings.Join(describe(kept), ", ")
 }
 
-// noteDecisions notes the facts about decisions for the containers of a group, and rejected edits, that were not noted yet.
+// noteDecisions notes what was not noted yet: the facts about decisions for the containers of a group, why some limits are not in
+// force, and rejected edits.
 func (n *Node) noteDecisions(g groupIdentity) {
 	if n.events == nil {
 		return
 	}
-	decided, edits := n.pods.unnoted(g)
+	decided, states := n.pods.unnoted(g, time.Now())
 	for i := range decided {
 		if reason, note := decided[i].fact(); note != "" {
 			n.note(event{decided[i].pod.named(), reason, note})
 		}
 	}
-	n.note(edits...)
+	n.note(states...)
 }
 
 // unnoted returns the running containers of a group with decisions whose facts were not noted yet, and events for rejected
-// edits. They count as noted from then on.
-func (t *podTable) unnoted(of groupIdentity) (decided []snapshot, edits []event) {
+// edits and for limits that are not in force. They count as noted from then on.
+func (t *podTable) unnoted(of groupIdentity, at time.Time) (decided []snapshot, states []event) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range of.in(s).sorted() {
-		for _, c := range pod.sorted() {
+		containers := pod.sorted()
+		for _, c := range containers {
 			if now := c.decision.noted(); c.mayRun() && now.policy != nil && now != c.noted {
 				c.noted = now
 				decided = append(decided, c.snapshot)
 			}
 		}
+		states = append(states, pod.newCauses(containers, at)...)
 		text := pod.edit.text()
-		if now := (notedEdit{pod.edit.next, withoutAmounts(text)}); now != pod.notedEdit {
+		if now := (notedEdit{pod.edit.next, policy.WithoutAmounts(text)}); now != pod.notedEdit {
 			if pod.notedEdit = now; text != "" {
-				edits = append(edits, event{pod.named(), podevent.ChangeRejected, text})
+				states = append(states, event{pod.named(), podevent.ChangeRejected, text})
 			}
 		}
 	}
-	return decided, edits
+	return decided, states
 }
 
 // text returns why the edit is rejected, and "" if it is not.

@@ -20,6 +20,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/recorder"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -96,6 +97,44 @@ func TestEventRefused(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	events.wants(t, "internal", "BlkioRefused: container db is rejected: nri-blkio: internal error; see the log of nri-blkio on this node")
+}
+
+// TestEventRefusedBudget verifies that tries of a container for which a budget has no room are one event while other pods come and
+// go, with the newest amounts, and displace no other event of the pod.
+func TestEventRefusedBudget(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	events := recorder.New(recorder.Config{Dir: t.TempDir(), Log: b.log})
+	b.events = events
+	refused := tenant("d", "* wbps=60Mi")
+	refused.UID = "0f9bd3ce-7a4e-4b0c-9f52-000000000001"
+	wrong := *refused
+	wrong.ID, wrong.Annotations = "sb-wrong", annotationsOf(limitsKey+"containers", "* wpbs=60Mi")
+	if err := b.createOf(&wrong, member(&wrong, "x")); err == nil {
+		t.Fatal("not rejected")
+	}
+	const tries = podevent.MaxEvents + 4
+	for i := range tries {
+		other := tenant(fmt.Sprint("o", i), fmt.Sprintf("* wbps=%dMi", 150+i))
+		b.run(other, member(other, "x"))
+		if err := b.createOf(refused, member(refused, "x")); err == nil {
+			t.Fatal("not rejected")
+		}
+		b.RemovedPod(other.ID)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	events.Run(ctx, nil) // writes the events
+	d, err := podevent.Read(events.Dir, refused.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Events) != 2 || !strings.Contains(d.Events[0].Note, "unknown key") {
+		t.Fatalf("%d events: %+v", len(d.Events), d.Events)
+	}
+	want := fmt.Sprintf("%dMi of 200Mi are granted to 1 pod", 150+tries-1)
+	if last := d.Events[1]; last.Count != tries || !strings.Contains(last.Note, want) {
+		t.Errorf("%q %d times, want %q %d times", last.Note, last.Count, want, tries)
+	}
 }
 
 // TestEventFacts verifies that what was decided about a container is noted once for each decision: a write limit without a

@@ -75,10 +75,11 @@ func (n *Node) SetLive(uid string, live *Live) {
 		// A request does not keep them, so it would differ from them after each edit.
 		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
 	}
-	for of, wait := range n.pods.setLive(uid, kept) {
+	delayed, moved := n.pods.setLive(uid, kept)
+	for of, wait := range delayed {
 		time.AfterFunc(wait, func() { n.pods.reviseDelayed(of) })
 	}
-	n.admitBystandersIf(n.pods.bystanding(uid), n.concernsLive)
+	n.admitBystandersIf(n.pods.bystanding(uid), moved, n.concernsLive)
 }
 
 func (t *podTable) forgetLive(uid string) {
@@ -93,13 +94,15 @@ func (t *podTable) forgetLive(uid string) {
 	}
 }
 
-// setLive returns the pods that follow later, each with the time until then.
-func (t *podTable) setLive(uid string, live Live) (delayed map[podIdentity]time.Duration) {
+// setLive returns the pods that follow later, each with the time until then, and whether the labels of the namespace were edited.
+func (t *podTable) setLive(uid string, live Live) (delayed map[podIdentity]time.Duration, moved bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if former, known := s.liveOf(uid, live.Namespace, live.Name); known && live.NamespaceLabels == nil {
+	former, known := s.liveOf(uid, live.Namespace, live.Name)
+	if known && live.NamespaceLabels == nil {
 		live.NamespaceLabels = former.NamespaceLabels // too large now: the last ones count
 	}
+	moved = known && former.NamespaceLabels != nil && !maps.Equal(former.NamespaceLabels, live.NamespaceLabels)
 	s.live[uid] = live
 	now := time.Now()
 	for _, pod := range s.pods {
@@ -122,7 +125,7 @@ func (t *podTable) setLive(uid string, live Live) (delayed map[podIdentity]time.
 		}
 		pod.pace.isDelayed, delayed[pod.podIdentity] = true, wait
 	}
-	return delayed
+	return delayed, moved
 }
 
 // concernsLive reports whether a sandbox concerns the plugin by what the API server knows about its pod.

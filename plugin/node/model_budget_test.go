@@ -43,7 +43,10 @@ func (r *modelRuntime) asksMore(p *modelPod, sb *modelSandbox, facts policy.Cont
 	next, _ := by.Container(facts)
 	formerTotal, _ := now.Total([]policy.Container{facts})
 	nextTotal, _ := by.Total([]policy.Container{facts})
-	if r.raised() || former.Ignored || len(former.Errors)+len(formerTotal.Errors) > 0 {
+	if r.raised() || len(former.Claims)+len(next.Claims) > 0 || !now.KnowsClaims() || !by.KnowsClaims() {
+		return true // what was granted before may stay
+	}
+	if former.Ignored || len(former.Errors)+len(formerTotal.Errors) > 0 {
 		return true
 	}
 	if p.spec.moves && len(formerTotal.Settings) > 0 {
@@ -71,7 +74,7 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 				continue
 			}
 			d := r.decided(p, c)
-			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || d.Ignored || len(d.Errors) > 0 || sb != p.current() {
+			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || r.keepsClaims(p, c) || d.Ignored || len(d.Errors) > 0 || sb != p.current() {
 				return false
 			}
 			facts = append(facts, p.spec.facts(c.name, c.data))

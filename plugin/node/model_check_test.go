@@ -58,7 +58,7 @@ func (r *modelRuntime) ruledIn(p *modelPod, sb *modelSandbox) *policy.Pod {
 
 func (r *modelRuntime) ruledBy(p *modelPod, by modelFacts) *policy.Pod {
 	facts := p.sandbox(p.current()).Facts()
-	facts.Labels, facts.NamespaceLabels = modelLabels("tier", by.tier), by.namespace
+	facts.Labels, facts.NamespaceLabels, facts.Claims = modelLabels("tier", by.tier), by.namespace, by.claims
 	return r.policy.ForPod(&facts, annotation.Parse(by.annotations))
 }
 
@@ -146,6 +146,12 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 		}
 		return r.checkGranted(c)
 	}
+	if r.keepsClaims(p, c) {
+		if r.ruled(p).Mode() == policy.ModeObserve {
+			return ""
+		}
+		return r.checkClaimed(p, c)
+	}
 	want, weight := modelLimits{}, uint32(100)
 	if d := r.decided(p, c); r.ruled(p).Mode() != policy.ModeObserve {
 		want = grantedTo(d)
@@ -180,15 +186,7 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 
 // checkGranted finds limits that are missing although the container was granted them.
 func (r *modelRuntime) checkGranted(c *modelContainer) string {
-	got := finiteLimits(r.k.has(c.cgroup))
-	for dev, limits := range c.granted {
-		for key, rate := range limits {
-			if rate != blkio.Unset && got[dev][key] == blkio.Unset {
-				return fmt.Sprintf("%s has %q on %s, and was granted %q before the floors were raised", c.cgroup, got[dev], dev, limits)
-			}
-		}
-	}
-	return ""
+	return r.checkHas(c, c.granted, "before the floors were raised")
 }
 
 // check compares everything with the model, when nothing is under way. resolved is true
@@ -227,12 +225,12 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 				if problem := r.checkContainer(p, c); problem != "" {
 					report("%s", problem)
 				}
-				if r.raised() {
+				if r.raised() || r.keepsClaims(p, c) {
 					continue
 				}
 				r.checkRecord(p, c, report)
 				if d := r.decided(p, c); r.ruled(p).Mode() == policy.ModeEnforce && !d.Ignored {
-					c.granted = grantedTo(ofAnnotations(d))
+					c.granted, c.claimed = grantedTo(ofAnnotations(d)), ofClaims(d)
 				}
 			}
 		}
@@ -247,7 +245,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 			report("observed: %s", problem)
 		}
 	case len(running) > 0 && r.raised(): // its desired limits depend on the earlier ones
-	case len(running) > 0 && (p.isMixed() || r.keepsTotal(p, running)):
+	case len(running) > 0 && (p.isMixed() || r.keepsTotal(p, running) || r.keepsSome(p, running)):
 	case len(running) > 0:
 		disks := []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk}
 		if p.spec.moves { // a container that has ended may have had another one
@@ -293,7 +291,7 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 		for _, sb := range p.sandboxes {
 			sandboxes[sb.id] = sb
 			for _, c := range sb.containers {
-				containers[c.id], concerned[c.id] = c, !r.ruledIn(p, sb).IsEmpty()
+				containers[c.id], concerned[c.id] = c, r.isConcerned(p, sb)
 			}
 		}
 	}
@@ -359,7 +357,7 @@ func (n *Node) known() modelKnown {
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		now := pod.request.now.Load()
-		out.requests[id] = modelFacts{now.annotations, now.facts.Labels["tier"], now.facts.NamespaceLabels}
+		out.requests[id] = modelFacts{now.annotations, now.facts.Labels["tier"], now.facts.NamespaceLabels, now.facts.Claims}
 		out.rejected[id] = pod.edit.err
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()

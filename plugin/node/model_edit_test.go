@@ -14,10 +14,17 @@ type modelFacts struct {
 	annotations map[string]string // those of this domain count
 	tier        string            // a label of the pod; "" for none
 	namespace   policy.NamespaceLabels
+	claims      *policy.Claims
 }
 
 func (f modelFacts) equal(o modelFacts) bool {
-	return maps.Equal(f.annotations, o.annotations) && f.tier == o.tier && f.namespace.Equal(o.namespace)
+	return maps.Equal(f.annotations, o.annotations) && f.tier == o.tier && f.namespace.Equal(o.namespace) && f.claims.Equal(o.claims)
+}
+
+// withoutClaims returns the facts as if the claims were not known.
+func (f modelFacts) withoutClaims() modelFacts {
+	f.claims = nil
+	return f
 }
 
 // modelDocument has what the API server knew about a pod at some time. It has all annotations and labels.
@@ -25,6 +32,7 @@ type modelDocument struct {
 	annotations map[string]string // of this domain
 	tier        string            // a label of the pod; "" for none
 	team        string            // a label of its namespace; "" for none
+	claim       string            // the limits of its claim, see modelClaimsOf
 }
 
 func modelLabels(key, value string) map[string]string {
@@ -39,10 +47,12 @@ func (d modelDocument) namespace(pol *policy.Policy) policy.NamespaceLabels {
 	return policy.KnownLabels(modelLabels("team", d.team), pol.NamespaceKeys())
 }
 
-// modelEdits are the annotations and labels of a pod at the API server. They are guarded by modelRuntime.mu.
+// modelEdits are the annotations, labels and limits of the claim of a pod at the API server. They are guarded by modelRuntime.mu.
 type modelEdits struct {
 	annotations map[string]string
 	tier        string
+	claim       string // its limits, see modelClaimsOf
+	claimed     bool   // they were not empty at some time
 	// documents are those that the plugin was sent, the newest last. hasDocument is true while it has the newest one.
 	documents   []modelDocument
 	hasDocument bool
@@ -63,7 +73,7 @@ func ownOf(annotations map[string]string) map[string]string {
 // edit edits a pod: its label, or its annotations to others, to invalid ones, or to none. Or the plugin loses the document.
 func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
 	annotations, tier := newModelSpec(p.slot, rng).annotations, p.tier
-	switch rng.IntN(9) {
+	switch rng.IntN(15) {
 	case 0:
 		annotations = map[string]string{}
 	case 1:
@@ -74,12 +84,15 @@ func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
 		return
 	case 3, 4, 5:
 		annotations, tier = p.annotations, []string{"", "a", "b", "c"}[rng.IntN(4)]
+	case 6, 7, 8, 9, 10, 11:
+		r.editClaim(p, rng)
+		return
 	}
 	runs := len(r.in(p.current(), modelRunning)) > 0
 	r.note("%s: edited to tier %q, %v", p.name, tier, annotations)
 	r.tell(func() {
 		p.annotations, p.tier, p.edited = annotations, tier, true
-		r.write(p, runs)
+		r.write(p, runs, false)
 	}, p)
 }
 
@@ -94,20 +107,23 @@ func (r *modelRuntime) editNamespace(rng *rand.Rand) {
 		r.team = team
 		for _, p := range pods {
 			if p.hasDocument {
-				r.write(p, false)
+				r.write(p, false, false)
 			}
 		}
 	}, pods...)
 }
 
 // write writes the next document of a pod. runs is false if its containers may have begun while the plugin did not know
-// them. The caller holds mu.
-func (r *modelRuntime) write(p *modelPod, runs bool) {
+// them. onlyClaims is true if nothing but the limits of claims has changed. The caller holds mu.
+func (r *modelRuntime) write(p *modelPod, runs, onlyClaims bool) {
 	p.begun, p.unsettled, p.hasDocument = p.begun && runs, true, true
-	p.documents = append(p.documents, modelDocument{ownOf(p.annotations), p.tier, r.team})
+	p.documents = append(p.documents, modelDocument{ownOf(p.annotations), p.tier, r.team, p.claim})
 	for _, sb := range p.sandboxes {
 		for _, c := range sb.containers {
 			c.granted = nil // the policy may observe the pod for a moment
+			if !onlyClaims && !heedsClaims(r.policy) {
+				c.claimed = nil
+			}
 		}
 	}
 }
@@ -140,6 +156,7 @@ func (p *modelPod) live() *Live {
 	return &Live{
 		Namespace: "ns", Name: p.name, Annotations: d.annotations,
 		Labels: modelLabels("tier", d.tier), NamespaceLabels: modelLabels("team", d.team),
+		Claims: modelClaimsOf(d.claim),
 	}
 }
 
@@ -160,7 +177,7 @@ func (r *modelRuntime) factsIn(p *modelPod, sb *modelSandbox) modelFacts {
 		out = *sb.asked
 	case p.hasDocument:
 		d := p.document()
-		out = modelFacts{annotations: d.annotations, tier: d.tier}
+		out = modelFacts{annotations: d.annotations, tier: d.tier, claims: modelClaimsOf(d.claim)}
 	}
 	if p.hasDocument {
 		out.namespace = p.document().namespace(r.policy)
@@ -212,12 +229,15 @@ func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string,
 		reported := modelFacts{annotations: ownOf(sb.reported), tier: sb.tier}
 		if !isKnown { // whether the document counts depends on the containers that it has when it becomes known
 			sb.asked = nil
-			p.unsettled = p.unsettled || p.hasDocument && !reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier})
+			p.unsettled = p.unsettled || p.hasDocument && (!reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier}) || modelClaimsOf(p.document().claim).HasLimits())
 			continue
 		}
 		if sb.asked == nil || !asked.equal(*sb.asked) {
 			for _, c := range sb.containers {
 				c.granted = nil
+				if !heedsClaims(r.policy) && (sb.asked == nil || !asked.withoutClaims().equal(sb.asked.withoutClaims())) {
+					c.claimed = nil
+				}
 			}
 		}
 		sb.asked = &asked
@@ -231,6 +251,9 @@ func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string,
 		if asked.tier != sb.tier && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return d.tier == asked.tier }) {
 			report("%s: sandbox %s has the tier %q, which it never had", p.name, sb.id, asked.tier)
 		}
+		if asked.claims != nil && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return modelClaimsOf(d.claim).Equal(asked.claims) }) {
+			report("%s: sandbox %s has claims that it never had", p.name, sb.id)
+		}
 		if p.hasDocument {
 			r.settleDocument(p, sb, known, report)
 		}
@@ -243,10 +266,10 @@ func (r *modelRuntime) settleDocument(p *modelPod, sb *modelSandbox, known model
 	if want := d.namespace(r.policy); want != nil && !want.Equal(asked.namespace) {
 		report("%s: sandbox %s has the labels %v of its namespace, want %v", p.name, sb.id, asked.namespace, want)
 	}
-	if next := asked; d.tier != asked.tier {
-		p.unsettled, next.tier = true, d.tier
+	if next, claims := asked, modelClaimsOf(d.claim); d.tier != asked.tier || !claims.Equal(asked.claims) {
+		p.unsettled, next.tier, next.claims = true, d.tier, claims
 		if r.policy.BudgetFor("ns") == nil || !r.rejects(p, sb, next) {
-			report("%s: sandbox %s has the tier %q, and nothing rejects %q: %v", p.name, sb.id, asked.tier, d.tier, known.rejected[sb.id])
+			report("%s: sandbox %s has the tier %q, and nothing rejects %q with limits %q of its claim: %v", p.name, sb.id, asked.tier, d.tier, d.claim, known.rejected[sb.id])
 		}
 	}
 	if next := asked; !maps.Equal(d.annotations, asked.annotations) {

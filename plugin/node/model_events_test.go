@@ -67,11 +67,11 @@ func (r *modelRuntime) do(e modelEvent) {
 		for _, c := range r.in(sb, modelExited) {
 			r.removeContainer(p, c, e.rng)
 		}
-	case n < 74:
+	case n < 73:
 		r.update(p, sb, e.rng)
-	case n < 82:
+	case n < 84:
 		r.edit(p, e.rng)
-	case n < 86:
+	case n < 87:
 		if !r.calm {
 			r.drift(p, sb, e.rng)
 		}

@@ -107,6 +107,8 @@ type modelContainer struct {
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
 	granted modelLimits
+	// claimed are the limits of its claim, likewise.
+	claimed modelLimits
 }
 
 func newModelRuntime(t testing.TB) *modelRuntime {
@@ -153,7 +155,10 @@ func (r *modelRuntime) restart() {
 		if pod != nil {
 			r.forgotten(pod)
 			for _, sb := range pod.sandboxes {
-				sb.told = false
+				if sb.told = false; sb.asked != nil && !pod.hasDocument {
+					asked := sb.asked.withoutClaims() // no record has them
+					sb.asked = &asked
+				}
 			}
 		}
 	}
@@ -267,6 +272,9 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 				}
 			}
 		}
+	}
+	if !heedsClaims(pol) {
+		r.eachContainer(func(c *modelContainer) { c.claimed = nil })
 	}
 	r.epoch++
 	r.plugin.Reload(pol)

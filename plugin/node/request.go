@@ -117,6 +117,15 @@ func (r *request) differences(former *request) string {
 	return strings.Join(parts, " and ")
 }
 
+// changedClaims returns the names of the claims that have other limits than by the former request. It returns none if the former
+// claims were unknown: they become known a moment after the pod's sandbox, and after each restart of the plugin.
+func (r *request) changedClaims(former *request) []string {
+	if !former.facts.Claims.Known() {
+		return nil
+	}
+	return r.facts.Claims.Changed(former.facts.Claims)
+}
+
 // isLike reports whether a request is by the same annotations and facts. None is like no other.
 func (r *request) isLike(o *request) bool {
 	return r != nil && o.annotations != nil && r.has(o.annotations) && r.hasFacts(o)

@@ -123,6 +123,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
 	}
+	var moved []podIdentity
 	for _, c := range unresolved {
 		before := n.pods.snapshot(c.ref)
 		err := n.resolve(ctx, c)
@@ -135,14 +136,19 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
 			continue
 		}
+		now := n.pods.snapshot(c.ref)
+		if n.pods.isMoved(&before, &now) && !slices.Contains(moved, c.pod) {
+			moved = append(moved, c.pod)
+		}
 		// A repeated resolution may find the same error.
-		if now := n.pods.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+		if now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
 			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
 	for i := range followed {
 		n.noteCounts(&followed[i].editOf, followed[i].parts, followed[i].of)
 	}
+	n.noteNamespaces(moved)
 	return errs
 }
 

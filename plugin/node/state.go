@@ -137,9 +137,17 @@ type liveState struct {
 	// reported is the request as the runtime reported it; nil if it counts, and once the pod has a container.
 	reported *request
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
-	restored  bool
+	restored bool
+	podNotes
+	pace pace
+}
+
+// podNotes has what was noted for events of a pod.
+type podNotes struct {
 	notedEdit notedEdit
-	pace      pace
+	causes    map[string]lastingCause // see newCauses
+	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was noted.
+	isMoved bool
 }
 
 // podIdentity has the facts about a sandbox that never change.

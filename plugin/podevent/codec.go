@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
@@ -66,12 +67,14 @@ func isNote(s string) bool {
 	return s != "" && len(s) <= MaxNote && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// Find returns the index of the event with a reason and a note, or -1.
+// Find returns the index of the event with a reason and a note, or -1. Notes that differ in amounts only are the same, see
+// [policy.WithoutAmounts].
 func (d *Document) Find(reason Reason, note string) int { return find(d.Events, reason, note) }
 
 func find(events []Event, reason Reason, note string) int {
+	key := policy.WithoutAmounts(note)
 	for i := range events {
-		if events[i].Reason == reason && events[i].Note == note {
+		if events[i].Reason == reason && (events[i].Note == note || policy.WithoutAmounts(events[i].Note) == key) {
 			return i
 		}
 	}

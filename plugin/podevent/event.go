@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -29,10 +30,10 @@ type Reason string
 // The reasons.
 const (
 	Refused        Reason = "BlkioRefused"        // a container was rejected
-	NotInForce     Reason = "BlkioNotInForce"     // limits could not be decided or written for some time
+	NotInForce     Reason = "BlkioNotInForce"     // limits have no effect: an error is ignored, or they could not be decided or written for some time
 	Observed       Reason = "BlkioObserved"       // mode observe: limits were decided, and not written
-	Changed        Reason = "BlkioChanged"        // edited annotations of a running pod were applied
-	ChangeRejected Reason = "BlkioChangeRejected" // edited annotations were not applied
+	Changed        Reason = "BlkioChanged"        // edited annotations or labels of a running pod, limits of its claims, or labels of its namespace were applied
+	ChangeRejected Reason = "BlkioChangeRejected" // edited annotations, labels or limits of claims were not applied
 	NoMemoryLimit  Reason = "BlkioNoMemoryLimit"  // a write limit without a memory limit
 	ContestedFile  Reason = "BlkioContestedFile"  // writers with different limits keep writing a file
 )
@@ -111,7 +112,7 @@ func (p *Pod) IsValid() bool {
 type Document struct {
 	Version int `json:"version"`
 	Pod
-	// Events are in the order in which they first occurred. Each has another reason or note.
+	// Events are in the order in which they first occurred. Each has another reason or note, see Find.
 	Events []Event `json:"events"`
 }
 
@@ -138,10 +139,10 @@ func Time(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond).Rou
 // maxName is the size of the longest name of an object.
 const maxName = 253
 
-// ObjectName returns the name of the Kubernetes object for an event of the pod: the same for the same reason and note. So a
-// process finds the object that an earlier one has created.
+// ObjectName returns the name of the Kubernetes object for an event of the pod: the same for the same reason and note, apart from
+// the amounts of a budget. So a process finds the object that an earlier one has created.
 func (p *Pod) ObjectName(e *Event) string {
-	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + e.Note))
+	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + policy.WithoutAmounts(e.Note)))
 	suffix := "." + hex.EncodeToString(sum[:8])
 	return strings.TrimRight(p.Name[:min(len(p.Name), maxName-len(suffix))], ".-") + suffix
 }

@@ -64,3 +64,23 @@ func TestObjectName(t *testing.T) {
 		}
 	}
 }
+
+// TestAmounts verifies that events of a budget that differ in amounts only are one event with one object.
+func TestAmounts(t *testing.T) {
+	note := func(namespace, amounts string) string {
+		return "container a is rejected: nri-blkio: a/containers: wbps=60Mi on disk vda exceeds the budget of namespace " + namespace + ": " + amounts
+	}
+	first := Event{Reason: Refused, Note: note("a", "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)")}
+	d := Document{Pod: Pod{testUID, "prod", "db-0"}, Events: []Event{{Reason: ChangeRejected, Note: first.Note}, first}}
+	for note, want := range map[string]int{
+		first.Note: 1, note("a", "199Mi of 200Mi are granted to 1 pod (wait for room)"): 1,
+		note("b", "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)"): -1,
+	} {
+		if got := d.Find(Refused, note); got != want {
+			t.Errorf("%s is event %d, want %d", note, got, want)
+		}
+		if isSame := d.ObjectName(&first) == d.ObjectName(&Event{Reason: Refused, Note: note}); isSame != (want == 1) {
+			t.Errorf("%s has the object of the first one: %v", note, isSame)
+		}
+	}
+}

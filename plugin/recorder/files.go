@@ -98,7 +98,7 @@ func (r *Recorder) takeOver(d *podevent.Document) {
 			r.add(p, e)
 		case !e.Reason.IsFact():
 			p.Events[i].Count += e.Count
-			p.Events[i].Last = e.Last
+			p.Events[i].Note, p.Events[i].Last = e.Note, e.Last
 		}
 		p.unsaved = true
 	}

@@ -80,7 +80,7 @@ func (r *Recorder) note(of podevent.Pod, e podevent.Event) bool {
 			return false
 		}
 		known.Count++
-		known.Last = e.Last
+		known.Note, known.Last = e.Note, e.Last // the amounts of a budget may be others
 	}
 	p.unsaved = true
 	return true

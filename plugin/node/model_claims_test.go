@@ -1,0 +1,120 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// All containers of the model have one claim, at /data. Its limits are known from the first document of the pod on. Wrong and
+// unknown ones leave those in force that were granted before, so what a container has then depends on earlier events.
+
+// modelClaims are the limits of the claim: none, some, and wrong ones. The last one stands for claims that are unknown.
+var modelClaims = []string{"", "wbps=2Mi", "wbps=5Mi riops=700", "rbps=4Mi", "wbps=2500Ki wiops=90", "wpbs=1Mi", unknownClaims}
+
+const unknownClaims = "unknown"
+
+// modelClaimsOf returns the claims of a pod by the text of their limits.
+func modelClaimsOf(text string) *policy.Claims {
+	if text == unknownClaims {
+		return policy.UnknownClaims("129 of them")
+	}
+	v := policy.ClaimVolume{Claim: "data"}
+	for _, name := range modelNames {
+		v.Places = append(v.Places, policy.Place{Container: name, Path: "/data"})
+	}
+	if text != "" {
+		v.Limits = &text
+	}
+	return policy.NewClaims([]policy.ClaimVolume{v})
+}
+
+// editClaim changes the limits of the claim of a pod.
+func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
+	text := modelClaims[rng.IntN(len(modelClaims))]
+	if rng.IntN(2) == 0 && p.claim != "" { // those that were granted have to stay
+		text = modelClaims[len(modelClaims)-1-rng.IntN(2)]
+	}
+	runs := len(r.in(p.current(), modelRunning)) > 0
+	r.note("%s: its claim has the limits %q", p.name, text)
+	r.tell(func() {
+		p.claim = text
+		p.claimed = p.claimed || modelClaimsOf(text).HasLimits()
+		r.write(p, runs, true)
+	}, p)
+}
+
+// keepsClaims reports whether a container may have limits of its claim that were granted before.
+func (r *modelRuntime) keepsClaims(p *modelPod, c *modelContainer) bool {
+	facts := r.factsIn(p, c.sandbox)
+	if !facts.claims.Known() {
+		return p.claimed
+	}
+	return len(r.decided(p, c).Claims) > 0
+}
+
+// keepsSome reports whether keepsClaims is true for some container.
+func (r *modelRuntime) keepsSome(p *modelPod, of []*modelContainer) bool {
+	return slices.ContainsFunc(of, func(c *modelContainer) bool { return r.keepsClaims(p, c) })
+}
+
+// ofClaims returns the part of a decision that comes from limits of claims.
+func ofClaims(d policy.Desired) modelLimits { return grantedTo(d.OfClaims()) }
+
+// checkClaimed finds limits of the claim that are missing although the container was granted them, and since then only the limits
+// of the claim were changed.
+func (r *modelRuntime) checkClaimed(p *modelPod, c *modelContainer) string {
+	decided := r.decided(p, c).Settings
+	claimed := modelLimits{}
+	for dev, limits := range c.claimed {
+		for key, rate := range limits {
+			if _, found := decided.Get(blkio.Address{Key: blkio.Key(key), Dev: dev}); rate != blkio.Unset && !found {
+				now := claimed[dev]
+				now[key] = rate
+				claimed[dev] = now
+			}
+		}
+	}
+	return r.checkHas(c, claimed, "while its claim had them")
+}
+
+// checkHas finds limits that a container was granted at some time and does not have.
+func (r *modelRuntime) checkHas(c *modelContainer, granted modelLimits, when string) string {
+	got := finiteLimits(r.k.has(c.cgroup))
+	for dev, limits := range granted {
+		for key, rate := range limits {
+			if rate != blkio.Unset && got[dev][key] == blkio.Unset {
+				return fmt.Sprintf("%s has %q on %s, and was granted %q %s", c.cgroup, got[dev], dev, limits, when)
+			}
+		}
+	}
+	return ""
+}
+
+// heedsClaims reports whether limits of claims count for all pods, whatever their labels are.
+func heedsClaims(pol *policy.Policy) bool {
+	return pol.Mode == policy.ModeEnforce && pol.Floors.Bps != modelFloor && !slices.ContainsFunc(pol.Rules, func(rule policy.Rule) bool {
+		return rule.Mode != "" || rule.Annotations == policy.IgnoreAnnotations || rule.Annotations == policy.RejectAnnotations
+	})
+}
+
+// allowsClaims reports whether limits of claims count under the rule of a pod.
+func (r *modelRuntime) allowsClaims(by *policy.Pod) bool {
+	return !slices.ContainsFunc(r.policy.Rules, func(rule policy.Rule) bool {
+		return rule.Name == by.Rule() && (rule.Annotations == policy.IgnoreAnnotations || rule.Annotations == policy.RejectAnnotations)
+	})
+}
+
+// isConcerned reports whether the policy concerns the containers of a sandbox. Claims alone do not count where they are ignored.
+func (r *modelRuntime) isConcerned(p *modelPod, sb *modelSandbox) bool {
+	facts := r.factsIn(p, sb)
+	by := r.ruledBy(p, facts)
+	if !r.allowsClaims(by) {
+		facts.claims = nil
+		by = r.ruledBy(p, facts)
+	}
+	return !by.IsEmpty()
+}

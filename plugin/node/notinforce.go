@@ -1,0 +1,86 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// A container can run without a part of what its pod or its claims ask for: the policy ignores the error, a running container
+// cannot be rejected any more, or the cause is no error, as for a claim on NFS. That is an event when it begins, and again only
+// after it has ended: it is the state of the pod, which each pass finds. A class that a rule of the policy chooses has no such
+// event, because the author of the pod did not ask for it.
+
+// maxCauses bounds the causes of a pod that have events, so that they do not displace its other events.
+const maxCauses = 4
+
+// cause is a reason why a part of what is requested for a container is not in force.
+type cause struct {
+	text string // may be seen by the author of the pod
+	// mayPass is true for a cause that mostly ends within seconds, such as a disk that cannot be read.
+	mayPass bool
+}
+
+// lastingCause is a cause that the last look at the pod has found.
+type lastingCause struct {
+	since   time.Time // when it was first found
+	isNoted bool      // there was an event
+}
+
+// newCauses returns events for those causes of a pod that were not noted yet. They count as noted from then on.
+func (p *pod) newCauses(containers []*container, now time.Time) (out []event) {
+	var lasting map[string]lastingCause // by the text; mostly there is none
+	for _, c := range containers {
+		for _, found := range c.causes() {
+			if _, again := lasting[found.text]; again || len(lasting) >= maxCauses {
+				continue
+			}
+			if lasting == nil {
+				lasting = map[string]lastingCause{}
+			}
+			known := p.causes[found.text]
+			if known.since.IsZero() {
+				known.since = now
+			}
+			if !known.isNoted && (!found.mayPass || now.Sub(known.since) >= patience) {
+				known.isNoted = true
+				out = append(out, event{p.named(), podevent.NotInForce, found.text})
+			}
+			lasting[found.text] = known
+		}
+	}
+	p.causes = lasting
+	return out
+}
+
+// causes returns why parts of what is requested for a container that runs are not in force. Mode observe and failed writes have
+// events of their own, and so has a container whose start was refused.
+func (c *snapshot) causes() (out []cause) {
+	d := &c.decision
+	if d.policy == nil || d.policy.Mode() != policy.ModeEnforce || !c.mayRun() || c.life.Phase() == lifecycle.Refused {
+		return nil
+	}
+	head := "some limits are not in force: "
+	if slices.Contains(d.desired.WarningKinds, policy.StillGranted) {
+		head = "some limits are not in force, and some that were granted before stay: "
+	}
+	add := func(err error) {
+		invalid, ok := errors.AsType[*annotation.Error](err)
+		mayPass := !ok || invalid.Kind == annotation.Internal || !d.policy.KnowsClaims() // the claims are known in a moment
+		out = append(out, cause{head + causeOf(err), mayPass})
+	}
+	if d.err != nil {
+		add(d.err)
+	}
+	for _, errs := range [][]*annotation.Error{d.desired.Claims, d.desired.Unenforced} {
+		for _, err := range errs {
+			add(err)
+		}
+	}
+	return out
+}

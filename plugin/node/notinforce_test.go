@@ -1,0 +1,291 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// newNotingNode returns a node whose claim is in memory or on NFS, and the events of its pod.
+func newNotingNode(t *testing.T, policyText string) (*liveNode, *noted) {
+	t.Helper()
+	l, events := newLiveNode(t), &noted{}
+	l.restart(rules(t, policyText))
+	l.Synchronize(nil, nil)
+	l.events = events
+	l.storage = disks{func(path string) blkio.Backing {
+		if strings.HasPrefix(path, "/mnt/data") {
+			return blkio.Backing{FSType: "nfs4", Reason: "nfs4 has no disk on this node"}
+		}
+		return twoDisks(path)
+	}}
+	return l, events
+}
+
+// of returns the notes about the pod of most tests with one of these reasons that were taken since the last call.
+func (e *noted) of(reasons ...podevent.Reason) (out []string) {
+	for _, line := range e.take() {
+		for _, reason := range reasons {
+			if note, found := strings.CutPrefix(line, "u1 prod/db-0 "+string(reason)+": "); found {
+				out = append(out, note)
+			}
+		}
+	}
+	return out
+}
+
+// TestEventNotEnforced verifies that a container that runs without a part of what the author of its pod or claim has asked for has an
+// event with the cause, once, and that a default of the policy has none.
+func TestEventNotEnforced(t *testing.T) {
+	const head, kept = "some limits are not in force: nri-blkio: ", "some limits are not in force, and some that were granted before stay: nri-blkio: "
+	const key, nfs = "limits.blkio.noderesource.dev/", " cannot be limited: nfs4 has no disk on this node"
+	classKey := "class.blkio.noderesource.dev/containers"
+	for name, tt := range map[string]struct {
+		policy      string
+		annotations map[string]string
+		claim       string
+		want        []string
+	}{
+		"nothing": {policy: "", annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")},
+		"invalid": {
+			policy: "onError: {invalid: ignore}\n", annotations: annotationsOf(limitsKey+"container.a", "rootfs wpbs=1Mi"),
+			want: []string{head + key + `container.a: entry 1 "rootfs wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`},
+		},
+		"unenforceable": {
+			policy: "onError: {unenforceable: ignore}\n", annotations: annotationsOf(limitsKey+"containers", "/data wbps=1Mi"),
+			want: []string{head + key + `containers: entry 1 "/data wbps=1Mi": "/data"` + nfs + " (remove the entry, or use a volume on a local disk)"},
+		},
+		"for the pod as a whole": {
+			policy: "onError: {unenforceable: ignore}\n", annotations: annotationsOf(limitsKey+"pod-total", "/mem wbps=1Mi"),
+			want: []string{head + key + `pod-total: entry 1 "/mem wbps=1Mi": "/mem" of container "a" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
+		},
+		"a chosen class":      {policy: "", annotations: annotationsOf(classKey, "data"), want: []string{head + `"class data": "/data"` + nfs}},
+		"a default class":     {policy: "rules: [{name: all, class: data}]\n", annotations: nil},
+		"ignored annotations": {policy: "rules: [{name: all, annotations: ignore}]\n", annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi"), want: []string{head + `"rule all": the node policy ignores the annotations of the pod`}},
+		"ignored claims":      {policy: "rules: [{name: all, class: silver, annotations: ignore}]\n", claim: "wbps=1Mi", want: []string{head + `"rule all": the node policy ignores the limits of claims`}},
+		"a claim without a disk": {
+			policy: "", claim: "wbps=1Mi", want: []string{head + `"claim data": "pvc:data"` + nfs},
+		},
+		"a wrong claim": {policy: "", claim: "wpbs=1Mi", want: []string{head + `"claim data": "wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`}},
+		"observed":      {policy: "mode: observe\n", claim: "wpbs=1Mi", annotations: annotationsOf(limitsKey+"container.a", "rootfs wpbs=1Mi")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, events := newNotingNode(t, tt.policy)
+			l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: tt.annotations, Claims: claimsOf(tt.claim)})
+			l.run(sandbox(tt.annotations), "a", "b")
+			l.pass(t.Context())
+			if d := cmp.Diff(tt.want, events.of(podevent.NotInForce)); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			l.pass(t.Context())
+			l.Reload(rules(t, tt.policy))
+			l.pass(t.Context())
+			if got := events.of(podevent.NotInForce); len(got) > 0 {
+				t.Errorf("again: %q", got)
+			}
+		})
+	}
+	t.Run("kept", func(t *testing.T) {
+		l, events := newNotingNode(t, "")
+		l.claim(claimsOf(""))
+		l.run(sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")), "a", "b")
+		l.claim(claimsOf(""), limitsKey+"containers", "rootfs wbps=1Mi")
+		l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
+		l.pass(t.Context())
+		got := events.of(podevent.NotInForce)
+		if len(got) != 1 || !strings.HasPrefix(got[0], kept+key+`containers: entry 1 "rootfs wbps=1Mi": `) {
+			t.Errorf("%q", got)
+		}
+		l.Reload(rules(t, ""))
+		l.pass(t.Context())
+		l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
+		l.pass(t.Context())
+		if again := events.of(podevent.NotInForce); !slices.Equal(got, again) {
+			t.Errorf("again after it has ended: %q", again)
+		}
+	})
+}
+
+// TestEventCauses verifies that the causes of a pod do not displace its other events, and that a refused start is no further cause.
+func TestEventCauses(t *testing.T) {
+	l, events := newNotingNode(t, "")
+	var volumes []policy.ClaimVolume
+	for i := range 9 {
+		text := fmt.Sprintf("wbps=%dMi x=1", i+1)
+		volumes = append(volumes, policy.ClaimVolume{Claim: fmt.Sprint("c", i), Places: []policy.Place{{Container: "a", Path: "/data"}}, Limits: &text})
+	}
+	l.claim(policy.NewClaims(volumes))
+	l.run(sandbox(nil), "a", "b")
+	l.pass(t.Context())
+	l.pass(t.Context())
+	if got := events.of(podevent.NotInForce); len(got) != maxCauses || !strings.Contains(got[0], `"claim c0"`) {
+		t.Errorf("%q", got)
+	}
+
+	l, events = newNotingNode(t, "")
+	sb := sandbox(annotationsOf(limitsKey+"containers", "/mem wbps=1Mi"))
+	l.claim(claimsOf(""), limitsKey+"containers", "/mem wbps=1Mi")
+	s := session{l.Node, noDeadline}
+	if err := s.StartContainer(t.Context(), sb, ctr("a", bind("/mnt/mem/x", "/mem"))); err == nil {
+		t.Fatal("not rejected")
+	}
+	l.pass(t.Context())
+	if got := events.of(podevent.NotInForce); len(got) > 0 {
+		t.Errorf("refused: %q", got)
+	}
+}
+
+// TestEventPatience verifies that a cause that mostly ends within seconds is an event only if it lasts.
+func TestEventPatience(t *testing.T) {
+	for name, policyText := range map[string]string{"a disk cannot be read": "", "claims are not known yet": "onError: {unenforceable: ignore}\n"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, events := newNotingNode(t, policyText)
+				value := "pvc:data wbps=1Mi"
+				if policyText == "" {
+					value = "/data wbps=1Mi"
+					l.storage = disks{func(string) blkio.Backing { return blkio.Backing{Err: fmt.Errorf("secret"), Reason: "no answer"} }}
+					l.claim(claimsOf(""), limitsKey+"containers", value)
+				}
+				l.run(sandbox(annotationsOf(limitsKey+"containers", value)), "a", "b")
+				for _, step := range []struct {
+					after time.Duration
+					want  int
+				}{{0, 0}, {patience - 1, 0}, {1, 1}, {time.Hour, 0}} {
+					time.Sleep(step.after)
+					l.pass(t.Context())
+					got := events.of(podevent.NotInForce)
+					if len(got) != step.want || strings.Contains(fmt.Sprint(got), "secret") {
+						t.Errorf("after %v: %q", step.after, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestEventClaims verifies that changed limits of a claim have an event that names the claim, with a budget and without, and that
+// claims that become known have none, also after a restart.
+func TestEventClaims(t *testing.T) {
+	for name, policyText := range map[string]string{"no budget": "", "budget": "budgets: [{namespaces: [prod], limits: ['* wbps=200Mi']}]\nonError: {invalid: ignore}\n"} {
+		t.Run(name, func(t *testing.T) {
+			l, events := newNotingNode(t, policyText)
+			l.storage = disks{twoDisks}
+			sb := sandbox(nil)
+			pairs := []string{limitsKey + "containers", "rootfs wbps=9Mi"}
+			sb.Annotations = annotationsOf(pairs...)
+			l.run(sb, "a", "b")
+			step := func(when, claim string, want ...string) {
+				t.Helper()
+				l.claim(claimsOf(claim), pairs...)
+				if got := events.of(podevent.Changed, podevent.NotInForce, podevent.ChangeRejected); !slices.Equal(got, want) {
+					t.Errorf("%s: %q, want %q", when, got, want)
+				}
+			}
+			step("known", "wbps=2Mi")
+			step("changed", "wbps=3Mi", "edited limits of claim data apply; container a gets vda wbps=9437184, vdb wbps=3145728; container b gets vda wbps=9437184, vdb wbps=3145728")
+			step("the same", "wbps=3Mi")
+			step("wrong", "wpbs=3Mi", `some limits are not in force, and some that were granted before stay: nri-blkio: "claim data": "wpbs=3Mi": unknown key "wpbs" (did you mean "wbps"?)`)
+			if policyText == "" {
+				step("removed", "", "edited limits of claim data apply; container a gets vda wbps=9437184; container b gets vda wbps=9437184")
+			} else {
+				step("too much", "wbps=150Mi", `the limits of a claim were changed, and those before stay in force: nri-blkio: "claim data": wbps=150Mi on disk vdb exceeds the budget of namespace prod: 150Mi of 200Mi are granted to other containers of the pod (write at most 50Mi in an annotation)`)
+			}
+			step("added", "wbps=1Mi", "edited limits of claim data apply; container a gets vda wbps=9437184, vdb wbps=1048576; container b gets vda wbps=9437184, vdb wbps=1048576")
+			l.restart(rules(t, policyText))
+			l.storage, l.events = disks{twoDisks}, events
+			l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: sb.Annotations, Claims: claimsOf("wbps=1Mi")})
+			l.list(sb, "a", "b")
+			step("a restart", "wbps=1Mi")
+		})
+	}
+}
+
+// TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
+func TestEventManyClaims(t *testing.T) {
+	e := editOf{claims: []string{"a", "b", "c", "d", "e"}}
+	if got, want := e.applied("labels and "+limitsOfClaim), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestEventNamespace verifies that an edit of the namespace's labels that changes limits of running containers has one event for each pod,
+// with the rule that is in force, and that labels that become known, and a new policy, have none.
+func TestEventNamespace(t *testing.T) {
+	const edited, rule = "edited labels of the namespace apply, by which ", "rule "
+	limits := func(of string) string { return " is in force; container a gets " + of + "; container b gets " + of }
+	const silver = "vda wbps=41943040, vdb wbps=41943040"
+	for name, tt := range map[string]struct {
+		policy    string
+		gold, tin []string // events
+	}{
+		"another class": {
+			policy: strings.Replace(paying, "class: bronze", "class: data", 1),
+			gold:   []string{edited + rule + "paying" + limits(silver)}, tin: []string{edited + rule + "others" + limits("vdb wbps=5242880")},
+		},
+		"a bystander": {
+			policy: strings.Replace(unpaid, "bronze", "silver", 1),
+			gold:   []string{edited + "no rule" + limits("no limits")}, tin: []string{edited + rule + "trial" + limits(silver)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, events := newNotingNode(t, tt.policy)
+			l.storage = disks{twoDisks}
+			l.run(sandbox(nil), "a", "b")
+			for i, plan := range []string{"gold", "tin", "tin", "gold", "tin"} {
+				want := [][]string{nil, tt.tin, nil, tt.gold, tt.tin}[i]
+				l.inNamespace(map[string]string{"plan": plan})
+				if got := events.of(podevent.Changed); !slices.Equal(got, want) {
+					t.Errorf("step %d, %s: %q, want %q", i, plan, got, want)
+				}
+			}
+			if name == "a bystander" {
+				fresh, events := newNotingNode(t, tt.policy)
+				fresh.storage = disks{twoDisks}
+				fresh.run(sandbox(nil), "a", "b")
+				fresh.inNamespace(map[string]string{"plan": "tin"})
+				fresh.want("known", all(40*mi, 40*mi))
+				if got := events.of(podevent.Changed); len(got) > 0 {
+					t.Errorf("labels become known: %q", got)
+				}
+			}
+			l.Reload(rules(t, strings.Replace(paying, "plan", "team", 1)))
+			l.pass(t.Context())
+			l.want("a new policy", all(20*mi, 20*mi))
+			if got := events.of(podevent.Changed); len(got) > 0 {
+				t.Errorf("a new policy: %q", got)
+			}
+		})
+	}
+}
+
+// BenchmarkNoteDecisions measures what events cost in a pass over a node with 250 pods of two containers, after all were noted: without
+// anything that is not in force, and with one cause for each container.
+func BenchmarkNoteDecisions(b *testing.B) {
+	for name, value := range map[string]string{"none": "rootfs wbps=1Mi", "causes": "rootfs wbps=1Mi; rootfs wpbs=1Mi"} {
+		n := newBudgetNode(b, "onError: {invalid: ignore}\n")
+		n.events = &noted{}
+		for i := range benchPods {
+			sb := tenant(fmt.Sprint(i), value)
+			n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Claims: claimsOf("")})
+			n.run(sb, member(sb, "db"))
+			n.run(sb, member(sb, "sidecar"))
+		}
+		groups := n.pods.takeAll()
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				n.eachAlone("note decisions", groups, n.noteDecisions)
+			}
+		})
+	}
+}
