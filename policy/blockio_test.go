@@ -77,10 +77,10 @@ func TestBlockioBeside(t *testing.T) {
 }
 
 // TestWithoutClasses verifies that annotations of blockio classes are those of the runtime alone under a policy without
-// classes, even with a rule that rejects annotations.
+// classes, unless a rule rejects annotations: TestBlockioIsRejected.
 func TestWithoutClasses(t *testing.T) {
 	annotations := map[string]string{keyBlockio: "gold"}
-	for text, heeds := range map[string]bool{"": false, "rules: [{name: r, annotations: reject}]": false, "classes: {gold: {weight: 80}}": true} {
+	for text, heeds := range map[string]bool{"": false, "rules: [{name: r, annotations: ignore}]": false, "classes: {gold: {weight: 80}}": true} {
 		p := parsed(t, text)
 		pod := p.ForPod(&PodFacts{}, annotation.Parse(annotations))
 		d, err := pod.Container(db())
