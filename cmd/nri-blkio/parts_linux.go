@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
+	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -24,6 +25,7 @@ type runner struct {
 	runOptions
 	log      *logrus.Logger
 	recovery *recovery.Recovery
+	watch    *policyfile.Watch // nil without --policy
 	// policyOfRuntime is true if the runtime has sent the policy to a pre-installed plugin.
 	policyOfRuntime atomic.Bool
 }
@@ -104,7 +106,7 @@ func (r *runner) validator() part.Part {
 func (r *runner) publishing(dir string, state func() health.Report, run func(context.Context) error) func(context.Context) error {
 	publisher := part.Publisher{
 		Dir: dir, Log: r.log, Recovery: r.recovery,
-		Process: part.Process{PID: os.Getpid(), Version: versionText(), Policy: r.opts.policy, PolicyOfRuntime: r.policyOfRuntime.Load},
+		Process: part.Process{PID: os.Getpid(), Version: versionText(), Policy: r.opts.policy, PolicyOfRuntime: r.policyOfRuntime.Load, PolicyRejected: r.watch.Rejection},
 	}
 	return publisher.Publishing(state, run)
 }

@@ -34,7 +34,7 @@ beside the socket).
 
 It checks the policy file for changes every few seconds. A changed policy also
 applies to running containers. An invalid one is rejected with an error in the
-log, and the old one stays in force.
+log and in "nri-blkio status", and the old one stays in force.
 
 The limits part and the writeback part run in one process, or with --only in two
 processes with fewer privileges each. The writeback part moves files to their
@@ -157,7 +157,7 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	if a.opts.policy != "" {
 		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: readSmall, Parse: a.opts.parsePolicy, Log: log, Recovery: panics})
 	}
-	r := runner{app: a, runOptions: o, log: log, recovery: panics}
+	r := runner{app: a, runOptions: o, log: log, recovery: panics, watch: watch}
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return err
@@ -166,7 +166,11 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, parts.Reload) })
 	}
 	if listener != nil {
-		server := metricsserver.Server{Collectors: parts.Collectors(panics), Version: buildVersion(), Log: log}
+		collectors := parts.Collectors(panics)
+		if watch != nil {
+			collectors = append(collectors, watch)
+		}
+		server := metricsserver.Server{Collectors: collectors, Version: buildVersion(), Log: log}
 		go server.Serve(ctx, listener)
 	}
 	log.WithField("version", versionText()).Info("Started")
