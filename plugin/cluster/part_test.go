@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus/hooks/test"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
@@ -269,6 +271,43 @@ func TestPartBounds(t *testing.T) {
 		if want := pods - most/(1+claims); without != want {
 			t.Errorf("%d of %d pods are without claims, want %d", without, pods, want)
 		}
+	})
+}
+
+// TestPartShares verifies that a pod whose claims made room for those of another namespace has a document without them, and
+// that the other one has a document with its claims.
+func TestPartShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI()
+		pod := func(namespace, uid string, claims int) (*corev1.Pod, Ref) {
+			names := make([]string, claims)
+			for i := range names {
+				names[i] = fmt.Sprint("c", uid[len(uid)-1:], i)
+			}
+			out := newTestPod(uid, uid, names...)
+			out.Namespace = namespace
+			return out, Ref{Pods, namespace, uid}
+		}
+		p := start(t, api, t.TempDir())
+		defer p.stop()
+		p.objects.most = 50
+		for i := range 2 {
+			o, ref := pod("prod", uidOf(i), 20)
+			api.set(ref, o)
+		}
+		time.Sleep(time.Hour)
+		other, ref := pod("tenant", uidOf(2), 20)
+		api.set(ref, other)
+		time.Sleep(time.Hour)
+		var omitted []bool
+		for i := range 3 {
+			d := p.document(uidOf(i))
+			if d == nil {
+				t.Fatalf("pod %d has no document", i)
+			}
+			omitted = append(omitted, d.Omitted[poddoc.PartVolumes] != "")
+		}
+		equal(t, "without claims", []bool{true, false, false}, omitted)
 	})
 }
 
