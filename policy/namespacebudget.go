@@ -35,7 +35,7 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 	if len(d.Namespaces) == 0 {
 		v.errs = append(v.errs, field.Required(at.Child("namespaces"), `write the patterns of namespaces, such as ["tenant-*"]`))
 	}
-	v.patterns(at.Child("namespaces"), d.Namespaces)
+	v.namespaces(at.Child("namespaces"), d.Namespaces)
 	if len(d.Limits) == 0 {
 		v.errs = append(v.errs, field.Required(at.Child("limits"), `write for example ["* wbps=200Mi"]`))
 	}

@@ -56,6 +56,7 @@ func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 	if r.only != onlyWriteback {
 		limits, err := r.limits(ctx, n, func(p *policy.Policy) {
 			r.policyOfRuntime.Store(true)
+			r.warnOf(p)
 			out.Reload(p)
 		})
 		if err != nil {
@@ -81,6 +82,7 @@ func (r *runner) openNode() (*node, error) {
 	if n.policy, err = r.opts.loadPolicy(); err != nil {
 		return nil, err
 	}
+	r.warnOf(n.policy)
 	if n.storage, err = r.opts.storage(); err != nil {
 		return nil, err
 	}
@@ -93,6 +95,13 @@ func (r *runner) openNode() (*node, error) {
 	}
 	n.kernel = release.Writeback()
 	return &n, nil
+}
+
+// warnOf logs the likely mistakes of a policy.
+func (r *runner) warnOf(p *policy.Policy) {
+	for _, warning := range p.Warnings() {
+		r.log.WithField("warning", warning).Warn("The node policy may have a mistake")
+	}
 }
 
 // validator returns the part that has no policy and reads nothing of the node.

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // A runtime sets these variables for a pre-installed plugin. The name is the name of the program's file,
@@ -163,7 +164,11 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 		return err
 	}
 	if watch != nil {
-		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, parts.Reload) })
+		reload := func(p *policy.Policy) {
+			r.warnOf(p)
+			parts.Reload(p)
+		}
+		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, reload) })
 	}
 	if listener != nil {
 		collectors := parts.Collectors(panics)
