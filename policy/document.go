@@ -65,8 +65,9 @@ type document struct {
 		// The share of each disk for everything outside pods, while it needs that. Values: `0%` to `90%`.
 		System scalar `json:"system"`
 	} `json:"reserve"`
-	// Runtime handlers whose containers run on the node's kernel. `""` is the runtime's default. A list replaces the
-	// default. Values: a list of names.
+	// Runtime handlers whose containers run on the node's kernel. `""` is the runtime's default, which pods without a
+	// RuntimeClass have. A list replaces the default, so keep `""` in it: without it these pods have no class and no
+	// budget, with a warning in `check` and in the log. Values: a list of names.
 	HostKernelHandlers []string `json:"hostKernelHandlers"`
 }
 

@@ -25,7 +25,8 @@ func (b *NamespaceBudget) Has(k blkio.Key) bool {
 
 // budgetDocument is an element of budgets in a policy file.
 type budgetDocument struct {
-	// The namespaces that the budget is for. Each has the whole budget for itself. Values: a list of patterns.
+	// The namespaces that the budget is for. Each has the whole budget for itself. A pattern that matches no name, such as
+	// `Tenant-*`, is an error. Values: a list of patterns.
 	Namespaces []string `json:"namespaces"`
 	// The largest sum for each disk, at least the floor. With `max` the key has no budget: its sum is not bounded, and
 	// containers need no limit for it. Values: a list with one entry for `*`.
@@ -38,7 +39,7 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 	if len(d.Namespaces) == 0 {
 		v.errs = append(v.errs, field.Required(at.Child("namespaces"), `write the patterns of namespaces, such as ["tenant-*"]`))
 	}
-	v.patterns(at.Child("namespaces"), d.Namespaces)
+	v.namespaces(at.Child("namespaces"), d.Namespaces)
 	if len(d.Limits) == 0 {
 		v.errs = append(v.errs, field.Required(at.Child("limits"), `write for example ["* wbps=200Mi"]`))
 	}

@@ -263,6 +263,27 @@ func (p *Pod) checkRuntime() error {
 	}
 }
 
+// HasClaimLimits reports whether claims of the pod have limits that the rule does not ignore.
+func (p *Pod) HasClaimLimits() bool { return p.claims.HasLimits() }
+
+// Refusal returns an error about the pod as a whole. It names the first annotation, or what else has a limit for the pod.
+func (p *Pod) Refusal(cause, hint string) *annotation.Error {
+	out := &annotation.Error{Cause: cause, Hint: hint}
+	switch {
+	case !p.request.Empty():
+		out.Annotation = p.request.First()
+	case p.rule.hasClassFor(p.kinds):
+		out.Annotation = p.rule.title
+	case p.budget != nil:
+		out.Annotation = "budgets"
+	case p.HasClaimLimits():
+		out.Annotation = "claims"
+	default:
+		out.Annotation = "pod"
+	}
+	return out
+}
+
 func (p *Pod) foreignCause() string {
 	return "the runtime handler " + quote.Text(p.handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's"
 }

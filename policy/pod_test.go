@@ -167,3 +167,21 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusal verifies that an error about a pod names what has a limit for it.
+func TestRefusal(t *testing.T) {
+	p := parsed(t, budgeted)
+	request := annotation.Parse(map[string]string{keyDB: "rootfs wbps=1Mi"})
+	none := annotation.Parse(nil)
+	for want, pod := range map[string]*Pod{
+		keyDB:            p.ForPod(&PodFacts{Namespace: "tenant-classed"}, request),
+		`"rule classed"`: p.ForPod(&PodFacts{Namespace: "tenant-classed"}, none),
+		"budgets":        p.ForPod(&PodFacts{Namespace: "other"}, none),
+		"pod":            p.ForPod(&PodFacts{Namespace: "web"}, none),
+	} {
+		err := pod.Refusal("too many", "fewer")
+		if got := err.Error(); got != "nri-blkio: "+want+": too many (fewer)" || err.Kind != annotation.Invalid {
+			t.Errorf("%s: %q", want, got)
+		}
+	}
+}

@@ -75,15 +75,6 @@ func (m *PodMatch) isForAll() bool {
 	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && len(m.QOS) == 0 && (m.Selector == nil || m.Selector.Empty()) && m.NamespaceSelector == nil
 }
 
-// Unreached returns a warning if rules are never reached, because one before them matches all pods.
-func (p *Policy) Unreached() (warning string, found bool) {
-	i := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.Match.isForAll() })
-	if i < 0 || i == len(p.Rules)-1 {
-		return "", false
-	}
-	return "rule " + p.Rules[i+1].Name + " of the policy and those after it are never reached: rule " + p.Rules[i].Name + " matches all pods", true
-}
-
 // ruleFor returns the first rule that matches a pod, or nil.
 func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 	for i := range p.Rules {
@@ -245,7 +236,7 @@ func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 // noRule stands for no rule in tests of a policy. No rule has this name.
 const noRule = "none"
 
-// namespaces checks patterns for namespaces. One that matches no name would leave pods without a rule.
+// namespaces checks patterns for namespaces. One that matches no name would leave pods without a rule or a budget.
 func (v *validator) namespaces(at *field.Path, patterns []string) {
 	before := len(v.errs)
 	if v.patterns(at, patterns); len(v.errs) > before {

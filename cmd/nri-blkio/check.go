@@ -134,7 +134,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	a.warnUnreached(p)
+	a.warnOf(p)
 	c := check.Checker{Policy: p, Handler: o.handler}
 	if !o.offline {
 		if c.Node, err = a.readNode(ctx, p); err != nil {

@@ -28,7 +28,7 @@ func (a *app) expect(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	a.warnUnreached(p)
+	a.warnOf(p)
 	suite := expect.Suite{
 		Checker: &check.Checker{Policy: p, Handler: o.handler}, Policy: a.opts.policy,
 		File: o.expect, Cases: cases, Read: a.readManifests,

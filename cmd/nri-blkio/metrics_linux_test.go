@@ -19,6 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/exchange"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
+	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 	"github.com/nri-blkio/nri-blkio/plugin/recorder"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
@@ -60,7 +61,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := test.NewNullLogger()
-	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log), cluster.New(cluster.Config{Log: log}), exchange.New(exchange.Config{Log: log}), recorder.New(recorder.Config{Log: log})}, Log: log}
+	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log), cluster.New(cluster.Config{Log: log}), exchange.New(exchange.Config{Log: log}), recorder.New(recorder.Config{Log: log}), &policyfile.Watch{}}, Log: log}
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var served, listed []string

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
+	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -24,6 +25,7 @@ type runner struct {
 	runOptions
 	log      *logrus.Logger
 	recovery *recovery.Recovery
+	watch    *policyfile.Watch // nil without --policy
 	// policyOfRuntime is true if the runtime has sent the policy to a pre-installed plugin.
 	policyOfRuntime atomic.Bool
 }
@@ -54,6 +56,7 @@ func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 	if r.only != onlyWriteback {
 		limits, err := r.limits(ctx, n, func(p *policy.Policy) {
 			r.policyOfRuntime.Store(true)
+			r.warnOf(p)
 			out.Reload(p)
 		})
 		if err != nil {
@@ -79,6 +82,7 @@ func (r *runner) openNode() (*node, error) {
 	if n.policy, err = r.opts.loadPolicy(); err != nil {
 		return nil, err
 	}
+	r.warnOf(n.policy)
 	if n.storage, err = r.opts.storage(); err != nil {
 		return nil, err
 	}
@@ -93,6 +97,13 @@ func (r *runner) openNode() (*node, error) {
 	return &n, nil
 }
 
+// warnOf logs the likely mistakes of a policy.
+func (r *runner) warnOf(p *policy.Policy) {
+	for _, warning := range p.Warnings() {
+		r.log.WithField("warning", warning).Warn("The node policy may have a mistake")
+	}
+}
+
 // validator returns the part that has no policy and reads nothing of the node.
 func (r *runner) validator() part.Part {
 	v := plugin.NewValidator(r.log, r.recovery)
@@ -104,7 +115,7 @@ func (r *runner) validator() part.Part {
 func (r *runner) publishing(dir string, state func() health.Report, run func(context.Context) error) func(context.Context) error {
 	publisher := part.Publisher{
 		Dir: dir, Log: r.log, Recovery: r.recovery,
-		Process: part.Process{PID: os.Getpid(), Version: versionText(), Policy: r.opts.policy, PolicyOfRuntime: r.policyOfRuntime.Load},
+		Process: part.Process{PID: os.Getpid(), Version: versionText(), Policy: r.opts.policy, PolicyOfRuntime: r.policyOfRuntime.Load, PolicyRejected: r.watch.Rejection},
 	}
 	return publisher.Publishing(state, run)
 }

@@ -32,12 +32,8 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 	return p, nil
 }
 
-// warnUnreached prints a warning about rules that are never reached.
-func (a *app) warnUnreached(p *policy.Policy) {
-	if warning, found := p.Unreached(); found {
-		terminal.Notes(a.stderr, "warning", warning)
-	}
-}
+// warnOf prints the likely mistakes of a policy.
+func (a *app) warnOf(p *policy.Policy) { terminal.Notes(a.stderr, "warning", p.Warnings()...) }
 
 // readSmall reads a file for package strict, which refuses a larger one.
 func readSmall(name string) ([]byte, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // A runtime sets these variables for a pre-installed plugin. The name is the name of the program's file,
@@ -34,7 +35,7 @@ beside the socket).
 
 It checks the policy file for changes every few seconds. A changed policy also
 applies to running containers. An invalid one is rejected with an error in the
-log, and the old one stays in force.
+log and in "nri-blkio status", and the old one stays in force.
 
 The limits part and the writeback part run in one process, or with --only in two
 processes with fewer privileges each. The writeback part moves files to their
@@ -157,16 +158,24 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	if a.opts.policy != "" {
 		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: readSmall, Parse: a.opts.parsePolicy, Log: log, Recovery: panics})
 	}
-	r := runner{app: a, runOptions: o, log: log, recovery: panics}
+	r := runner{app: a, runOptions: o, log: log, recovery: panics, watch: watch}
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return err
 	}
 	if watch != nil {
-		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, parts.Reload) })
+		reload := func(p *policy.Policy) {
+			r.warnOf(p)
+			parts.Reload(p)
+		}
+		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, reload) })
 	}
 	if listener != nil {
-		server := metricsserver.Server{Collectors: parts.Collectors(panics), Version: buildVersion(), Log: log}
+		collectors := parts.Collectors(panics)
+		if watch != nil {
+			collectors = append(collectors, watch)
+		}
+		server := metricsserver.Server{Collectors: collectors, Version: buildVersion(), Log: log}
 		go server.Serve(ctx, listener)
 	}
 	log.WithField("version", versionText()).Info("Started")

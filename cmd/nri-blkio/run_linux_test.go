@@ -1,12 +1,15 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -32,5 +35,33 @@ func TestValidatorNeedsNoNode(t *testing.T) {
 	got, err := r.parts(t.Context())
 	if err != nil || len(got) != 1 {
 		t.Errorf("%d parts, %v", len(got), err)
+	}
+}
+
+// TestPolicyWarnings verifies that the log has the likely mistakes of the policy when a part starts.
+func TestPolicyWarnings(t *testing.T) {
+	host := t.TempDir()
+	if err := fakeHost(host); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(host, "policy.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nhostKernelHandlers: [myrunc]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, hook := test.NewNullLogger()
+	r := runner{app: &app{openCgroups: cgroupfs.OpenTree, opts: options{hostRoot: host, policy: file}}, log: log}
+	n, err := r.openNode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.cgroups.Close()
+	var warnings []any
+	for _, e := range hook.AllEntries() {
+		if e.Message == "The node policy may have a mistake" {
+			warnings = append(warnings, e.Data["warning"])
+		}
+	}
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0].(string), `hostKernelHandlers of the policy lacks ""`) {
+		t.Errorf("warnings: %q", warnings)
 	}
 }

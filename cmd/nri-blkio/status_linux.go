@@ -25,6 +25,7 @@ The first table has a row for each part of "nri-blkio run" on this node:
              running
   validator  only where it runs
   cluster    only where it runs: connected or disconnected (what it has written stays)
+A warning below it names each part that has rejected an edit of its policy file.
 
 STATE of a requested value is one of
   ok        in force
@@ -64,7 +65,8 @@ Orphaned volumes, still mounted although their pod no longer exists, are listed 
 ("orphans" with -o json), with or without limits: see "nri-blkio devices --help".
 
 The exit status is 1 if a requested value is not in force (drift, missing, error), if a
-weight has no effect, or if limits are requested and the limits part is not connected.
+weight has no effect, if a part has rejected its policy file, or if limits are requested
+and the limits part is not connected.
 It is 3 if a record or a value of the kernel could not be read; the rest is shown.`
 
 type statusOptions struct {

@@ -19,7 +19,8 @@ import (
 func (r *runner) writeback(n *node) part.Parts {
 	repairer, err := repair.New(repair.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups,
-		Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(), Recovery: r.recovery,
+		Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(),
+		PolicyRejected: r.watch.Rejection, Recovery: r.recovery,
 	})
 	alone := r.only == onlyWriteback
 	switch {

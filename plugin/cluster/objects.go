@@ -46,21 +46,27 @@ func newObjects(watch func(context.Context, *object), changed func(uid string)) 
 }
 
 // need sets what a pod needs: it starts watches, and stops those that no pod needs any more. It
-// returns false, and changes nothing, if there is no room.
+// returns false, and leaves what the pod has, if there is no room. Pods that had to make room are notified.
 func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
+	displaced, ok := s.take(ctx, uid, refs)
+	for _, other := range displaced {
+		s.changed(other)
+	}
+	return ok
+}
+
+// take does the work of need, and returns the UIDs of the pods that had to make room.
+func (s *objects) take(ctx context.Context, uid string, refs []Ref) (displaced []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	added := 0
-	for _, ref := range refs {
-		if s.byRef[ref] == nil {
-			added++
+	tenant := tenantOf(refs)
+	if len(refs) > ownObjects {
+		if displaced, ok = s.makeRoom(tenant, refs); !ok {
+			return displaced, false
 		}
 	}
-	if added > 0 && len(refs) > ownObjects && len(s.byRef)+added > s.most {
-		return false
-	}
 	for _, ref := range refs {
-		s.add(ctx, uid, ref, tenantOf(refs))
+		s.add(ctx, uid, ref, tenant)
 	}
 	for _, ref := range s.byPod[uid] {
 		if !slices.Contains(refs, ref) {
@@ -70,7 +76,7 @@ func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
 	if s.byPod[uid] = refs; len(refs) == 0 {
 		delete(s.byPod, uid)
 	}
-	return true
+	return displaced, true
 }
 
 // tenantOf returns the namespace of the pod that needs these objects.

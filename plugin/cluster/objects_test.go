@@ -156,6 +156,79 @@ func TestObjectsBounded(t *testing.T) {
 	})
 }
 
+// TestObjectsShared verifies that while the objects are full, each namespace has an equal part of them: the claims of one do
+// not keep those of another out, whichever came first, and pods do not displace one another in turns.
+func TestObjectsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o := newObjectsTest()
+		o.most = 300
+		refs := func(tenant, pod string, n int) []Ref {
+			out := []Ref{{Namespaces, "", tenant}}
+			for i := range n {
+				out = append(out, Ref{Claims, tenant, fmt.Sprint(pod, "-", i)})
+			}
+			return out
+		}
+		need := func(want bool, tenant, pod string, claims int, displaced ...string) {
+			t.Helper()
+			o.changed = nil
+			if got := o.need(ctx, pod, refs(tenant, pod, claims)); got != want {
+				t.Errorf("%s of %s has room: %t", pod, tenant, got)
+			}
+			equal(t, "displaced by "+pod, displaced, o.changed)
+		}
+		for i := range 10 { // one namespace takes all but a few
+			need(true, "many", fmt.Sprint("m", i), 29)
+		}
+		need(false, "many", "m10", 29)
+		need(true, "few", "f0", 20, "m0")
+		need(true, "few", "f1", 20, "m1")
+		need(true, "other", "o0", 50, "m2")
+		need(true, "other", "o1", 40, "m3", "m4")
+		equal(t, "what a displaced pod keeps", refs("many", "m3", 0), o.byPod["m3"])
+		for range 3 { // as after each change of a pod
+			need(false, "many", "m0", 29)
+			need(false, "other", "o2", 29)
+			need(true, "few", "f0", 20)
+		}
+		need(true, "few", "f2", 50, "m5")
+		need(false, "few", "f3", 20)
+		if n := len(o.byRef); n > o.most {
+			t.Errorf("%d objects", n)
+		}
+		need(true, "last", "tiny", ownObjects-1)
+		o.need(ctx, "f2", nil)
+		need(true, "many", "m0", 29)
+	})
+}
+
+// TestObjectsOfMany verifies that pods with few claims are not displaced, even by a namespace that has none.
+func TestObjectsOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o := newObjectsTest()
+		o.most = 64
+		for i := range 20 {
+			var refs []Ref
+			for j := range ownObjects {
+				refs = append(refs, claimRef(fmt.Sprint(i, "-", j)))
+			}
+			o.need(ctx, fmt.Sprint(i), refs)
+		}
+		refs := []Ref{{Namespaces, "", "b"}}
+		for i := range ownObjects {
+			refs = append(refs, Ref{Claims, "b", fmt.Sprint(i)})
+		}
+		if o.need(ctx, "b", refs) {
+			t.Error("there is room")
+		}
+		equal(t, "displaced", []string(nil), o.changed)
+	})
+}
+
 // TestContact verifies that requests wait while the API server does not answer.
 func TestContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,8 +50,11 @@ type Report struct {
 	Policy string `json:"policy,omitempty"` // path of the file; "" for the built-in policy
 	// PolicyOfRuntime is true if the policy came from the runtime's configuration of a
 	// pre-installed plugin. Policy is "" then.
-	PolicyOfRuntime bool   `json:"policyOfRuntime,omitempty"`
-	Mode            string `json:"mode,omitempty"` // of the policy
+	PolicyOfRuntime bool `json:"policyOfRuntime,omitempty"`
+	// PolicyRejected is the reason why the present content of the policy file was rejected, and the former one
+	// stays in force; "" if the present one is in force.
+	PolicyRejected string `json:"policyRejected,omitempty"`
+	Mode           string `json:"mode,omitempty"` // of the policy
 	// RuleModes is true if rules of the policy have a mode of their own that counts: --mode
 	// replaces them.
 	RuleModes bool `json:"ruleModes,omitempty"`
@@ -127,7 +130,7 @@ const maxCluster = 64 << 10
 func ReadCluster(exchangeDir string) (*Report, error) {
 	var r Report
 	found, err := hostfs.ReadJSONBelow(exchangeDir, File(clusterDir, Cluster), maxCluster, &r)
-	r.Part, r.Weights, r.Budgets = Cluster, nil, nil
+	r.Part, r.PolicyRejected, r.Weights, r.Budgets = Cluster, "", nil, nil
 	return fresh(&r, found, err)
 }
 

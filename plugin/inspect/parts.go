@@ -13,11 +13,13 @@ import (
 
 // Part is one part of "nri-blkio run" on this node.
 type Part struct {
-	Part   string         `json:"part"`
-	State  string         `json:"state"` // of health.Report or a mode of repair.Report, or NotRunning
-	Since  time.Time      `json:"since,omitzero"`
-	Detail string         `json:"detail,omitempty"`
-	Report *health.Report `json:"report,omitempty"`
+	Part   string    `json:"part"`
+	State  string    `json:"state"` // of health.Report or a mode of repair.Report, or NotRunning
+	Since  time.Time `json:"since,omitzero"`
+	Detail string    `json:"detail,omitempty"`
+	// PolicyRejected is the reason why the part does not follow the present content of its policy file, or "".
+	PolicyRejected string         `json:"policyRejected,omitempty"`
+	Report         *health.Report `json:"report,omitempty"`
 }
 
 // NotRunning is the state of a part without a fresh report.
@@ -37,7 +39,7 @@ func ReadPart(dir, part string) (Part, error) {
 	if r == nil {
 		return Part{Part: part, State: NotRunning}, err
 	}
-	return Part{Part: part, State: r.State, Since: r.Since, Detail: detail(r), Report: r}, nil
+	return Part{Part: part, State: r.State, Since: r.Since, Detail: detail(r), PolicyRejected: r.PolicyRejected, Report: r}, nil
 }
 
 // Works reports whether a part does its work. An unavailable writeback part counts as working: the kernel lacks
@@ -51,6 +53,9 @@ func (p *Part) String() string {
 	text := p.Part + ": " + p.State
 	if p.Detail != "" {
 		text += ", " + p.Detail
+	}
+	if p.PolicyRejected != "" {
+		text += ", the new policy is rejected: " + p.PolicyRejected
 	}
 	return text
 }
@@ -78,7 +83,7 @@ func writebackPart(files *repair.Report) Part {
 	if files == nil {
 		return Part{Part: health.Writeback, State: NotRunning}
 	}
-	return Part{Part: health.Writeback, State: files.Mode, Detail: files.Reason}
+	return Part{Part: health.Writeback, State: files.Mode, Detail: files.Reason, PolicyRejected: files.PolicyRejected}
 }
 
 // detail describes a part in one line.

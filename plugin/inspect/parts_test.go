@@ -85,6 +85,16 @@ func TestReadPart(t *testing.T) {
 			want:  Part{State: health.Connected, Detail: "mode enforce, policy of the runtime's configuration, 0 pods with annotations"},
 		},
 		{
+			name: "a rejected policy", part: health.Limits, works: true,
+			state: &health.Report{Part: health.Limits, At: now, State: health.Connected, Mode: "enforce", Policy: "/etc/p.yaml", PolicyRejected: "line 3"},
+			want:  Part{State: health.Connected, Detail: "mode enforce, policy /etc/p.yaml, 0 pods with annotations", PolicyRejected: "line 3"},
+		},
+		{
+			name: "a rejected policy of the writeback part", part: health.Writeback, works: true,
+			state: &repair.Report{At: now, Mode: repair.ModeRepair, PolicyRejected: "line 3"},
+			want:  Part{State: repair.ModeRepair, PolicyRejected: "line 3"},
+		},
+		{
 			name: "an old report", part: health.Limits, state: &health.Report{Part: health.Limits, At: now.Add(-time.Hour), State: health.Connected},
 			want: Part{State: NotRunning},
 		},
@@ -160,10 +170,10 @@ func TestReadParts(t *testing.T) {
 }
 
 // TestForgedReport verifies that the report of the cluster part, which has fewer privileges, cannot stand for what the limits
-// part reports of weights and budgets.
+// part reports of weights, of budgets and of its policy.
 func TestForgedReport(t *testing.T) {
 	now := time.Now()
-	forged := &health.Report{Part: health.Limits, Mode: "enforce", At: now, State: health.Connected, Weights: &health.Weights{}, Budgets: &health.Budgets{}}
+	forged := &health.Report{Part: health.Limits, Mode: "enforce", At: now, State: health.Connected, PolicyRejected: "line 3", Weights: &health.Weights{}, Budgets: &health.Budgets{}}
 	dir := writeState(t, &health.Report{Part: health.Limits, At: now, State: health.Connected})
 	if err := hostfs.WriteJSON(health.File(health.ClusterDir(health.ExchangeDir(dir)), health.Cluster), forged); err != nil {
 		t.Fatal(err)
@@ -176,7 +186,7 @@ func TestForgedReport(t *testing.T) {
 		t.Error("weights and budgets are those of the cluster part")
 	}
 	for _, p := range parts {
-		if p.Part == health.Cluster && (p.Detail != "documents of 0 pods" || p.Report.Weights != nil || p.Report.Budgets != nil) {
+		if p.Part == health.Cluster && (p.Detail != "documents of 0 pods" || p.PolicyRejected != "" || p.Report.Weights != nil || p.Report.Budgets != nil) {
 			t.Errorf("%q, %+v", p.Detail, p.Report)
 		}
 	}
@@ -224,8 +234,9 @@ func TestCount(t *testing.T) {
 
 func TestPartString(t *testing.T) {
 	for want, p := range map[string]Part{
-		"limits: connected, mode enforce": {Part: health.Limits, State: health.Connected, Detail: "mode enforce"},
-		"validator: not running":          {Part: health.Validator, State: NotRunning},
+		"limits: connected, mode enforce":                       {Part: health.Limits, State: health.Connected, Detail: "mode enforce"},
+		"validator: not running":                                {Part: health.Validator, State: NotRunning},
+		"writeback: repair, the new policy is rejected: line 3": {Part: health.Writeback, State: repair.ModeRepair, PolicyRejected: "line 3"},
 	} {
 		if got := p.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -89,7 +89,7 @@ func budgetsOf(parts []Part, filter Filter) *health.Budgets {
 func (s *Status) Enforces() bool { return enforces(s.Parts) }
 
 // HasFindings reports whether a requested value is not in force, or the values of new containers are not
-// enforced, or a weight has no effect.
+// enforced, or a weight has no effect, or a part has rejected its policy file.
 //
 // The choices of an operator are findings only if strict is true. These are an observed or a cleared value, a
 // weight on a disk with weights: off, and a node without a connected limits part on which no limit is
@@ -100,7 +100,8 @@ func (s *Status) HasFindings(strict bool) bool {
 		right = right[:1]
 	}
 	idle := func(w health.Share) bool { return w.Reason != "" && (strict || !w.Chosen) }
-	return !s.Enforces() && (strict || len(s.Values) > 0) ||
+	return slices.ContainsFunc(s.Parts, func(p Part) bool { return p.PolicyRejected != "" }) ||
+		!s.Enforces() && (strict || len(s.Values) > 0) ||
 		s.Weights != nil && slices.ContainsFunc(s.Weights.Shares, idle) ||
 		slices.ContainsFunc(s.Values, func(v Value) bool { return !slices.Contains(right, v.State) })
 }

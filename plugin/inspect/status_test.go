@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -91,6 +92,7 @@ func TestStatusOrphans(t *testing.T) {
 func TestHasFindings(t *testing.T) {
 	connected := []Part{{Part: health.Limits, State: health.Connected}}
 	standby := []Part{{Part: health.Limits, State: health.Standby}, {Part: health.Validator, State: health.Connected}}
+	rejected := []Part{connected[0], {Part: health.Writeback, State: repair.ModeRepair, PolicyRejected: "line 3"}}
 	value := func(states ...string) (out []Value) {
 		for _, s := range states {
 			out = append(out, Value{State: s})
@@ -113,6 +115,7 @@ func TestHasFindings(t *testing.T) {
 		{name: "standby", parts: standby, values: value(ValueOK), findings: true, strict: true},
 		{name: "standby, nothing requested", parts: standby, strict: true},
 		{name: "no part", strict: true},
+		{name: "a rejected policy", parts: rejected, findings: true, strict: true},
 		{name: "a weight", parts: connected, shares: []health.Share{{Weight: 50, Share: 0.5}}},
 		{name: "a weight without effect", parts: connected, shares: []health.Share{{Weight: 50}, {Reason: "x"}}, findings: true, strict: true},
 		{name: "a weight without effect by the policy", parts: connected, shares: []health.Share{{Reason: "x", Chosen: true}}, strict: true},

@@ -22,6 +22,9 @@ type Container struct {
 	// does not lead to, each by its mountpoint on the node. Their disks are part of Facts.
 	Strays []blkio.Backing
 
+	// Size is the memory in bytes that the facts of the OCI spec take.
+	Size int
+
 	spec *Spec // nil once all its disks are found
 	// kept is the OCI spec, to find the disks again: of further targets, and if they can change
 	// while the container runs.
@@ -44,10 +47,17 @@ type UnresolvedMount struct {
 
 // NewContainer returns a container whose disks have not been searched for. It keeps only those facts of the
 // spec that a decision depends on.
-func NewContainer(spec *Spec) Container {
-	spec, _ = spec.Within(math.MaxInt)
-	return Container{spec: spec, kept: spec, Facts: policy.Container{Name: spec.Name}}
+func NewContainer(spec *Spec) Container { return NewContainerWithin(spec, math.MaxInt) }
+
+// NewContainerWithin is NewContainer, and keeps no more facts than those that fit into room.
+func NewContainerWithin(spec *Spec, room int) Container {
+	kept, size := spec.Within(room)
+	kept.TooMany = kept.TooMany || kept.LeftOut > spec.LeftOut
+	return Container{Size: size, spec: kept, kept: kept, Facts: policy.Container{Name: kept.Name}}
 }
+
+// HasTooManyMounts reports whether some mounts were not kept, because there was no room for them.
+func (c *Container) HasTooManyMounts() bool { return c.kept != nil && c.kept.TooMany }
 
 // IsResolved reports whether all disks have been found.
 func (c *Container) IsResolved() bool { return c.spec == nil }

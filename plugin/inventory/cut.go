@@ -14,7 +14,7 @@ import (
 // that the copy takes. The copy lacks the mounts and devices that do not fit into room, and LeftOut is their
 // number. Targets that can select one of them are errors then.
 func (s *Spec) Within(room int) (*Spec, int) {
-	out, size := &Spec{Name: s.Name, LeftOut: s.LeftOut}, 0
+	out, size := &Spec{Name: s.Name, LeftOut: s.LeftOut, TooMany: s.TooMany}, 0
 	var missing []string
 	fits := func(more int, destination string) bool {
 		if size+more > room {
@@ -134,6 +134,9 @@ func (s *Spec) addLeftOut(facts *policy.Container, t *annotation.Targets) {
 		Err:    errLeftOut,
 		Reason: "the plugin did not keep all of the container's mounts while the node policy had no class for it; restart the container",
 	}}
+	if s.TooMany {
+		unknown.Backing.Reason = "the plugin did not keep all of the container's mounts, because the pod has too many"
+	}
 	index, everywhere := policy.IndexMounts(facts.Mounts), t.HasStar()
 	for _, p := range t.Paths {
 		i := index.Find(p)

@@ -89,6 +89,41 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// TestTooMany verifies that a container has too many mounts if some do not fit into its room, and not if they were left out
+// before; and that the error of a target has the cause.
+func TestTooMany(t *testing.T) {
+	spec := crowded()
+	bystanding, _ := spec.Within(64 << 10)
+	for name, tt := range map[string]struct {
+		spec  *Spec
+		room  int
+		want  bool
+		cause string
+	}{
+		"all fit":        {spec, 2 << 20, false, ""},
+		"some fit":       {spec, 64 << 10, true, "did not keep all of the container's mounts, because the pod has too many"},
+		"none fits":      {spec, 0, true, "because the pod has too many"},
+		"left out":       {bystanding, 1 << 20, false, "while the node policy had no class for it"},
+		"left out again": {bystanding, 1 << 10, true, "because the pod has too many"},
+	} {
+		c, f := NewContainerWithin(tt.spec, tt.room), &Finder{Storage: disks{twoDisks}}
+		if c.HasTooManyMounts() != tt.want || c.Size > tt.room {
+			t.Errorf("%s: too many: %t, %d bytes", name, c.HasTooManyMounts(), c.Size)
+		}
+		r := annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": "/data3999 wbps=1Mi"})
+		if err := f.Find(t.Context(), &Pod{Targets: r.Targets()}, Layer{Dir: "/layers"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		_, err := policy.Default().ForPod(nil, r).Container(c.Facts)
+		if (err != nil) != (tt.cause != "") || err != nil && !strings.Contains(err.Error(), tt.cause) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if new(Container).HasTooManyMounts() {
+		t.Error("a container without a spec")
+	}
+}
+
 // TestLeftOutTargets verifies that an error about left-out mounts ends with the target, and that the disks
 // found before stay.
 func TestLeftOutTargets(t *testing.T) {

@@ -12,6 +12,8 @@ type Spec struct {
 	Mounts  []Mount
 	Devices []Device
 	LeftOut int // the number of mounts and devices that the container has besides, see Within
+	// TooMany is true if there was no room for those beside the other containers of the pod, see NewContainerWithin.
+	TooMany bool
 }
 
 // Mount is a mount of the OCI spec.

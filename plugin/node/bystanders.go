@@ -294,7 +294,7 @@ func (s *state) admit(pod *pod) {
 			s.adoptOne(pod, ctr.Container)
 			continue
 		}
-		added := newContainer(pod.podIdentity, ctr.Container)
+		added := newContainer(pod.podIdentity, ctr.Container, s.mountRoom(pod, ctr.Name))
 		c := s.add(&added)
 		c.pid, c.use.pending = ctr.PID, true
 		s.handle(c, lifecycle.StartContainer) // like a container restored from a checkpoint, it may have no process yet

@@ -80,7 +80,7 @@ func (n *Node) decideOnce(ctx context.Context, pod podIdentity, ctr *Container, 
 
 // decideBy decides a new container by a request.
 func (n *Node) decideBy(ctx context.Context, pod podIdentity, ctr *Container, by *request) (snapshot, error) {
-	c := newContainer(pod, ctr)
+	c := newContainer(pod, ctr, n.pods.mountRoom(pod, ctr.Name))
 	c.resolution.fresh = true
 	err := n.resolver.resolve(ctx, n.policy.Load(), by, n.layers.current.Load(), &c)
 	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running

@@ -197,12 +197,12 @@ func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
 	return pod, cgroup
 }
 
-// newContainer returns a container with the facts that the runtime reported.
-func newContainer(pod podIdentity, ctr *Container) snapshot {
+// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
+func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	c := snapshot{
 		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
 		pid:      pidUnknown,
-		disks:    inventory.NewContainer(ctr.Spec()),
+		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
 	c.spec.Values = plan.SpecValues(ctr.Unified)
@@ -253,9 +253,13 @@ func (s *state) rememberRejected(c *snapshot) {
 	p := c.pod.in(s)
 	// What an accepted one before it has brought stays a limit of the pod.
 	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
-		p.known[c.name] = knownFacts{before.facts, c.arrival}
+		before.arrival = c.arrival
+		p.known[c.name] = before
 	} else {
 		c.disks.Facts.Stage = policy.Rejected
+		if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
+			c.disks.Facts.Mounts, c.disks.Size = nil, 0
+		}
 		s.remember(c)
 	}
 	if p.edit.waits { // its former request rejects the container as well
@@ -272,7 +276,7 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 	pod := of.in(s)
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		added := newContainer(pod.podIdentity, ctr)
+		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
 		c = s.add(&added)
 	}
 	c.unanswered = !c.vetted

@@ -77,6 +77,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, by *requ
 	}
 	total, err := checkTotal(pol, c)
 	c.decision.total, c.decision.err = total, plan.First(pol, c.decision.err, err)
+	c.decision.err = plan.First(pol, c.tooManyMounts(pol), c.decision.err)
 	return nil
 }
 

@@ -167,6 +167,7 @@ func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
 // knownFacts has the facts of the newest container of a name.
 type knownFacts struct {
 	facts   policy.Container
+	size    int // in bytes, of the mounts in the OCI spec
 	arrival int
 }
 
@@ -189,7 +190,7 @@ func (p *pod) seen() []policy.Container {
 // remember notes the facts of a container, unless a newer container of its name is known.
 func (s *state) remember(c *snapshot) {
 	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
-		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
+		p.known[c.name] = knownFacts{c.disks.Facts, c.disks.Size, c.arrival}
 	}
 }
 

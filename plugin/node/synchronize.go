@@ -79,7 +79,7 @@ func byAge(a, b *Container) int {
 func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		added := newContainer(pod.podIdentity, ctr)
+		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
 		c = s.add(&added)
 	}
 	switch ctr.State {

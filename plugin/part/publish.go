@@ -27,6 +27,8 @@ type Process struct {
 	Policy  string // path of the policy file; "" for the built-in policy
 	// PolicyOfRuntime reports whether the runtime has sent the policy to a pre-installed plugin.
 	PolicyOfRuntime func() bool
+	// PolicyRejected returns the reason why the policy file was rejected, or "".
+	PolicyRejected func() string
 }
 
 // Publishing returns a function that calls run, and publishes the state of its part meanwhile.
@@ -50,6 +52,7 @@ func (p *Publisher) publish(ctx context.Context, state func() health.Report) {
 		r := state()
 		r.Started, r.PID, r.Version = started, p.Process.PID, p.Process.Version
 		r.Policy, r.PolicyOfRuntime = p.Process.Policy, p.Process.PolicyOfRuntime()
+		r.PolicyRejected = p.Process.PolicyRejected()
 		return r
 	}
 	failed := func(err error) {

@@ -17,9 +17,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
+// accepted is the PolicyRejected of a process whose policy is in force.
+func accepted() string { return "" }
+
 // TestPublishGoesOn verifies that the state of a part is published again after a panic.
 func TestPublishGoesOn(t *testing.T) {
-	process := Process{PID: 7, PolicyOfRuntime: func() bool { return false }}
+	process := Process{PID: 7, PolicyOfRuntime: func() bool { return false }, PolicyRejected: accepted}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
@@ -52,7 +55,7 @@ func TestPublishing(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := test.NewNullLogger()
-		process := Process{PID: 7, Version: "v1", Policy: "/p.yaml", PolicyOfRuntime: func() bool { return true }}
+		process := Process{PID: 7, Version: "v1", Policy: "/p.yaml", PolicyOfRuntime: func() bool { return true }, PolicyRejected: func() string { return "line 3" }}
 		p := Publisher{Dir: dir, Log: log, Recovery: recovery.New(log), Process: process}
 		state := func() health.Report { return health.Report{Part: health.Validator, State: health.Connected} }
 		failure := errors.New("no socket")
@@ -60,7 +63,7 @@ func TestPublishing(t *testing.T) {
 			synctest.Wait()
 			got, err := health.Read(dir, health.Validator)
 			want := &health.Report{
-				Part: health.Validator, State: health.Connected, PID: 7, Version: "v1", Policy: "/p.yaml", PolicyOfRuntime: true,
+				Part: health.Validator, State: health.Connected, PID: 7, Version: "v1", Policy: "/p.yaml", PolicyOfRuntime: true, PolicyRejected: "line 3",
 				At: time.Now().UTC(), Started: time.Now().UTC(),
 			}
 			sinceBoot := cmpopts.IgnoreFields(health.Report{}, "SinceBoot")
@@ -86,7 +89,7 @@ func TestPublishFails(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
-		p := Publisher{Dir: dir, Log: log, Recovery: recovery.New(log), Process: Process{PolicyOfRuntime: func() bool { return false }}}
+		p := Publisher{Dir: dir, Log: log, Recovery: recovery.New(log), Process: Process{PolicyOfRuntime: func() bool { return false }, PolicyRejected: accepted}}
 		state := func() health.Report { return health.Report{Part: health.Limits, State: health.Connected} }
 		run := p.Publishing(state, func(context.Context) error {
 			time.Sleep(3*health.Interval + time.Second)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -31,10 +32,12 @@ type Config struct {
 	Recovery *recovery.Recovery
 }
 
-// Watch reads a policy file again and again.
+// Watch reads a policy file again and again. As a collector it serves whether the file is rejected.
 type Watch struct {
 	Config
 	last content
+	// rejection is the reason why the content of the file is not in force; nil while it is in force. Set by Run.
+	rejection atomic.Pointer[string]
 }
 
 // content is the result of reading the file. The error is kept as text, so that the same error
@@ -82,6 +85,7 @@ func (w *Watch) Run(ctx context.Context, reload func(*policy.Policy)) {
 				}
 				return err
 			})
+			w.setRejection(problem)
 		}
 		if reminded.Due(time.Now(), problem) {
 			log.WithError(problem).Error("Rejected the new node policy, keeping the old one")

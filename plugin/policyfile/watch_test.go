@@ -63,10 +63,21 @@ func TestWatch(t *testing.T) {
 		w.Run(ctx, func(p *policy.Policy) { modes = append(modes, p.Mode) })
 	}()
 	f.set(t, header, nil) // the same
+	rejected := func(want string) {
+		t.Helper()
+		f.set(t, f.text, f.err) // until the watch has stored the result of the reads before
+		if got := w.Rejection(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("rejected: %q, want %q", got, want)
+		}
+	}
 	f.set(t, header+"mode: observe\n", nil)
+	rejected("")
 	f.set(t, header+"mode: obey\n", nil)
+	rejected("parse policy: line 3: mode: ")
 	f.set(t, "", errors.New("it is gone"))
+	rejected("it is gone")
 	f.set(t, header+"mode: enforce\n", nil)
+	rejected("")
 	cancel()
 	<-done
 	if d := cmp.Diff([]policy.Mode{policy.ModeObserve, policy.ModeEnforce}, modes); d != "" {

@@ -13,6 +13,16 @@ type gate struct {
 	policy atomic.Pointer[policy.Policy]
 	kernel kernel.Verdict
 	late   string // lateReason, or ""
+	// rejected returns the reason why the policy file was rejected, or "". It may be nil.
+	rejected func() string
+}
+
+// rejection returns the reason why a newer policy than that of the gate was rejected, or "".
+func (g *gate) rejection() string {
+	if g.rejected == nil {
+		return ""
+	}
+	return g.rejected()
 }
 
 // opens reports whether files may be moved.

@@ -64,6 +64,21 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// TestPolicyRejected verifies that the report has the reason why the policy file was rejected, for as long as it is.
+func TestPolicyRejected(t *testing.T) {
+	log, _ := logtest.NewNullLogger()
+	file, reason := filepath.Join(t.TempDir(), "report"), "line 3"
+	r := newRepairer(Config{
+		Log: log, Policy: policy.Default(), Cgroups: testTree(t, nil), Report: file, PolicyRejected: func() string { return reason },
+	}, &fakeObserver{}, newModelCache())
+	for _, reason = range []string{"line 3", ""} {
+		r.publish(time.Now())
+		if got, err := ReadReport(file); err != nil || got.PolicyRejected != reason {
+			t.Errorf("%+v, %v, want %q", got, err, reason)
+		}
+	}
+}
+
 // TestLate verifies that the log and the report say that files are moved late if the kernel's BPF ring buffers
 // can sleep, because then NewObserver uses none. If no file is moved, the report has the reason for that
 // instead.

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Config configures a Repairer. All fields but HostRoot, Report and Recovery are required.
+// Config configures a Repairer. All fields but HostRoot, Report, PolicyRejected and Recovery are required.
 type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
@@ -28,6 +28,8 @@ type Config struct {
 	HostRoot string
 	// Report is the path of the file for the Report. "" means none.
 	Report string
+	// PolicyRejected returns the reason why the policy file was rejected, or "". It is for the Report.
+	PolicyRejected func() string
 	// Recovery recovers from panics. If it is nil, a panic ends the process.
 	Recovery *recovery.Recovery
 }
@@ -100,7 +102,7 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 	procs := newMappings(cfg.Cgroups, hostPath(cfg.HostRoot, "/proc"))
 	procs.recovery = cfg.Recovery
 	r := &Repairer{
-		report: cfg.Report, gate: gate{kernel: cfg.Kernel},
+		report: cfg.Report, gate: gate{kernel: cfg.Kernel, rejected: cfg.PolicyRejected},
 		watch:   watch{observer: o, load: loadObserver, storage: cfg.Storage, filesystems: map[blkio.Dev]*filesystem{}},
 		domains: d, ledger: newLedger(d),
 		passes:  newPasses(tools{cache, procs, cfg.HostRoot}),

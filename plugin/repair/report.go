@@ -16,10 +16,12 @@ import (
 type Report struct {
 	At time.Time `json:"at"`
 	// SinceBoot is as in health.Report.
-	SinceBoot   time.Duration `json:"sinceBoot,omitempty"`
-	Mode        string        `json:"mode"` // ModeRepair, ModeObserve, ModeGated or ModeUnavailable
-	Reason      string        `json:"reason,omitempty"`
-	Filesystems []Filesystem  `json:"filesystems"`
+	SinceBoot time.Duration `json:"sinceBoot,omitempty"`
+	Mode      string        `json:"mode"` // ModeRepair, ModeObserve, ModeGated or ModeUnavailable
+	Reason    string        `json:"reason,omitempty"`
+	// PolicyRejected is as in health.Report.
+	PolicyRejected string       `json:"policyRejected,omitempty"`
+	Filesystems    []Filesystem `json:"filesystems"`
 	// Files are misplaced or contested, at most 100: in turns one of each pod, the most
 	// written first.
 	Files []File `json:"files"`
@@ -72,6 +74,7 @@ const maxReported = 100
 func (r *Repairer) newReport(now time.Time) *Report {
 	out := &Report{At: now.UTC(), SinceBoot: hostfs.SinceBoot(), Filesystems: []Filesystem{}, Files: []File{}, Lost: r.metrics.lost.Load()}
 	out.Mode, out.Reason = r.gate.mode()
+	out.PolicyRejected = r.gate.rejection()
 	hanging := r.passes.hanging(now)
 	for dev, fs := range r.watch.filesystems {
 		row := Filesystem{Dev: dev.String(), Type: fs.fstype, Mountpoint: fs.mountpoint}

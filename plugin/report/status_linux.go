@@ -29,6 +29,11 @@ func writeParts(out *bytes.Buffer, parts []inspect.Part) {
 		t.Row(p.Part, p.State, timeText(p.Since), p.Detail)
 	}
 	t.Flush()
+	for _, p := range parts {
+		if p.PolicyRejected != "" {
+			terminal.Notes(out, "warning", p.Part+": the new policy is rejected, and the former one stays in force: "+p.PolicyRejected)
+		}
+	}
 }
 
 func writeValues(out *bytes.Buffer, s *inspect.Status) {

@@ -70,6 +70,19 @@ func TestWriteValues(t *testing.T) {
 	}
 }
 
+// TestWriteParts verifies that a rejected policy is a warning of each part that has rejected it.
+func TestWriteParts(t *testing.T) {
+	var out bytes.Buffer
+	writeParts(&out, []inspect.Part{
+		{Part: health.Limits, State: health.Connected, PolicyRejected: "line 3: \x1b"}, {Part: health.Writeback, State: "repair"},
+	})
+	want := "PART       STATE      SINCE  DETAIL\nlimits     connected  -      -\nwriteback  repair     -      -\n" +
+		"warning: limits: the new policy is rejected, and the former one stays in force: line 3: \\x1b\n"
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 // TestWriteStatus verifies the order of the sections, and that files are only mentioned where limits are requested.
 func TestWriteStatus(t *testing.T) {
 	s := inspect.Status{

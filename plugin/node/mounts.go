@@ -1,0 +1,45 @@
+package node
+
+import (
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
+// 80,000 of them, and the memory of the plugin is that of all tenants.
+
+// mountRoom is the memory in bytes that the mounts of the containers of a pod take at most in their OCI specs. It is
+// enough for about 4,000 mounts. What the plugin finds about them takes about twice as much again.
+const mountRoom = 1 << 20
+
+// mountRoom returns the bytes that are left for the mounts of a container of this name. An earlier container of the name does
+// not count, because this one replaces it.
+func (s *state) mountRoom(p *pod, name string) int {
+	room := mountRoom
+	for other, known := range p.known {
+		if other != name {
+			room -= known.size
+		}
+	}
+	for _, c := range p.containers {
+		if _, known := p.known[c.name]; !known && c.name != name {
+			room -= c.disks.Size
+		}
+	}
+	return max(0, room)
+}
+
+func (t *podTable) mountRoom(of podIdentity, name string) int {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return s.mountRoom(of.in(s), name)
+}
+
+// tooManyMounts returns the error that rejects a container with more mounts than the plugin keeps, if it has a limit or a
+// weight, or lacks one that it needs: by the mounts that are not kept it would evade that.
+func (c *snapshot) tooManyMounts(pol *policy.Pod) error {
+	limited := len(c.decision.desired.Settings) > 0 || len(c.decision.total) > 0 || c.decision.err != nil || pol.HasClaimLimits()
+	if !limited || !c.disks.HasTooManyMounts() {
+		return nil
+	}
+	return pol.Refusal("the pod has too many mounts", "about 4,000 fit: use fewer volumeMounts")
+}
