@@ -190,6 +190,8 @@ func TestDifferences(t *testing.T) {
 		`{podTotal: {limits: []}}`: {
 			`podTotal limits: got wbps=60Mi on disk of the writable layers from backstop: the sum of the containers' limits, want none`,
 			`podTotal limits: got wiops=1500 on disk of the writable layers from backstop: the sum of the containers' limits, want none`,
+			`podTotal limits: got wbps=70Mi on disk of claim claim from backstop: the sum of the containers' limits, want none`,
+			`podTotal limits: got wiops=1k on disk of claim claim from backstop: the sum of the containers' limits, want none`,
 		},
 	} {
 		m := volumePod("batch-1", map[string]string{limits + "container.a": "/data wbps=50Mi"})
