@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -166,4 +168,69 @@ func TestCovers(t *testing.T) {
 			t.Errorf("%+v covers %+v: %t", tt.b, tt.other, got)
 		}
 	}
+}
+
+// recordedWbps returns the write limit on a disk that the record of a cgroup has as being in force, and blkio.Max for none.
+func (b *budgetNode) recordedWbps(cgroup, kind string, disk blkio.Disk) blkio.Amount {
+	b.t.Helper()
+	r, err := record.Read(b.cgroups.Cgroup(cgroup), kind)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if r == nil {
+		return blkio.Max
+	}
+	s, found := r.Settings.Get(blkio.Address{Key: blkio.Wbps, Dev: disk.Dev})
+	if !found {
+		return blkio.Max
+	}
+	return s.Amount
+}
+
+// end ends a container with an event.
+func (b *budgetNode) end(sb *Sandbox, c *Container) {
+	write(b.t, filepath.Join(b.dir, b.cgroupOf(sb, c), "cgroup.events"), "populated 0\nfrozen 0\n")
+	b.Stopped(sb.ID, c.ID)
+}
+
+// TestTotalOfEndedInit verifies that a restart of the plugin keeps a limit of the pod that an ended init container has brought. A
+// container with the same disk at another path was admitted because of it, and so is one that comes later.
+func TestTotalOfEndedInit(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("/init wbps=10Mi; rootfs wbps=10Mi", "")
+	start, app := member(one, "start", bind("/mnt/data/x", "/init")), member(one, "app", bind("/mnt/data/x", "/data"))
+	b.run(one, start)
+	b.end(one, start)
+	b.run(one, app)
+	b.pass(t.Context())
+	app.State = Running
+	check := func(when string, want blkio.Amount) {
+		t.Helper()
+		for range 2 {
+			b.pass(t.Context())
+			if got := b.recordedWbps(sliceOf("1"), record.KindPod, dataDisk); got != want {
+				t.Errorf("%s: the pod's cgroup has wbps=%v on vdb, want %v", when, got, want)
+			}
+		}
+	}
+	check("before", 10*mi)
+	for range 2 {
+		b.restart(tenantBudget)
+		b.Synchronize([]*Sandbox{one}, []*Container{app})
+		check("restarted", 10*mi)
+	}
+	b.wantGranted("restarted", "tenant-a vda wbps 10Mi of 200Mi, 1 pods; tenant-a vdb wbps 10Mi of 200Mi, 1 pods")
+	again := member(one, "app", bind("/mnt/data/x", "/data"))
+	again.ID, again.Cgroup = again.ID+"2", again.Cgroup+"2"
+	b.run(one, member(one, "second", bind("/mnt/data/x", "/data")))
+	b.end(one, app)
+	b.run(one, again)
+	check("another container", 10*mi)
+	b.SetLive("u1", &Live{Namespace: "tenant-a", Name: "1", Annotations: annotationsOf(
+		limitsKey+"pod-total", "/init wbps=10Mi; rootfs wbps=10Mi", limitsKey+"containers", "rootfs wbps=5Mi")})
+	check("an edit of another annotation", 10*mi)
+	b.SetLive("u1", &Live{Namespace: "tenant-a", Name: "1", Annotations: annotationsOf(
+		limitsKey+"pod-total", "rootfs wbps=10Mi", limitsKey+"containers", "/data wbps=30Mi")})
+	check("the entry was removed", 60*mi)
+	b.wantGranted("edited", "tenant-a vda wbps 10Mi of 200Mi, 1 pods; tenant-a vdb wbps 60Mi of 200Mi, 1 pods")
 }

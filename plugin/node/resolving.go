@@ -146,9 +146,10 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	return errs
 }
 
-// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
-func (t *podTable) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
+// around returns the facts about a pod on which the decision for one of its containers depends.
+func (t *podTable) around(pod podIdentity) surroundings {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return pod.in(s).seen(), pod.group.in(s).shared()
+	p := pod.in(s)
+	return surroundings{seen: p.seen(), former: p.former, isShared: pod.group.in(s).shared()}
 }
