@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"strings"
@@ -233,4 +234,67 @@ func TestTotalOfEndedInit(t *testing.T) {
 		limitsKey+"pod-total", "rootfs wbps=10Mi", limitsKey+"containers", "/data wbps=30Mi")})
 	check("the entry was removed", 60*mi)
 	b.wantGranted("edited", "tenant-a vda wbps 10Mi of 200Mi, 1 pods; tenant-a vdb wbps 60Mi of 200Mi, 1 pods")
+}
+
+// TestTotalBetweenContainers verifies that a pod keeps such a limit if the plugin restarts while no container of the pod runs, as
+// between two tries of one that crashes. Until the next try, the pod's cgroup has no limit.
+func TestTotalBetweenContainers(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("/init wbps=10Mi; rootfs wbps=10Mi", "")
+	start := member(one, "start", bind("/mnt/data/x", "/init"))
+	b.run(one, start)
+	b.end(one, start)
+	write(t, filepath.Join(b.dir, sliceOf("1"), "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+	for try := range 3 {
+		app := member(one, "app", bind("/mnt/data/x", "/data"))
+		app.ID, app.Cgroup = fmt.Sprint(app.ID, try), fmt.Sprint(app.Cgroup, try)
+		b.run(one, app)
+		if got := b.recordedWbps(sliceOf("1"), record.KindPod, dataDisk); got != 10*mi {
+			t.Errorf("try %d: the pod's cgroup has wbps=%v on vdb", try, got)
+		}
+		b.end(one, app)
+		for range 3 {
+			b.pass(t.Context())
+		}
+		b.restart(tenantBudget)
+		b.Synchronize([]*Sandbox{one}, nil)
+		b.pass(t.Context())
+		if got := b.recordedWbps(sliceOf("1"), record.KindPod, dataDisk); got != blkio.Max {
+			t.Errorf("after try %d: the pod's cgroup has wbps=%v on vdb", try, got)
+		}
+	}
+}
+
+// TestBudgetOfUndecidedTotal verifies that a restarted plugin counts a limit of a pod as a whole before it has decided the pod's
+// containers, on a disk where these have no limit of their own.
+func TestBudgetOfUndecidedTotal(t *testing.T) {
+	for each, vda := range map[string]string{"rootfs wbps=1Mi": "1Mi", "": "150Mi"} {
+		b := newBudgetNode(t, tenantBudget)
+		one := withTotal("* wbps=150Mi", each)
+		c := member(one, "x", bind("/mnt/data/x", "/data"))
+		b.run(one, c)
+		granted := "tenant-a vda wbps " + vda + " of 200Mi, 1 pods; tenant-a vdb wbps 150Mi of 200Mi, 1 pods"
+		b.wantGranted("before", granted)
+		c.State = Running
+		b.restart(tenantBudget)
+		b.Synchronize([]*Sandbox{one}, []*Container{c})
+		second := tenant("2", "rootfs wbps=1Mi; /data wbps=60Mi")
+		b.wantRefusal(second, member(second, "x", bind("/mnt/data/y", "/data")),
+			"wbps=60Mi on disk vdb exceeds the budget of namespace tenant-a: 150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)")
+		b.pass(t.Context())
+		b.wantGranted("after", granted)
+	}
+}
+
+// TestBudgetOfUnlistedTotal verifies that a plugin to which the runtime lists nothing counts a pod that only has a limit as a whole.
+func TestBudgetOfUnlistedTotal(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("* wbps=150Mi", "")
+	b.run(one, member(one, "x"))
+	b.pass(t.Context())
+	b.restart(tenantBudget)
+	b.Unlisted()
+	second := tenant("2", "* wbps=60Mi")
+	b.wantRefusal(second, member(second, "x"),
+		"wbps=60Mi on disk vda exceeds the budget of namespace tenant-a: 150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)")
 }

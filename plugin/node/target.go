@@ -99,7 +99,10 @@ func (s *state) view(g *group) view {
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
 			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
-			v.Pod.Seen, v.Pod.Complete, v.Pod.Ended.Total = policy.UnlessAllRejected(pod.seen()), pod.warned, pod.former
+			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.warned
+			if begun || v.Drained { // otherwise no limit is added to a cgroup that may go
+				v.Pod.Ended.Total = pod.former
+			}
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
 		if edit := pod.request.now.Load().record(pod.id); edit != nil {

@@ -114,7 +114,8 @@ func podTarget(v *View, observed bool) Target {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
-	} else if !observed {
+	}
+	if !observed {
 		total.Lowered = total.Lowered.Join(requested.Settings.Without(total.Settings.Where(isRequested)))
 	}
 	if v.Pod.Complete {
