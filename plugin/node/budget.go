@@ -173,18 +173,18 @@ func (t *podTable) vet(c *snapshot, unlisted []unlistedPod) *annotation.Error {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c.in(s).vetted = true
-	return s.excess([]*snapshot{c}, unlisted)
+	return s.excess([]*snapshot{c}, unlisted, nil)
 }
 
 func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return s.excess([]*snapshot{c}, unlisted)
+	return s.excess([]*snapshot{c}, unlisted, nil)
 }
 
 // excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
-// are added one after another. Each takes the place of those in its pod that have its name.
-func (s *state) excess(of []*snapshot, unlisted []unlistedPod) *annotation.Error {
+// are added one after another. Each takes the place of those in its pod that have its name. grows is that of policy.Claim.
+func (s *state) excess(of []*snapshot, unlisted []unlistedPod, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (s *state) excess(of []*snapshot, unlisted []unlistedPod) *annotation.Error
 	own.addTo(t, namespace, names)
 	t.end(true)
 	for _, c := range of {
-		claim := policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
+		claim := policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted, Grows: grows}
 		if err := claim.Check(); err != nil {
 			return err
 		}

@@ -224,7 +224,7 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess([]*snapshot{c}, unlisted); excess != nil && plan.Refuses(c.decision.policy, excess) {
+	if excess = s.excess([]*snapshot{c}, unlisted, nil); excess != nil && plan.Refuses(c.decision.policy, excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}
