@@ -22,7 +22,7 @@ func TestBudgetLateStart(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)") {
 		t.Errorf("got %v", err)
 	}
-	b.wantGranted("until its end is reported", "tenant-a vda wbps 210Mi of 200Mi, 2 pods")
+	b.wantGranted("until its end is reported", "tenant-a vda wbps 200Mi of 200Mi, 2 pods")
 	b.Stopped(late.ID, "sb-late-x")
 	b.wantGranted("ended", "tenant-a vda wbps 150Mi of 200Mi, 1 pods")
 	small := tenant("small", "* wbps=50Mi")

@@ -110,7 +110,7 @@ func TestTotalOfRejectedRestart(t *testing.T) {
 	for range 2 {
 		b.Reload(rules(t, tenantBudget))
 		b.pass(t.Context())
-		b.wantGranted("rejected", "tenant-a vda wbps 151Mi of 200Mi, 1 pods; tenant-a vdb wbps 10Mi of 200Mi, 1 pods")
+		b.wantGranted("rejected", "tenant-a vda wbps 151Mi of 200Mi, 2 pods; tenant-a vdb wbps 10Mi of 200Mi, 1 pods")
 	}
 }
 

@@ -61,6 +61,8 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		if err := n.refusalAtStart(&now); err != nil {
 			return err
 		}
+	} else if err == nil && now.isLate() {
+		n.warnNotEnforced(&snapshot{}, &now)
 	}
 	n.pods.startAccepted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.

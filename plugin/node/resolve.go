@@ -104,7 +104,7 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 	if err := r.finder().Find(ctx, c.pod.inventoried(pol), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
-	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.resolution.stage(), r.isMemoryLimited(c)
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.stage(), r.isMemoryLimited(c)
 	// The disks that were found are kept, and the reconciler resolves the container again. The warning is
 	// logged once.
 	if err := c.disks.Err(); err != nil && before == nil {
