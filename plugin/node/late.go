@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -69,7 +71,28 @@ func (s *state) fit(c *snapshot, unlisted []unlistedPod) {
 		}
 		names[x.Dev] = d.DiskName(x.Dev)
 	}
-	d.Settings, d.Disks = d.Settings.Lowest(limits), names
+	d.Settings, d.Disks, d.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+}
+
+// lateWarning is the warning about a late container. In its record it also tells a restarted plugin to ask the budget again.
+const lateWarning = "the budget of the namespace has no room for all that the container asks for: it gets what is left"
+
+// recallLate notes that a container was late by the record of an earlier process, before its first decision.
+func (n *Node) recallLate(pol *policy.Policy, c *snapshot) {
+	if c.decision.policy != nil || !c.vetted || pol.BudgetFor(c.pod.namespace) == nil {
+		return
+	}
+	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
+	if err == nil && r != nil && slices.Contains(r.Warnings, lateWarning) {
+		c.vetted = false
+		n.pods.forgetVetted(c.ref)
+	}
+}
+
+func (t *podTable) forgetVetted(c containerRef) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c.In(s).vetted = false
 }
 
 // hold decides a container for which the budget has no room. It does not raise the limit of its pod.

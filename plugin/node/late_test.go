@@ -70,6 +70,12 @@ func TestLateContainer(t *testing.T) {
 	if warnings != 1 || len(got) != 1 || !strings.HasPrefix(got[0], event) {
 		t.Errorf("%d warnings, events %q", warnings, got)
 	}
+	o := member(other, "x")
+	c.State, o.State = Running, Running
+	b.restart(tenantBudget)
+	b.Synchronize([]*Sandbox{other, late}, []*Container{o, c})
+	b.pass(t.Context())
+	b.wantLimits("restarted", late, c, 50*mi, 100*mi)
 	b.RemovedPod(other.ID)
 	b.pass(t.Context())
 	b.wantLimits("room", late, c, 100*mi, 100*mi)

@@ -43,6 +43,7 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 // decideAgain finds the disks of a container and decides its limits, and notes both. It notes less if the budget of the namespace
 // has to be asked, and has no room.
 func (n *Node) decideAgain(ctx context.Context, pol *policy.Policy, by *request, layers *layerLocations, old snapshot) (fresh snapshot, err error) {
+	n.recallLate(pol, &old)
 	if fresh = old; old.isLate() {
 		fresh.disks.Facts.Stage = policy.Running // there may be room now
 	}
