@@ -12,13 +12,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// Claim is the request of a new container to the budget for its namespace.
+// Claim is the request of a new or an edited container to the budget for its namespace.
 type Claim struct {
 	Pod     *Pod
 	Desired *Desired // of the container
 	Total   Settings // of its pod as a whole, with the disks of the container
 	// Granted returns what is granted so far at an address.
 	Granted func(at blkio.Address) Granted
+	// Grows reports whether an edit grants the pod more at an address. The others are not checked. It is nil for a new container,
+	// for which all addresses are checked.
+	Grows func(at blkio.Address) bool
 }
 
 // Granted is the sum of the amounts that the pods of a namespace are granted of one key on one disk.
@@ -45,6 +48,9 @@ func (c *Claim) Check() *annotation.Error {
 		if b.Has(x.Key) && !slices.ContainsFunc(charges, func(of charge) bool { return of.at == x.Address }) {
 			charges = append(charges, charge{at: x.Address})
 		}
+	}
+	if c.Grows != nil {
+		charges = slices.DeleteFunc(charges, func(x charge) bool { return !c.Grows(x.at) })
 	}
 	slices.SortFunc(charges, func(a, b charge) int { return a.at.Compare(b.at) })
 	for _, x := range charges {

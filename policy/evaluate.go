@@ -168,8 +168,9 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 
 // Total decides the settings of the pod's cgroup, from the disks of the containers that
 // are known, in any order. It skips containers without the mount of a path, and those that
-// were rejected: a mount of theirs must not raise the limit of the others. The error, and
-// the result with it, are as for Container, but for pod-total alone.
+// were rejected: a mount of theirs must not raise the limit of the others. A mount of a late
+// one only adds limits for disks on which the others have none. The error, and the result
+// with it, are as for Container, but for pod-total alone.
 func (p *Pod) Total(cs []Container) (Desired, error) {
 	if errs := p.refusedTotal(); len(errs) > 0 {
 		return Desired{Errors: errs}, errs[0] // for KeepGranted
@@ -183,10 +184,23 @@ func (p *Pod) Total(cs []Container) (Desired, error) {
 	if p.request.Total() == nil {
 		return Desired{}, nil
 	}
+	isLate := func(c Container) bool { return c.Stage == Late }
 	isRejected := func(c Container) bool { return c.Stage == Rejected }
 	if slices.ContainsFunc(cs, isRejected) {
 		cs = slices.DeleteFunc(slices.Clone(cs), isRejected)
 	}
+	if !slices.ContainsFunc(cs, isLate) {
+		return p.totalOf(cs)
+	}
+	all, _ := p.totalOf(cs)
+	out, err := p.totalOf(slices.DeleteFunc(slices.Clone(cs), isLate))
+	out.Settings = out.Settings.Join(all.Settings)
+	out.Disks = DiskNames(out.Settings, all.Disks, out.Disks)
+	return out, err
+}
+
+// totalOf decides the settings of the pod's cgroup, from the disks of containers in any order.
+func (p *Pod) totalOf(cs []Container) (Desired, error) {
 	byName := func(a, b Container) int { return cmp.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(cs, byName) {
 		cs = slices.SortedFunc(slices.Values(cs), byName) // the order must not decide which error is returned

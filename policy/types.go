@@ -41,6 +41,7 @@ const (
 	Running               // created; memory.high cannot be set any more
 	Ended                 // ended; only its name is known
 	Rejected              // rejected: it does not run
+	Late                  // running, although the budget of its namespace has no room for it
 )
 
 // UnlessAllRejected returns containers as they are, unless all were rejected. Then none of them runs, and what would apply to their

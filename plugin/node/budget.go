@@ -41,23 +41,6 @@ func (n *Node) admit(ctx context.Context, c *snapshot, ctr *Container) error {
 	return n.exceeded(c, excess)
 }
 
-// refusalAtStart returns the error that refuses a container that starts.
-func (n *Node) refusalAtStart(c *snapshot) error {
-	if err := n.refusal(c); err != nil {
-		return err
-	}
-	return n.vet(c)
-}
-
-// vet checks a container that starts and whose creation was not checked: no plugin was connected then, or the
-// limits could not be decided.
-func (n *Node) vet(c *snapshot) error {
-	if c.vetted || c.decision.policy.Budget() == nil {
-		return nil
-	}
-	return n.exceeded(c, n.pods.vet(c, n.readFormer(c)))
-}
-
 // exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
 func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	if excess == nil {
@@ -168,26 +151,37 @@ func (t *podTable) noteFormer(c identity, f former) {
 	c.in(s).former = f
 }
 
-// vet checks a container of the state against the budget.
-func (t *podTable) vet(c *snapshot, unlisted []unlistedPod) *annotation.Error {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	c.in(s).vetted = true
-	return s.excess([]*snapshot{c}, unlisted)
-}
-
 func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return s.excess([]*snapshot{c}, unlisted)
+	return s.excess([]*snapshot{c}, unlisted, nil)
 }
 
 // excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
-// are added one after another. Each takes the place of those in its pod that have its name.
-func (s *state) excess(of []*snapshot, unlisted []unlistedPod) *annotation.Error {
+// are added one after another. Each takes the place of those in its pod that have its name. grows is that of policy.Claim.
+func (s *state) excess(of []*snapshot, unlisted []unlistedPod, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
+	t := s.tallyFor(of, unlisted)
+	for _, c := range of {
+		claim := c.claim(t)
+		claim.Grows = grows
+		if err := claim.Check(); err != nil {
+			return err
+		}
+		t.grow(c)
+	}
+	return nil
+}
+
+// claim returns the claim of a container to a budget of which other containers have the sums of t.
+func (c *snapshot) claim(t *tally) policy.Claim {
+	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
+}
+
+// tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
+func (s *state) tallyFor(of []*snapshot, unlisted []unlistedPod) *tally {
 	t, names := newTally(of[0].decision.policy.Budget()), map[string]bool{}
 	for _, c := range of {
 		t.addCharges(c)
@@ -201,12 +195,5 @@ func (s *state) excess(of []*snapshot, unlisted []unlistedPod) *annotation.Error
 	t.begin()
 	own.addTo(t, namespace, names)
 	t.end(true)
-	for _, c := range of {
-		claim := policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
-		if err := claim.Check(); err != nil {
-			return err
-		}
-		t.grow(c)
-	}
-	return nil
+	return t
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,24 +18,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// wantedKind is a way in which a pod asks for limits, with what each container counts for on the two disks.
-type wantedKind struct {
-	each, total string
-	own, bound  [2]blkio.Amount // on vda and vdb; bound is blkio.Max for none
-}
-
-func wantedKinds() []wantedKind {
-	const mi, none = 1 << 20, blkio.Max
-	return []wantedKind{
-		{each: "* wbps=60Mi", own: [2]blkio.Amount{60 * mi, 60 * mi}, bound: [2]blkio.Amount{none, none}},
-		{each: "rootfs wbps=30Mi; /data wbps=90Mi", own: [2]blkio.Amount{30 * mi, 90 * mi}, bound: [2]blkio.Amount{none, none}},
-		{each: "* wbps=50Mi", total: "* wbps=80Mi", own: [2]blkio.Amount{50 * mi, 50 * mi}, bound: [2]blkio.Amount{80 * mi, 80 * mi}},
-		{total: "* wbps=70Mi", own: [2]blkio.Amount{none, none}, bound: [2]blkio.Amount{70 * mi, 70 * mi}},
-		{each: "rootfs wbps=40Mi", total: "/data wbps=20Mi", own: [2]blkio.Amount{40 * mi, none}, bound: [2]blkio.Amount{none, 20 * mi}},
-		{own: [2]blkio.Amount{none, none}, bound: [2]blkio.Amount{none, none}},
-	}
-}
-
 // sumModel is the runtime of a node, and what follows for the sums: the pods that it has, and the containers that have
 // not ended as far as the plugin can know.
 type sumModel struct {
@@ -46,40 +29,8 @@ type sumModel struct {
 	log    []string
 }
 
-type sumPod struct {
-	kind       wantedKind
-	sandboxes  []*Sandbox // the last one is the current one
-	containers []*sumContainer
-}
-
-type sumContainer struct {
-	*Container
-	sb    *Sandbox
-	ended bool
-	told  bool // of its end, or that another one has taken its place
-}
-
 func (m *sumModel) note(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf(format, args...))
-}
-
-// of returns the sum of a pod on each disk, without the containers of a name.
-func (p *sumPod) of(except string, added int) (out [2]blkio.Amount) {
-	for disk := range out {
-		for _, c := range p.containers {
-			if !c.told && c.Name != except {
-				out[disk] = policy.Plus(out[disk], p.kind.own[disk])
-			}
-		}
-		for range added {
-			out[disk] = policy.Plus(out[disk], p.kind.own[disk])
-		}
-		out[disk] = min(out[disk], p.kind.bound[disk])
-		if added == 0 && !slices.ContainsFunc(p.containers, func(c *sumContainer) bool { return !c.told && c.Name != except }) {
-			out[disk] = 0
-		}
-	}
-	return out
 }
 
 // fits reports whether the budget has room for one more container of a pod.
@@ -114,8 +65,30 @@ func (m *sumModel) policyText() string {
 	return fmt.Sprintf("budgets: [{namespaces: ['tenant-*'], limits: ['* wbps=%d']}]\n", m.budget)
 }
 
-// check compares what the plugin reports with the sums.
+// check compares what the plugin reports with the sums, when all is decided.
 func (m *sumModel) check() error {
+	for _, u := range m.Budgets() {
+		if u.Undecided > 0 || u.Budget != m.budget || u.IsOver() != (u.Granted > m.budget) {
+			return fmt.Errorf("%+v", u)
+		}
+	}
+	return m.compare()
+}
+
+// checkRecorded compares the sums by the records of pods that are not decided yet.
+func (m *sumModel) checkRecorded() error {
+	for _, c := range m.Node.pods.undecided("tenant-a") {
+		f, err := m.formerOf(c)
+		if err != nil {
+			return err
+		}
+		m.Node.pods.noteFormer(c, f)
+	}
+	return m.compare()
+}
+
+// compare compares the amounts that the plugin reports with the sums.
+func (m *sumModel) compare() error {
 	want, got := map[string]blkio.Amount{}, map[string]blkio.Amount{}
 	for _, p := range m.pods {
 		for disk, amount := range p.of("", 0) {
@@ -126,10 +99,8 @@ func (m *sumModel) check() error {
 		}
 	}
 	for _, u := range m.Budgets() {
-		got[u.Disk.Name] = u.Granted
-		if u.Undecided > 0 || u.Budget != m.budget || u.IsOver() != (u.Granted > m.budget) {
-			return fmt.Errorf("%+v", u)
-		}
+		name := map[blkio.Dev]string{rootDisk.Dev: "vda", dataDisk.Dev: "vdb"}[u.Disk.Dev] // of undecided pods only the device is known
+		got[name] = u.Granted
 	}
 	if !maps.Equal(want, got) {
 		return fmt.Errorf("granted %v, want %v", got, want)
@@ -219,13 +190,17 @@ func (m *sumModel) addSandbox(name string, p *sumPod, uid string) {
 
 // create creates a container of the current sandbox, and mostly starts it.
 func (m *sumModel) create(pod string, p *sumPod) error {
-	name := []string{"x", "y", "z"}[m.rng.IntN(3)]
+	name, mount := []string{"x", "y", "z"}[m.rng.IntN(3)], "/data"
+	sb := p.sandboxes[len(p.sandboxes)-1]
+	begins := p.kind.init && p.begun != sb
+	if begins {
+		name, mount = "init", "/init"
+	}
 	if slices.ContainsFunc(p.containers, func(c *sumContainer) bool { return c.Name == name && !c.ended }) {
 		return nil
 	}
 	m.ids++
-	sb := p.sandboxes[len(p.sandboxes)-1]
-	c := &sumContainer{Container: member(sb, name, bind("/mnt/data/x", "/data")), sb: sb}
+	c := &sumContainer{Container: member(sb, name, bind("/mnt/data/x", mount)), sb: sb}
 	c.ID += fmt.Sprint(m.ids)
 	c.Cgroup += fmt.Sprint(m.ids)
 	if m.rng.IntN(12) == 0 {
@@ -251,12 +226,17 @@ func (m *sumModel) create(pod string, p *sumPod) error {
 	}
 	c.State = Created
 	p.containers = append(p.containers, c)
-	if m.rng.IntN(4) == 0 {
+	if !begins && m.rng.IntN(4) == 0 {
 		return nil
 	}
 	m.note("%s: start %s", pod, c.ID)
 	c.State = Running
-	return m.startOf(sb, c.Container)
+	err = m.startOf(sb, c.Container)
+	if begins {
+		p.begun = sb
+		m.end(c, true)
+	}
+	return err
 }
 
 // pick returns a container that has not ended, or nil.
@@ -350,12 +330,16 @@ func (m *sumModel) synchronize(restart bool) {
 	var sandboxes []*Sandbox
 	var containers []*Container
 	allRun := m.budget != 0
+	startAll := m.rng.IntN(2) == 0
 	for _, p := range m.pods {
+		if startAll {
+			m.start(p)
+		}
 		sandboxes = append(sandboxes, p.sandboxes...)
 		p.containers = slices.DeleteFunc(p.containers, func(c *sumContainer) bool { return c.ended })
 		for _, c := range p.containers {
 			containers = append(containers, c.Container)
-			allRun = allRun && c.State == Running && p.kind.own[0] != blkio.Max && p.kind.own[1] != blkio.Max
+			allRun = allRun && c.State == Running && (p.kind.own[1] != blkio.Max || p.kind.bound[1] != blkio.Max)
 		}
 	}
 	m.note("synchronize, restart %t", restart)
@@ -363,12 +347,27 @@ func (m *sumModel) synchronize(restart bool) {
 		m.restart(m.policyText())
 	}
 	m.Synchronize(sandboxes, containers)
-	if name := "p"; restart && allRun && m.pods[name] != nil {
-		if err := m.create(name, m.pods[name]); err != nil {
+	if name := string(rune('p' + m.rng.IntN(5))); restart && allRun && m.pods[name] != nil {
+		if err := cmp.Or(m.create(name, m.pods[name]), m.checkRecorded()); err != nil {
 			m.t.Errorf("before the first pass: %v\n%s", err, strings.Join(m.log[max(0, len(m.log)-30):], "\n"))
 		}
 	}
 	m.pass(m.t.Context())
+}
+
+// start starts the containers of a pod that were created and have not started. Their creation may be one that a former process of
+// the plugin has checked, by a former budget: then the start is checked as well.
+func (m *sumModel) start(p *sumPod) {
+	for _, c := range p.containers {
+		if c.State != Created || c.ended {
+			continue
+		}
+		c.State = Running
+		err := m.startOf(c.sb, c.Container)
+		if m.note("start %s late: %v", c.ID, err); err != nil {
+			m.end(c, true)
+		}
+	}
 }
 
 // TestBudgetOverlap verifies that, of concurrent creations, only as many succeed as the budget has room for.

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -19,7 +22,7 @@ func TestBudgetLateStart(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)") {
 		t.Errorf("got %v", err)
 	}
-	b.wantGranted("until its end is reported", "tenant-a vda wbps 210Mi of 200Mi, 2 pods")
+	b.wantGranted("until its end is reported", "tenant-a vda wbps 200Mi of 200Mi, 2 pods")
 	b.Stopped(late.ID, "sb-late-x")
 	b.wantGranted("ended", "tenant-a vda wbps 150Mi of 200Mi, 1 pods")
 	small := tenant("small", "* wbps=50Mi")
@@ -166,4 +169,132 @@ func TestCovers(t *testing.T) {
 			t.Errorf("%+v covers %+v: %t", tt.b, tt.other, got)
 		}
 	}
+}
+
+// recordedWbps returns the write limit on a disk that the record of a cgroup has as being in force, and blkio.Max for none.
+func (b *budgetNode) recordedWbps(cgroup, kind string, disk blkio.Disk) blkio.Amount {
+	b.t.Helper()
+	r, err := record.Read(b.cgroups.Cgroup(cgroup), kind)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if r == nil {
+		return blkio.Max
+	}
+	s, found := r.Settings.Get(blkio.Address{Key: blkio.Wbps, Dev: disk.Dev})
+	if !found {
+		return blkio.Max
+	}
+	return s.Amount
+}
+
+// end ends a container with an event.
+func (b *budgetNode) end(sb *Sandbox, c *Container) {
+	write(b.t, filepath.Join(b.dir, b.cgroupOf(sb, c), "cgroup.events"), "populated 0\nfrozen 0\n")
+	b.Stopped(sb.ID, c.ID)
+}
+
+// TestTotalOfEndedInit verifies that a restart of the plugin keeps a limit of the pod that an ended init container has brought. A
+// container with the same disk at another path was admitted because of it, and so is one that comes later.
+func TestTotalOfEndedInit(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("/init wbps=10Mi; rootfs wbps=10Mi", "")
+	start, app := member(one, "start", bind("/mnt/data/x", "/init")), member(one, "app", bind("/mnt/data/x", "/data"))
+	b.run(one, start)
+	b.end(one, start)
+	b.run(one, app)
+	b.pass(t.Context())
+	app.State = Running
+	check := func(when string, want blkio.Amount) {
+		t.Helper()
+		for range 2 {
+			b.pass(t.Context())
+			if got := b.recordedWbps(sliceOf("1"), record.KindPod, dataDisk); got != want {
+				t.Errorf("%s: the pod's cgroup has wbps=%v on vdb, want %v", when, got, want)
+			}
+		}
+	}
+	check("before", 10*mi)
+	for range 2 {
+		b.restart(tenantBudget)
+		b.Synchronize([]*Sandbox{one}, []*Container{app})
+		check("restarted", 10*mi)
+	}
+	b.wantGranted("restarted", "tenant-a vda wbps 10Mi of 200Mi, 1 pods; tenant-a vdb wbps 10Mi of 200Mi, 1 pods")
+	again := member(one, "app", bind("/mnt/data/x", "/data"))
+	again.ID, again.Cgroup = again.ID+"2", again.Cgroup+"2"
+	b.run(one, member(one, "second", bind("/mnt/data/x", "/data")))
+	b.end(one, app)
+	b.run(one, again)
+	check("another container", 10*mi)
+	b.SetLive("u1", &Live{Namespace: "tenant-a", Name: "1", Annotations: annotationsOf(
+		limitsKey+"pod-total", "/init wbps=10Mi; rootfs wbps=10Mi", limitsKey+"containers", "rootfs wbps=5Mi")})
+	check("an edit of another annotation", 10*mi)
+	b.SetLive("u1", &Live{Namespace: "tenant-a", Name: "1", Annotations: annotationsOf(
+		limitsKey+"pod-total", "rootfs wbps=10Mi", limitsKey+"containers", "/data wbps=30Mi")})
+	check("the entry was removed", 60*mi)
+	b.wantGranted("edited", "tenant-a vda wbps 10Mi of 200Mi, 1 pods; tenant-a vdb wbps 60Mi of 200Mi, 1 pods")
+}
+
+// TestTotalBetweenContainers verifies that a pod keeps such a limit if the plugin restarts while no container of the pod runs, as
+// between two tries of one that crashes. Until the next try, the pod's cgroup has no limit.
+func TestTotalBetweenContainers(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("/init wbps=10Mi; rootfs wbps=10Mi", "")
+	start := member(one, "start", bind("/mnt/data/x", "/init"))
+	b.run(one, start)
+	b.end(one, start)
+	write(t, filepath.Join(b.dir, sliceOf("1"), "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+	for try := range 3 {
+		app := member(one, "app", bind("/mnt/data/x", "/data"))
+		app.ID, app.Cgroup = fmt.Sprint(app.ID, try), fmt.Sprint(app.Cgroup, try)
+		b.run(one, app)
+		if got := b.recordedWbps(sliceOf("1"), record.KindPod, dataDisk); got != 10*mi {
+			t.Errorf("try %d: the pod's cgroup has wbps=%v on vdb", try, got)
+		}
+		b.end(one, app)
+		for range 3 {
+			b.pass(t.Context())
+		}
+		b.restart(tenantBudget)
+		b.Synchronize([]*Sandbox{one}, nil)
+		b.pass(t.Context())
+		if got := b.recordedWbps(sliceOf("1"), record.KindPod, dataDisk); got != blkio.Max {
+			t.Errorf("after try %d: the pod's cgroup has wbps=%v on vdb", try, got)
+		}
+	}
+}
+
+// TestBudgetOfUndecidedTotal verifies that a restarted plugin counts a limit of a pod as a whole before it has decided the pod's
+// containers, on a disk where these have no limit of their own.
+func TestBudgetOfUndecidedTotal(t *testing.T) {
+	for each, vda := range map[string]string{"rootfs wbps=1Mi": "1Mi", "": "150Mi"} {
+		b := newBudgetNode(t, tenantBudget)
+		one := withTotal("* wbps=150Mi", each)
+		c := member(one, "x", bind("/mnt/data/x", "/data"))
+		b.run(one, c)
+		granted := "tenant-a vda wbps " + vda + " of 200Mi, 1 pods; tenant-a vdb wbps 150Mi of 200Mi, 1 pods"
+		b.wantGranted("before", granted)
+		c.State = Running
+		b.restart(tenantBudget)
+		b.Synchronize([]*Sandbox{one}, []*Container{c})
+		second := tenant("2", "rootfs wbps=1Mi; /data wbps=60Mi")
+		b.wantRefusal(second, member(second, "x", bind("/mnt/data/y", "/data")),
+			"wbps=60Mi on disk vdb exceeds the budget of namespace tenant-a: 150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)")
+		b.pass(t.Context())
+		b.wantGranted("after", granted)
+	}
+}
+
+// TestBudgetOfUnlistedTotal verifies that a plugin to which the runtime lists nothing counts a pod that only has a limit as a whole.
+func TestBudgetOfUnlistedTotal(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	one := withTotal("* wbps=150Mi", "")
+	b.run(one, member(one, "x"))
+	b.pass(t.Context())
+	b.restart(tenantBudget)
+	b.Unlisted()
+	second := tenant("2", "* wbps=60Mi")
+	b.wantRefusal(second, member(second, "x"),
+		"wbps=60Mi on disk vda exceeds the budget of namespace tenant-a: 150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)")
 }

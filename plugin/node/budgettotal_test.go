@@ -128,6 +128,7 @@ func TestEditOfTotal(t *testing.T) {
 		"each container": {tenantBudget, "* wbps=250Mi", "* wbps=5Mi", Live{
 			Annotations: annotationsOf(limitsKey+"pod-total", "* wbps=250Mi", limitsKey+"containers", "* wbps=250Mi"),
 		}},
+		"pod-total is removed": {tenantBudget, "* wbps=60Mi", "", Live{Annotations: annotationsOf(limitsKey+"containers", "* wbps=100Mi")}},
 		"labels": {strings.Replace(tenantBudget, "200Mi", "120Mi", 1) + byLabel, "* wbps=75Mi", "", Live{
 			Annotations: total("* wbps=75Mi"), Labels: map[string]string{"size": "large"},
 		}},
@@ -148,6 +149,47 @@ func TestEditOfTotal(t *testing.T) {
 			if got := limit(t, b.Node, sliceOf("1"))[blkio.Wbps]; got != written {
 				t.Errorf("the pod's cgroup has wbps=%d, want %d", got, written)
 			}
+		})
+	}
+}
+
+// TestLowerEditOverBudget verifies that an edit counts while more is granted than the budget, if it grants the pod no more on a
+// disk that has no room. What a limit of the pod and those of its containers grant together counts.
+func TestLowerEditOverBudget(t *testing.T) {
+	const total, each = limitsKey + "pod-total", limitsKey + "containers"
+	for name, tt := range map[string]struct {
+		edited map[string]string
+		want   string // "" for a rejection
+	}{
+		"a lower pod-total":            {annotationsOf(total, "* wbps=10Mi"), "10Mi of 100Mi, 1 pods; tenant-a vdb wbps 10Mi"},
+		"containers for pod-total":     {annotationsOf(each, "* wbps=10Mi"), "20Mi of 100Mi, 1 pods; tenant-a vdb wbps 20Mi"},
+		"both":                         {annotationsOf(each, "* wbps=30Mi", total, "* wbps=40Mi"), "40Mi of 100Mi, 1 pods; tenant-a vdb wbps 40Mi"},
+		"less on vda, and more on vdb": {annotationsOf(each, "rootfs wbps=10Mi; /data wbps=45Mi"), "20Mi of 100Mi, 1 pods; tenant-a vdb wbps 90Mi"},
+		"the same":                     {annotationsOf(each, "* wbps=30Mi"), "60Mi of 100Mi, 1 pods; tenant-a vdb wbps 60Mi"},
+		"more on vda":                  {annotationsOf(each, "rootfs wbps=31Mi; /data wbps=1Mi"), ""},
+		"too much on vdb":              {annotationsOf(each, "rootfs wbps=1Mi; /data wbps=51Mi"), ""},
+		"no limit on vdb":              {annotationsOf(each, "rootfs wbps=1Mi"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBudgetNode(t, tenantBudget)
+			one, other := withTotal("* wbps=60Mi", ""), tenant("2", "rootfs wbps=140Mi")
+			b.run(one, member(one, "a", bind("/mnt/data/x", "/data")))
+			b.run(one, member(one, "b", bind("/mnt/data/x", "/data")))
+			b.run(other, member(other, "a"))
+			b.Reload(rules(t, strings.Replace(tenantBudget, "200Mi", "100Mi", 1)))
+			b.pass(t.Context())
+			b.SetLive("u1", &Live{Namespace: "tenant-a", Name: "1", Annotations: tt.edited})
+			b.pass(t.Context())
+			p := b.peek().pods["sb-1"]
+			if isRejected := p.edit.next != nil; isRejected != (tt.want == "") {
+				t.Errorf("rejected: %v", p.edit.err)
+			}
+			b.Stopped("sb-2", "sb-2-a")
+			want := "tenant-a vda wbps " + tt.want + " of 100Mi, 1 pods"
+			if tt.want == "" {
+				want = "tenant-a vda wbps 60Mi of 100Mi, 1 pods; tenant-a vdb wbps 60Mi of 100Mi, 1 pods"
+			}
+			b.wantGranted("edited", want)
 		})
 	}
 }

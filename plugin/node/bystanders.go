@@ -296,7 +296,7 @@ func (s *state) admit(pod *pod) {
 		}
 		added := newContainer(pod.podIdentity, ctr.Container, s.mountRoom(pod, ctr.Name))
 		c := s.add(&added)
-		c.pid, c.use.pending = ctr.PID, true
+		c.pid, c.use.pending, c.vetted = ctr.PID, true, true
 		s.handle(c, lifecycle.StartContainer) // like a container restored from a checkpoint, it may have no process yet
 	}
 	s.markDirty(pod.group.in(s))

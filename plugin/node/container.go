@@ -38,8 +38,8 @@ type grants struct {
 	// (docs/reference/quirks.md).
 	spec   plan.OCISpec
 	former former // counts for the budget of the namespace until there is a decision
-	vetted bool   // true after the budget of the namespace was asked whether it has room
-	// unanswered is true from the start of a container that was not vetted before until that is accepted.
+	vetted bool   // true once the budget of the namespace had room for it, and for a container that ran before the plugin knew it
+	// unanswered is true from the start of a container that was not vetted before until that is answered.
 	unanswered bool
 }
 
@@ -75,9 +75,13 @@ type resolution struct {
 	notCompared error
 }
 
-func (r *resolution) stage() policy.Stage {
-	if r.fresh {
+// stage returns how far a container has come whose disks are found.
+func (c *snapshot) stage() policy.Stage {
+	switch {
+	case c.resolution.fresh:
 		return policy.Created
+	case c.isLate():
+		return policy.Late
 	}
 	return policy.Running
 }

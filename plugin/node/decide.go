@@ -34,15 +34,16 @@ func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 
 // checkTotal returns the pod total of the pod's containers together with c.
 func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) (policy.Settings, error) {
-	seen, shared := r.neighbours(c.pod)
-	total, err := plan.Total(c.pod.planPod(pol), append(seen, c.disks.Facts), r.weight.Support())
+	around, pod := r.around(c.pod), c.pod.planPod(pol)
+	pod.Ended.Total = around.former
+	total, err := plan.Total(pod, append(around.seen, c.disks.Facts), r.weight.Support())
 	if len(total.Settings) == 0 {
 		return nil, err
 	}
 	switch {
 	case c.pod.group.cgroup == "":
 		return nil, cmp.Or(err, noPodCgroup("the runtime reports no cgroup for the pod"))
-	case shared:
+	case around.isShared:
 		return nil, cmp.Or(err, noPodCgroup("the pod shares its cgroup with another pod"))
 	}
 	return total.Settings, err

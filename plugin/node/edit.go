@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -267,7 +266,6 @@ func (t *podTable) acceptEdit(found *trial, unlisted []unlistedPod) (excess *ann
 	}
 	for i := range found.containers {
 		c := found.containers[i].in(s)
-		p.total = c.decision.total
 		c.disks, c.layer = found.containers[i].disks, found.containers[i].layer
 		s.remember(&c.snapshot)
 	}
@@ -285,49 +283,6 @@ func (t *trial) isCurrent(s *state, p *pod) bool {
 		now := c.in(s)
 		return now != p.containers[c.id] || now.resolution.number != c.resolution.number
 	})
-}
-
-// exchange replaces the decisions for the containers of a pod, unless the budget has no room for the new ones.
-func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotation.Error {
-	g := p.group.in(s)
-	former, granted := make([]decision, len(found.containers)), g.recorded.granted
-	var asking []*snapshot
-	for i := range found.containers {
-		c := found.containers[i].in(s)
-		former[i], c.decision = c.decision, found.containers[i].decision
-		if c.isLive() && c.decision.asksMore(&former[i]) {
-			asking = append(asking, &c.snapshot)
-		}
-	}
-	g.recorded.granted = policy.Desired{} // the next plan has it again
-	// An error of the budget is one of an invalid request, which rejects an edit under each policy.
-	excess := s.excess(asking, unlisted)
-	if found.onlyFacts || excess != nil {
-		g.recorded.granted = granted
-	}
-	if excess == nil {
-		return nil
-	}
-	for i := range found.containers {
-		found.containers[i].in(s).decision = former[i]
-	}
-	return excess
-}
-
-// asksMore reports whether a decision takes more of the budget of its namespace than the former one.
-func (d *decision) asksMore(former *decision) bool {
-	b := d.policy.Budget()
-	if b == nil {
-		return false
-	}
-	before := map[blkio.Address]blkio.Amount{}
-	former.desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { before[at] = amount })
-	more := slices.ContainsFunc(former.total, func(x policy.Setting) bool {
-		now, found := d.total.Get(x.Address)
-		return !found || now.Amount > x.Amount
-	})
-	d.desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { more = more || amount > before[at] })
-	return more
 }
 
 // isLive reports whether a container may run, or was created and has not started.

@@ -61,6 +61,8 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		if err := n.refusalAtStart(&now); err != nil {
 			return err
 		}
+	} else if err == nil && now.isLate() {
+		n.warnNotEnforced(&snapshot{}, &now)
 	}
 	n.pods.startAccepted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
@@ -225,7 +227,7 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess([]*snapshot{c}, unlisted); excess != nil && plan.Refuses(c.decision.policy, excess) {
+	if excess = s.excess([]*snapshot{c}, unlisted, nil); excess != nil && plan.Refuses(c.decision.policy, excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}

@@ -22,7 +22,7 @@ func (r *modelRuntime) checkBudget(known modelKnown, report func(string, ...any)
 		got[blkio.Address{Key: u.Key, Dev: u.Disk.Dev}] = u.Granted
 	}
 	for _, p := range r.pods {
-		if p != nil && b != nil && !r.addGranted(p, b, known, want) {
+		if p != nil && b != nil && (known.late[p.uid] || !r.addGranted(p, b, known, want)) {
 			return
 		}
 	}

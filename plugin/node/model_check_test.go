@@ -203,7 +203,7 @@ func (r *modelRuntime) check(resolved bool) []string {
 		}
 	}
 	for _, p := range r.pods {
-		if p != nil {
+		if p != nil && !known.late[p.uid] { // its limits depend on earlier events of others
 			r.checkPod(p, resolved, report)
 		}
 	}
@@ -342,11 +342,12 @@ type modelKnown struct {
 	left       []string              // data that ended containers left
 	requests   map[string]modelFacts // the facts by which it decides, by sandbox
 	rejected   map[string]error      // why it rejects others, by sandbox
+	late       map[string]bool       // pods with a container for which the budget had no room when it had started, by their UID
 }
 
 // known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}}
+	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
@@ -361,6 +362,7 @@ func (n *Node) known() modelKnown {
 		out.rejected[id] = pod.edit.err
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
+			out.late[pod.uid] = out.late[pod.uid] || c.mayRun() && c.isLate()
 		}
 	}
 	for id, b := range s.bystanders {

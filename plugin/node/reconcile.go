@@ -203,11 +203,11 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	})
 	err := errors.Join(resolved, written)
 	n.logProblem(ctx, g, err)
-	n.retryLater(ctx, g, err != nil)
+	n.retryLater(ctx, g, err != nil || n.pods.hasLate(g))
 	n.noteDecisions(g)
 }
 
-// retryLater has the reconciler retry a group after a failure. The pause grows with each failure in a row. Once
+// retryLater has the reconciler retry a group after a failure, and with a late container. The pause grows with each failure in a row. Once
 // it reaches the resync, the next pass over the node is the retry.
 func (n *Node) retryLater(ctx context.Context, g groupIdentity, failed bool) {
 	pause := n.pods.nextPause(g, failed, n.resync)

@@ -19,12 +19,19 @@ import (
 // given, and no other part of the state.
 type resolver struct {
 	*environment
-	// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
-	neighbours func(podIdentity) (seen []policy.Container, shared bool)
+	// around returns the facts about a pod on which the decision for one of its containers depends.
+	around func(podIdentity) surroundings
 	// total returns the limits of the pod as a whole, for a container of it. It is checkTotal if it is nil.
 	total func(pol *policy.Pod, c *snapshot) (policy.Settings, error)
 	// held has the lines of a trial, which are logged if its edit counts. If it is nil, lines are logged at once.
 	held *[]func()
+}
+
+// surroundings has the facts about a pod on which the decision for one of its containers depends.
+type surroundings struct {
+	seen     []policy.Container // the containers that were created so far
+	former   policy.Desired     // see pod.former
+	isShared bool               // another pod shares its cgroup
 }
 
 // warn logs a line about a container.
@@ -98,7 +105,7 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 	if err := r.finder().Find(ctx, c.pod.inventoried(pol), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
-	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.resolution.stage(), r.isMemoryLimited(c)
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.stage(), r.isMemoryLimited(c)
 	// The disks that were found are kept, and the reconciler resolves the container again. The warning is
 	// logged once.
 	if err := c.disks.Err(); err != nil && before == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // resolve finds the disks of a container's mounts and devices, and decides its limits by the policy in force.
@@ -30,10 +31,8 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	if old.isResolved(pol, layers) {
 		return nil
 	}
-	fresh := old
-	err := n.resolver.resolve(ctx, pol, by, layers, &fresh)
+	fresh, err := n.decideAgain(ctx, pol, by, layers, old)
 	decided = err == nil // a failure is retried after a pause
-	n.pods.resolved(ctx, &fresh, err)
 	if err == nil {
 		n.warnClaims(&old, &fresh)
 		n.noteRule(&old, &fresh)
@@ -41,18 +40,49 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	return cmp.Or(err, fresh.resolution.notCompared)
 }
 
-// resolved notes the disks and the decision that resolve has found for a container, or its error.
-func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
+// decideAgain finds the disks of a container and decides its limits, and notes both. It notes less if the budget of the namespace
+// has to be asked, and has no room.
+func (n *Node) decideAgain(ctx context.Context, pol *policy.Policy, by *request, layers *layerLocations, old snapshot) (fresh snapshot, err error) {
+	n.recallLate(pol, &old)
+	if fresh = old; old.isLate() {
+		fresh.disks.Facts.Stage = policy.Running // there may be room now
+	}
+	if err = n.resolver.resolve(ctx, pol, by, layers, &fresh); err != nil {
+		n.pods.resolved(ctx, &fresh, nil, err)
+		return fresh, err
+	}
+	unlisted := n.unvetted(&fresh)
+	excess, isLate := n.pods.resolved(ctx, &fresh, unlisted, nil)
+	if isLate {
+		fresh.decision = old.decision
+		err = n.resolver.hold(ctx, pol, by, layers, &fresh, excess)
+		n.pods.resolved(ctx, &fresh, unlisted, err)
+		return fresh, err
+	}
+	_ = n.exceeded(&fresh, excess)
+	return fresh, nil
+}
+
+// resolved notes the disks and the decision that resolve has found for a container, or its error. It returns the error of the
+// budget if that has to be asked and has no room. Then it notes nothing if that rejects the container, and returns true.
+func (t *podTable) resolved(ctx context.Context, fresh *snapshot, unlisted []unlistedPod, err error) (excess *annotation.Error, rejects bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := fresh.in(s)
-	defer s.changed(c.pod.group.in(s))
 	if err != nil {
+		s.changed(c.pod.group.in(s))
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
 		}
-		return
+		return nil, false
 	}
+	if excess = s.vet(c, fresh, unlisted); excess != nil && !c.vetted {
+		return excess, true
+	}
+	if fresh.isLate() {
+		s.fit(fresh, unlisted)
+	}
+	defer s.changed(c.pod.group.in(s))
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
 	// A container that has come since knows of more containers.
@@ -67,12 +97,13 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(&c.snapshot)
+	return excess, false
 }
 
 // isResolved reports whether all disks of the container are known and its limits are decided by this policy and the
-// request of its pod.
+// request of its pod, with room in the budget of the namespace.
 func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
-	return c.decidedBy(pol) && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
+	return c.decidedBy(pol) && !c.needsVetting() && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
 // unresolved returns the containers of a group that need resolve. hung has the containers whose resolution has
@@ -140,10 +171,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 		if n.pods.isMoved(&before, &now) && !slices.Contains(moved, c.pod) {
 			moved = append(moved, c.pod)
 		}
-		// A repeated resolution may find the same error.
-		if now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
-			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
-		}
+		n.warnNotEnforced(&before, &now) // a repeated resolution may find the same error
 	}
 	for i := range followed {
 		n.noteCounts(&followed[i].editOf, followed[i].parts, followed[i].of)
@@ -152,9 +180,10 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	return errs
 }
 
-// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
-func (t *podTable) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
+// around returns the facts about a pod on which the decision for one of its containers depends.
+func (t *podTable) around(pod podIdentity) surroundings {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return pod.in(s).seen(), pod.group.in(s).shared()
+	p := pod.in(s)
+	return surroundings{seen: p.seen(), former: p.former, isShared: pod.group.in(s).shared()}
 }

@@ -50,8 +50,8 @@ func (r *request) restored(from *record.Edit) *request {
 	return out
 }
 
-// restoreEdits takes over edited annotations and labels of the pods of a group, and what else only the API server knows, from the record of an earlier process. It
-// reads until that succeeds once for each sandbox.
+// restoreEdits takes over edited annotations and labels of the pods of a group, what else only the API server knows, and the
+// limits of the pods as a whole, from the record of an earlier process. It reads until that succeeds once for each sandbox.
 func (a applier) restoreEdits(g groupIdentity) error {
 	if g.cgroup == "" || !a.pods.mayRestore(g) {
 		return nil
@@ -78,7 +78,7 @@ func (t *podTable) mayRestore(of groupIdentity) bool {
 	return false
 }
 
-// restore takes over an edit from a record, which is nil if there is none. Annotations and labels of another sandbox are older
+// restore takes over an edit and limits from a record, which is nil if there is none. Annotations and labels of another sandbox are older
 // than what the runtime reports for this one.
 func (t *podTable) restore(of groupIdentity, r *record.Record) {
 	s := t.state.Lock()
@@ -88,7 +88,13 @@ func (t *podTable) restore(of groupIdentity, r *record.Record) {
 			continue
 		}
 		p.restored = true
-		if r == nil || r.Edit == nil || r.UID != p.uid {
+		if r == nil || r.UID != p.uid {
+			continue
+		}
+		if !p.isNew { // otherwise all containers of the sandbox are known
+			p.former = r.Granted()
+		}
+		if r.Edit == nil {
 			continue
 		}
 		from := *r.Edit

@@ -122,7 +122,10 @@ type pod struct {
 	// or removed.
 	known map[string]knownFacts
 	// total are the limits of the pod as a whole, with the containers that were accepted so far. They count for the budget.
-	total  policy.Settings
+	total policy.Settings
+	// former are the limits of the pod as a whole by the record that an earlier process left. They stay while pod-total asks for
+	// them: a container that has brought one of them may have ended, and no event reports it any more.
+	former policy.Desired
 	warned bool // about targets that no container has
 	liveState
 }

@@ -80,6 +80,7 @@ func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
 		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
+		added.vetted = ctr.State == Running
 		c = s.add(&added)
 	}
 	switch ctr.State {

@@ -136,14 +136,26 @@ func (t *tally) grow(c *snapshot) {
 	})
 }
 
-// addUnlisted adds a pod that is known by its records only.
+// addUnlisted adds a pod that is known by its records only. Its containers can be granted all of a limit of the pod as a whole:
+// those that have no limit of their own have no record. Where the sum of their limits is lower, the record of the pod has that
+// as the backstop, which is no such limit.
 func (t *tally) addUnlisted(pod *unlistedPod) {
 	t.begin()
 	for _, own := range pod.own {
 		t.addSettings(own)
 	}
+	t.addBound(nil, pod.total)
 	t.bind(pod.total)
 	t.end(false)
+}
+
+// addBound adds a container without a limit of its own on the disks that its pod as a whole has a limit for, and it has none for.
+func (t *tally) addBound(own, total policy.Settings) {
+	for _, s := range total.Without(own) {
+		if t.budget.Has(s.Key) {
+			t.add(s.Address, blkio.Max)
+		}
+	}
 }
 
 // addSettings adds what a container was granted before. It returns false if nothing is known for some key of
@@ -165,18 +177,22 @@ func (t *tally) addSettings(own policy.Settings) (isKnown bool) {
 }
 
 // addContainer adds a container. A policy with this budget may not have decided it yet, so that it is unknown which
-// disks it uses without a limit. Then the limits that it is known to have count.
+// disks it uses without a limit. Then the limits that it is known to have count, and those of its pod as a whole.
 func (t *tally) addContainer(c *snapshot) {
-	switch pol := c.decision.policy; {
-	case pol != nil && covers(pol.Budget(), t.budget):
+	pol := c.decision.policy
+	if pol != nil && covers(pol.Budget(), t.budget) {
 		c.decision.desired.Charges(t.budget, t.add)
-	case pol != nil:
-		t.pod.undecided = !t.addSettings(c.decision.desired.Settings) || t.pod.undecided
-	case len(c.former.own) > 0:
-		t.pod.undecided = !t.addSettings(c.former.own) || t.pod.undecided
-	default:
-		t.pod.undecided = !t.addSettings(c.spec.Values) || t.pod.undecided
+		return
 	}
+	own, total := c.former.own, c.former.total
+	switch {
+	case pol != nil:
+		own, total = c.decision.desired.Settings, c.decision.total
+	case len(own) == 0:
+		own = c.spec.Values
+	}
+	t.pod.undecided = !t.addSettings(own) || t.pod.undecided
+	t.addBound(own, total)
 }
 
 // covers reports whether a budget bounds each key that another one bounds.

@@ -107,9 +107,10 @@ func (n *Node) decideAll(ctx context.Context, pol *policy.Policy, e *editOf, of 
 	}
 	layers, by := n.layers.current.Load(), n.resolver
 	by.held = &out.lines
-	by.neighbours = func(pod podIdentity) ([]policy.Container, bool) {
-		_, shared := n.pods.neighbours(pod)
-		return factsOf(out.containers), shared
+	by.around = func(pod podIdentity) surroundings {
+		around := n.pods.around(pod)
+		around.seen = factsOf(out.containers)
+		return around
 	}
 	// The first round finds the disks that new targets select. The limit of the pod as a whole depends on those of all
 	// containers, so only the second round decides it: once, because it is the same for all of them.

@@ -18,6 +18,7 @@ func Decide(pod *Pod, c policy.Container, weights Weights) (policy.Desired, erro
 // error is as for Decide.
 func Total(pod *Pod, seen []policy.Container, weights Weights) (policy.Desired, error) {
 	total, err := pod.Policy.Total(seen)
+	pod.Policy.KeepStanding(&total, pod.Ended.Total)
 	return total, First(pod.Policy, err, weights.Check(&total))
 }
 

@@ -70,8 +70,16 @@ type Pod struct {
 	// targets that no container has cause a warning.
 	Complete bool
 	Granted  policy.Desired // settings that the pod as a whole has now
-	Exits    []record.Exit
+	Ended    Ended
 	Live     Live
+}
+
+// Ended holds the facts about containers of a pod that have ended.
+type Ended struct {
+	Exits []record.Exit
+	// Total has the limits of the pod as a whole by the record of an earlier process. Ended containers that only that process
+	// knew brought a part of them.
+	Total policy.Desired
 }
 
 // Live holds the facts about changes of a pod's annotations while the pod runs.

@@ -114,17 +114,18 @@ func podTarget(v *View, observed bool) Target {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
-	} else if !observed {
+	}
+	if !observed {
 		total.Lowered = total.Lowered.Join(requested.Settings.Without(total.Settings.Where(isRequested)))
 	}
 	if v.Pod.Complete {
-		total.Warnings = append(total.Warnings, v.Pod.Policy.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
+		total.Warnings = append(total.Warnings, v.Pod.Policy.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Ended.Exits))...)
 	}
 	if err := v.Pod.Live.Unknown; err != nil {
 		total.Warnings = append(total.Warnings, "an edit of the annotations has no effect while the pod runs: "+err.Error())
 	}
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, cmp.Or(v.Pod.Live.Rejected, err), observed)}
-	t.Record.Exits, t.Record.Edit = v.Pod.Exits, v.Pod.Live.Edit
+	t.Record.Exits, t.Record.Edit = v.Pod.Ended.Exits, v.Pod.Live.Edit
 	t.Record.Weights = weights.Where(func(s policy.Setting) bool { return s.Key == blkio.DiskWeight })
 	if !observed {
 		t.Want, t.Granted, t.Weights = total.Settings, requested, weights

@@ -1,0 +1,78 @@
+package node
+
+import (
+	"maps"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// exchange replaces the decisions for the containers of a pod and the limits of the pod as a whole, unless the budget has no room
+// for the new ones. It asks the budget only where the pod is granted more than before: lower limits always count, also while more
+// is granted than the budget.
+func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotation.Error {
+	if len(found.containers) == 0 {
+		return nil
+	}
+	g, b := p.group.in(s), found.containers[0].decision.policy.Budget()
+	former, total, granted := make([]decision, len(found.containers)), p.total, g.recorded.granted
+	before := s.grants(g, p.namespace, b)
+	var asking, raised []*snapshot
+	for i := range found.containers {
+		c := found.containers[i].in(s)
+		former[i], c.decision = c.decision, found.containers[i].decision
+		switch {
+		case !c.isLive():
+		case c.decision.raises(b, &former[i]): // last, so that an error names one of them
+			raised = append(raised, &c.snapshot)
+		default:
+			asking = append(asking, &c.snapshot)
+		}
+	}
+	p.total = found.containers[0].decision.total // which is the same for all of them
+	g.recorded.granted = policy.Desired{}        // the next plan has it again
+	after := s.grants(g, p.namespace, b)
+	maps.DeleteFunc(after, func(at blkio.Address, amount blkio.Amount) bool { return amount <= before[at] })
+	var excess *annotation.Error
+	if len(after) > 0 {
+		// An error of the budget is one of an invalid request, which rejects an edit under each policy.
+		excess = s.excess(append(asking, raised...), unlisted, func(at blkio.Address) bool { return after[at] > 0 })
+	}
+	if found.onlyFacts || excess != nil {
+		g.recorded.granted = granted
+	}
+	if excess == nil {
+		return nil
+	}
+	for i := range found.containers {
+		found.containers[i].in(s).decision = former[i]
+	}
+	p.total = total
+	return excess
+}
+
+// grants returns what the pod of a group is granted of a budget, which may be nil.
+func (s *state) grants(g *group, namespace string, b *policy.NamespaceBudget) map[blkio.Address]blkio.Amount {
+	out := map[blkio.Address]blkio.Amount{}
+	if b == nil {
+		return out
+	}
+	t := newTally(b)
+	t.all = true
+	t.begin()
+	g.addTo(t, namespace, nil)
+	t.end(true)
+	for at, p := range t.parts {
+		out[at] = min(p.Own, p.Bound)
+	}
+	return out
+}
+
+// raises reports whether a container is granted more of a budget by a decision than by the former one.
+func (d *decision) raises(b *policy.NamespaceBudget, former *decision) (more bool) {
+	before := map[blkio.Address]blkio.Amount{}
+	former.desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { before[at] = amount })
+	d.desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { more = more || amount > before[at] })
+	return more
+}
