@@ -18,9 +18,8 @@ func (b *budgetNode) runLate(sb *Sandbox, c *Container) {
 	b.t.Helper()
 	broken, storage := true, b.storage
 	b.storage = flaky{disks{twoDisks}, &broken}
-	b.resolver.environment.storage = b.storage
 	b.run(sb, c)
-	b.storage, b.resolver.environment.storage = storage, storage
+	b.storage = storage
 }
 
 // wantLimits checks the limits of a container on both disks, blkio.Max for none.

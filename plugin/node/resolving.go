@@ -48,7 +48,7 @@ func (n *Node) decideAgain(ctx context.Context, pol *policy.Policy, by *request,
 		fresh.disks.Facts.Stage = policy.Running // there may be room now
 	}
 	if err = n.resolver.resolve(ctx, pol, by, layers, &fresh); err != nil {
-		n.pods.resolved(ctx, &fresh, nil, err)
+		_, _ = n.pods.resolved(ctx, &fresh, nil, err)
 		return fresh, err
 	}
 	unlisted := n.unvetted(&fresh)
@@ -56,7 +56,7 @@ func (n *Node) decideAgain(ctx context.Context, pol *policy.Policy, by *request,
 	if isLate {
 		fresh.decision = old.decision
 		err = n.resolver.hold(ctx, pol, by, layers, &fresh, excess)
-		n.pods.resolved(ctx, &fresh, unlisted, err)
+		_, _ = n.pods.resolved(ctx, &fresh, unlisted, err) // the budget was asked
 		return fresh, err
 	}
 	_ = n.exceeded(&fresh, excess)
