@@ -2,10 +2,8 @@ package policy
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -188,15 +186,3 @@ func (p *Pod) allowsAnnotations() bool { return p.rule.allowsAnnotations() }
 
 // namespaceText returns the pod's namespace for messages.
 func (p *Pod) namespaceText() string { return quote.Name(p.namespace, quote.Most+10) }
-
-// amounts matches what is granted of a budget in the errors of a Claim, and the advice by that.
-var amounts = regexp.MustCompile(`[0-9]+[A-Za-z]* of [0-9]+[A-Za-z]* are granted to [0-9]+ pods?|,? ?(or )?write at most [0-9]+[A-Za-z]*( in an annotation)?`)
-
-// WithoutAmounts returns a text without the amounts of [Claim.Check] that depend on other pods. They change with each pod of the
-// namespace, although the reason stays the same.
-func WithoutAmounts(text string) string {
-	if !strings.Contains(text, "exceeds the budget of") { // most texts, at the cost of no match
-		return text
-	}
-	return amounts.ReplaceAllString(text, "")
-}

@@ -207,7 +207,7 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 func TestWithoutAmounts(t *testing.T) {
 	p := parsed(t, budgeted)
 	text := func(namespace string, annotations map[string]string, granted Granted) string {
-		return WithoutAmounts(claimed(t, p, namespace, annotations, granted).Error())
+		return annotation.WithoutAmounts(claimed(t, p, namespace, annotations, granted).Error())
 	}
 	for name, same := range map[string][]Granted{
 		"others": {{Others: 180 * mi, Pods: 3}, {Others: 155 * mi, Pods: 1}, {Others: 200*mi - 10, Pods: 1}},
@@ -227,7 +227,7 @@ func TestWithoutAmounts(t *testing.T) {
 		t.Errorf("of a class: %q, then %q", a, b)
 	}
 	for _, other := range []string{"", "write at most 5Mi", `entry 1 "/data wbps=1Mi of 2Mi are granted to 3 pods": unknown key`} {
-		if got := WithoutAmounts(other); got != other {
+		if got := annotation.WithoutAmounts(other); got != other {
 			t.Errorf("%q, want %q", got, other)
 		}
 	}

@@ -31,7 +31,8 @@ func fullPod() *corev1.Pod {
 	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
 	pod.Spec.InitContainers = []corev1.Container{
 		{Name: "init", VolumeMounts: mounts("data", "/init/")},
-		{Name: "proxy", RestartPolicy: &always}, {Name: "once", RestartPolicy: &never},
+		{Name: "proxy", RestartPolicy: &always},
+		{Name: "once", RestartPolicy: &never},
 	}
 	pod.Spec.Containers = []corev1.Container{{Name: "db", Env: make([]corev1.EnvVar, 9), VolumeMounts: mounts("tmp", "rel"), VolumeDevices: []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}}}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", VolumeMounts: mounts("data", "/d")}}}

@@ -85,16 +85,6 @@ func TestReadPart(t *testing.T) {
 			want:  Part{State: health.Connected, Detail: "mode enforce, policy of the runtime's configuration, 0 pods with annotations"},
 		},
 		{
-			name: "a rejected policy", part: health.Limits, works: true,
-			state: &health.Report{Part: health.Limits, At: now, State: health.Connected, Mode: "enforce", Policy: "/etc/p.yaml", PolicyRejected: "line 3"},
-			want:  Part{State: health.Connected, Detail: "mode enforce, policy /etc/p.yaml, 0 pods with annotations", PolicyRejected: "line 3"},
-		},
-		{
-			name: "a rejected policy of the writeback part", part: health.Writeback, works: true,
-			state: &repair.Report{At: now, Mode: repair.ModeRepair, PolicyRejected: "line 3"},
-			want:  Part{State: repair.ModeRepair, PolicyRejected: "line 3"},
-		},
-		{
 			name: "an old report", part: health.Limits, state: &health.Report{Part: health.Limits, At: now.Add(-time.Hour), State: health.Connected},
 			want: Part{State: NotRunning},
 		},
@@ -121,6 +111,25 @@ func TestReadPart(t *testing.T) {
 			name: "writeback unavailable", part: health.Writeback, works: true,
 			state: &repair.Report{At: now.Add(-time.Hour), Mode: repair.ModeUnavailable, Reason: "no BTF"},
 			want:  Part{State: repair.ModeUnavailable, Detail: "no BTF"},
+		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestReadRejection verifies that a part shows that its policy was rejected.
+func TestReadRejection(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	for _, tt := range []partTest{
+		{
+			name: "a rejected policy", part: health.Limits, works: true,
+			state: &health.Report{Part: health.Limits, At: now, State: health.Connected, Mode: "enforce", Policy: "/etc/p.yaml", PolicyRejected: "line 3"},
+			want:  Part{State: health.Connected, Detail: "mode enforce, policy /etc/p.yaml, 0 pods with annotations", PolicyRejected: "line 3"},
+		},
+		{
+			name: "a rejected policy of the writeback part", part: health.Writeback, works: true,
+			state: &repair.Report{At: now, Mode: repair.ModeRepair, PolicyRejected: "line 3"},
+			want:  Part{State: repair.ModeRepair, PolicyRejected: "line 3"},
 		},
 	} {
 		t.Run(tt.name, tt.run)

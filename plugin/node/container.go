@@ -3,6 +3,8 @@ package node
 import (
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -118,4 +120,8 @@ type exitState struct {
 	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup,
 	// and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
+}
+
+func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
+	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
 }

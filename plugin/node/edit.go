@@ -226,7 +226,7 @@ func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 		return false
 	}
 	// What is granted to others changes with each of their pods.
-	isReported := p.edit.reported == e.noted && p.edit.err != nil && policy.WithoutAmounts(p.edit.err.Error()) == policy.WithoutAmounts(err.Error())
+	isReported := p.edit.reported == e.noted && p.edit.err != nil && annotation.WithoutAmounts(p.edit.err.Error()) == annotation.WithoutAmounts(err.Error())
 	p.edit.err, p.edit.reported = err, e.noted
 	s.changed(p.group.in(s)) // the record has the error
 	return !isReported

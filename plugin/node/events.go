@@ -217,7 +217,7 @@ func (t *podTable) unnoted(of groupIdentity, at time.Time) (decided []snapshot, 
 		}
 		states = append(states, pod.newCauses(containers, at)...)
 		text := pod.edit.text()
-		if now := (notedEdit{pod.edit.next, policy.WithoutAmounts(text)}); now != pod.notedEdit {
+		if now := (notedEdit{pod.edit.next, annotation.WithoutAmounts(text)}); now != pod.notedEdit {
 			if pod.notedEdit = now; text != "" {
 				states = append(states, event{pod.named(), podevent.ChangeRejected, text})
 			}

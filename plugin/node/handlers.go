@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -394,8 +392,4 @@ func (t *podTable) updated(sandbox string) {
 	if pod := s.pods[sandbox]; pod != nil {
 		s.markDirty(pod.group.in(s))
 	}
-}
-
-func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
-	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
 }

@@ -46,7 +46,7 @@ func (e *noted) of(reasons ...podevent.Reason) (out []string) {
 // TestEventNotEnforced verifies that a container that runs without a part of what the author of its pod or claim has asked for has an
 // event with the cause, once, and that a default of the policy has none.
 func TestEventNotEnforced(t *testing.T) {
-	const head, kept = "some limits are not in force: nri-blkio: ", "some limits are not in force, and some that were granted before stay: nri-blkio: "
+	const head = "some limits are not in force: nri-blkio: "
 	const key, nfs = "limits.blkio.noderesource.dev/", " cannot be limited: nfs4 has no disk on this node"
 	classKey := "class.blkio.noderesource.dev/containers"
 	for name, tt := range map[string]struct {
@@ -94,25 +94,28 @@ func TestEventNotEnforced(t *testing.T) {
 			}
 		})
 	}
-	t.Run("kept", func(t *testing.T) {
-		l, events := newNotingNode(t, "")
-		l.claim(claimsOf(""))
-		l.run(sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")), "a", "b")
-		l.claim(claimsOf(""), limitsKey+"containers", "rootfs wbps=1Mi")
-		l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
-		l.pass(t.Context())
-		got := events.of(podevent.NotInForce)
-		if len(got) != 1 || !strings.HasPrefix(got[0], kept+key+`containers: entry 1 "rootfs wbps=1Mi": `) {
-			t.Errorf("%q", got)
-		}
-		l.Reload(rules(t, ""))
-		l.pass(t.Context())
-		l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
-		l.pass(t.Context())
-		if again := events.of(podevent.NotInForce); !slices.Equal(got, again) {
-			t.Errorf("again after it has ended: %q", again)
-		}
-	})
+}
+
+// TestEventOfKept verifies that an author learns of limits that stay although the policy rejects them now.
+func TestEventOfKept(t *testing.T) {
+	const kept = "some limits are not in force, and some that were granted before stay: nri-blkio: limits.blkio.noderesource.dev/"
+	l, events := newNotingNode(t, "")
+	l.claim(claimsOf(""))
+	l.run(sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")), "a", "b")
+	l.claim(claimsOf(""), limitsKey+"containers", "rootfs wbps=1Mi")
+	l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
+	l.pass(t.Context())
+	got := events.of(podevent.NotInForce)
+	if len(got) != 1 || !strings.HasPrefix(got[0], kept+`containers: entry 1 "rootfs wbps=1Mi": `) {
+		t.Errorf("%q", got)
+	}
+	l.Reload(rules(t, ""))
+	l.pass(t.Context())
+	l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
+	l.pass(t.Context())
+	if again := events.of(podevent.NotInForce); !slices.Equal(got, again) {
+		t.Errorf("again after it has ended: %q", again)
+	}
 }
 
 // TestEventCauses verifies that the causes of a pod do not displace its other events, and that a refused start is no further cause.

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
@@ -68,13 +68,13 @@ func isNote(s string) bool {
 }
 
 // Find returns the index of the event with a reason and a note, or -1. Notes that differ in amounts only are the same, see
-// [policy.WithoutAmounts].
+// [annotation.WithoutAmounts].
 func (d *Document) Find(reason Reason, note string) int { return find(d.Events, reason, note) }
 
 func find(events []Event, reason Reason, note string) int {
-	key := policy.WithoutAmounts(note)
+	key := annotation.WithoutAmounts(note)
 	for i := range events {
-		if events[i].Reason == reason && (events[i].Note == note || policy.WithoutAmounts(events[i].Note) == key) {
+		if events[i].Reason == reason && (events[i].Note == note || annotation.WithoutAmounts(events[i].Note) == key) {
 			return i
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
-	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -142,7 +141,7 @@ const maxName = 253
 // ObjectName returns the name of the Kubernetes object for an event of the pod: the same for the same reason and note, apart from
 // the amounts of a budget. So a process finds the object that an earlier one has created.
 func (p *Pod) ObjectName(e *Event) string {
-	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + policy.WithoutAmounts(e.Note)))
+	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + annotation.WithoutAmounts(e.Note)))
 	suffix := "." + hex.EncodeToString(sum[:8])
 	return strings.TrimRight(p.Name[:min(len(p.Name), maxName-len(suffix))], ".-") + suffix
 }
