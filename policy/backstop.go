@@ -50,8 +50,14 @@ func (d *Desired) limitAt(at blkio.Address) blkio.Amount {
 	switch s, found := d.Settings.Get(at); {
 	case found:
 		return s.Amount
-	case !d.Covers[at.Key] || slices.ContainsFunc(d.Uses, func(u Use) bool { return u.Address() == at }):
+	case !d.Covers[at.Key] || d.uses(at):
 		return blkio.Max
 	}
 	return 0
+}
+
+// uses reports whether an address is one of Uses, which are sorted.
+func (d *Desired) uses(at blkio.Address) bool {
+	_, found := slices.BinarySearchFunc(d.Uses, at, func(u Use, at blkio.Address) int { return u.Address().Compare(at) })
+	return found
 }

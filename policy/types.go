@@ -95,7 +95,7 @@ type Extent struct {
 	// Uses are the amounts that the container uses of the budget for its namespace, sorted by address.
 	Uses []Use
 	// Covers is true for a key if Settings and Uses have it for each disk of the container's mounts, by a "*" or the
-	// budget for its namespace. The container does not use other disks.
+	// budget for its namespace. The container uses no other disks, except undeclared ones.
 	Covers byKey[bool]
 }
 

@@ -270,3 +270,36 @@ func TestContact(t *testing.T) {
 		}
 	})
 }
+
+// TestObjectsOfAll verifies that a pod that other ones have displaced does not displace them again, if they share an object of the
+// cluster, such as a StorageClass.
+func TestObjectsOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o := newObjectsTest()
+		o.most = 30
+		need := func(tenant, pod string, claims int, shared bool) bool {
+			o.changed = nil
+			refs := []Ref{{Namespaces, "", tenant}}
+			if shared {
+				refs = append(refs, Ref{StorageClasses, "", "s"})
+			}
+			for i := range claims {
+				refs = append(refs, Ref{Claims, tenant, fmt.Sprint(pod, "-", i)})
+			}
+			return o.need(ctx, pod, refs)
+		}
+		for i, shared := range []bool{true, false, false} {
+			need("a", fmt.Sprint("a", i), 9, shared)
+		}
+		for range 3 {
+			has := need("b", "b0", 14, true)
+			displaced := o.changed
+			need("a", "a0", 9, true)
+			if !has && len(displaced) > 0 {
+				t.Errorf("%q are displaced for nothing", displaced)
+			}
+		}
+	})
+}

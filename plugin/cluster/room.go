@@ -13,8 +13,7 @@ func (s *objects) makeRoom(tenant string, refs []Ref) (displaced []string, ok bo
 		if added == 0 || len(s.byRef)+added <= s.most {
 			return displaced, true
 		}
-		used := s.used()
-		used[tenant] += added
+		used := s.used(tenant, refs)
 		part := s.most / len(used)
 		if used[tenant] > part {
 			return displaced, false
@@ -38,21 +37,24 @@ func (s *objects) added(refs []Ref) (n int) {
 	return n
 }
 
-// used returns the number of objects that the pods of each namespace need. It is called with the lock.
-func (s *objects) used() map[string]int {
+// used returns the number of objects that the pods of each namespace need, with those refs for one of them. It is called with the lock.
+func (s *objects) used(tenant string, refs []Ref) map[string]int {
 	type use struct {
 		tenant string
 		ref    Ref
 	}
 	seen, out := map[use]bool{}, map[string]int{}
-	for _, refs := range s.byPod {
-		tenant := tenantOf(refs)
+	count := func(tenant string, refs []Ref) {
 		for _, ref := range refs {
 			if u := (use{tenant, ref}); !seen[u] {
 				seen[u] = true
 				out[tenant]++
 			}
 		}
+	}
+	count(tenant, refs)
+	for _, refs := range s.byPod {
+		count(tenantOf(refs), refs)
 	}
 	return out
 }

@@ -31,7 +31,14 @@ func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotati
 		}
 	}
 	p.total = found.containers[0].decision.total // which is the same for all of them
-	g.recorded.granted = policy.Desired{}        // the next plan has it again
+	if !found.onlyFacts {
+		g.recorded.granted = policy.Desired{} // the next plan has it again
+	}
+	for i := range found.containers { // a late container gets the room that the new decisions leave
+		if c := found.containers[i].in(s); b != nil && c.needsVetting() && c.isLate() {
+			s.fit(&c.snapshot, unlisted)
+		}
+	}
 	after := s.grants(g, p.namespace, b)
 	maps.DeleteFunc(after, func(at blkio.Address, amount blkio.Amount) bool { return amount <= before[at] })
 	var excess *annotation.Error
@@ -39,12 +46,10 @@ func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotati
 		// An error of the budget is one of an invalid request, which rejects an edit under each policy.
 		excess = s.excess(append(asking, raised...), unlisted, func(at blkio.Address) bool { return after[at] > 0 })
 	}
-	if found.onlyFacts || excess != nil {
-		g.recorded.granted = granted
-	}
 	if excess == nil {
 		return nil
 	}
+	g.recorded.granted = granted
 	for i := range found.containers {
 		found.containers[i].in(s).decision = former[i]
 	}

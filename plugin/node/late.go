@@ -8,14 +8,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // The budget of a namespace is asked when a container is created. The creation of a late container was not checked: no plugin was
-// connected then, or an internal failure hid its disks. Its first decision is checked instead. Without room it is rejected at its
+// connected then and it had not started when one was, or an internal failure hid its disks. Its first decision is checked instead. Without room it is rejected at its
 // start. If it runs already, or the runtime does not reject it, it gets the room that is left, and the budget is asked again with
 // each retry.
 
@@ -83,7 +82,7 @@ func (n *Node) recallLate(pol *policy.Policy, c *snapshot) {
 		return
 	}
 	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
-	if err == nil && r != nil && slices.Contains(r.Warnings, lateWarning) {
+	if err == nil && r != nil && slices.ContainsFunc(r.Settings, func(s policy.Setting) bool { return s.Source.IsFromBudget() }) {
 		c.vetted = false
 		n.pods.forgetVetted(c.ref)
 	}
@@ -121,7 +120,4 @@ func (n *Node) warnNotEnforced(before, now *snapshot) {
 		return
 	}
 	now.logger(n.log).WithError(err).Warn("Some limits of a running container are not enforced")
-	if now.isLate() {
-		n.note(event{now.pod.named(), podevent.NotInForce, containerText(now.name) + " runs without all that it asks for, retrying: " + causeOf(err)})
-	}
 }

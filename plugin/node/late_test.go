@@ -64,7 +64,7 @@ func TestLateContainer(t *testing.T) {
 			warnings++
 		}
 	}
-	const event = "u3 tenant-a/3 BlkioNotInForce: container x runs without all that it asks for, retrying: nri-blkio: limits.blkio"
+	const event = "u3 tenant-a/3 BlkioNotInForce: some limits are not in force: nri-blkio: limits.blkio"
 	got := slices.DeleteFunc(events.take(), func(e string) bool { return !strings.Contains(e, "BlkioNotInForce") })
 	if warnings != 1 || len(got) != 1 || !strings.HasPrefix(got[0], event) {
 		t.Errorf("%d warnings, events %q", warnings, got)

@@ -218,12 +218,15 @@ func (p *pod) hasLiveContainer() bool {
 // replaceRequest replaces the request of a pod. Its containers are decided again. What was known about other containers
 // is forgotten, because their disks were not found for the new targets.
 func (s *state) replaceRequest(p *pod, r *request) {
-	p.request.now.Store(r)
+	former := p.request.now.Swap(r)
 	there := map[string]bool{}
 	for _, c := range p.containers {
 		there[c.name] = there[c.name] || c.isLive()
 	}
-	maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
+	// The kinds of containers change no target of pod-total, whose limits ended containers have brought.
+	if r.differences(former) != kindsOfContainers || !r.facts.NamespaceLabels.Equal(former.facts.NamespaceLabels) {
+		maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
+	}
 	p.warned = false // targets may be others
 	s.markDirty(p.group.in(s))
 }

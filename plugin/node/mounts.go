@@ -20,10 +20,14 @@ func (s *state) mountRoom(p *pod, name string) int {
 			room -= known.size
 		}
 	}
+	unknown := map[string]*container{} // the newest of each name: the runtime also lists those that have ended
 	for _, c := range p.containers {
-		if _, known := p.known[c.name]; !known && c.name != name {
-			room -= c.disks.Size
+		if _, known := p.known[c.name]; !known && c.name != name && (unknown[c.name] == nil || unknown[c.name].arrival < c.arrival) {
+			unknown[c.name] = c
 		}
+	}
+	for _, c := range unknown {
+		room -= c.disks.Size
 	}
 	return max(0, room)
 }

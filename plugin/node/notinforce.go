@@ -37,13 +37,14 @@ func (p *pod) newCauses(containers []*container, now time.Time) (out []event) {
 	var lasting map[string]lastingCause // by the text; mostly there is none
 	for _, c := range containers {
 		for _, found := range c.causes() {
-			if _, again := lasting[found.text]; again || len(lasting) >= maxCauses {
+			key := annotation.WithoutAmounts(found.text)
+			if _, again := lasting[key]; again || len(lasting) >= maxCauses {
 				continue
 			}
 			if lasting == nil {
 				lasting = map[string]lastingCause{}
 			}
-			known := p.causes[found.text]
+			known := p.causes[key]
 			if known.since.IsZero() {
 				known.since = now
 			}
@@ -51,7 +52,7 @@ func (p *pod) newCauses(containers []*container, now time.Time) (out []event) {
 				known.isNoted = true
 				out = append(out, event{p.named(), podevent.NotInForce, found.text})
 			}
-			lasting[found.text] = known
+			lasting[key] = known
 		}
 	}
 	p.causes = lasting
@@ -71,7 +72,7 @@ func (c *snapshot) causes() (out []cause) {
 	}
 	add := func(err error) {
 		invalid, ok := errors.AsType[*annotation.Error](err)
-		mayPass := !ok || invalid.Kind == annotation.Internal || !d.policy.KnowsClaims() // the claims are known in a moment
+		mayPass := !ok || invalid.Kind == annotation.Internal || !d.policy.KnowsClaims() && !c.isLate() // the claims are known in a moment
 		out = append(out, cause{head + causeOf(err), mayPass})
 	}
 	if d.err != nil {

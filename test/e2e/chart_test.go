@@ -91,6 +91,18 @@ func networkPods(t *testing.T) {
 	})
 }
 
+// mountToken gives the cluster part the token of its service account. The admission plugin that does that for all pods is disabled
+// on the node, whose other pods need none. An upgrade leaves the volume in place.
+func (r *release) mountToken() {
+	r.Helper()
+	r.kubectl("", "-n", chartNamespace, "patch", "daemonset", "nri-blkio-cluster", "--type=json", "-p", `[
+{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "token", "projected": {"sources": [
+  {"serviceAccountToken": {"path": "token"}},
+  {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}]}}},
+{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": "token", "readOnly": true,
+  "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}}]`)
+}
+
 // reachAPIServer makes the API server reachable at the address that the kubelet tells to pods. No kube-proxy does so.
 func reachAPIServer(t *testing.T) {
 	t.Helper()
@@ -255,6 +267,7 @@ func testChart(t *testing.T) {
 		t.Errorf("the first limit was in force after %v, want at most %v", took, firstLimit)
 	}
 	r.runs("latest")
+	r.mountToken()
 	r.apply(fmt.Sprintf(weightedManifest, limits, weight, cri.Image, volumes["ext4"]))
 	within(t, clusterDeadline, "a weight enables io.cost", func() error {
 		if found, err := settings(); err != nil || !strings.Contains(strings.Join(found, "\n"), "enable=1") {
