@@ -308,7 +308,7 @@ func (r *release) followsEdits() {
 	key := limits + "containers"
 	r.edit("annotate", key+"=/data wbps=2Mi")
 	r.await("edited", "wbps=2097152", "wbps=2097152", "wbps=4194304")
-	r.hasEvent("live", podevent.Changed, "wbps=2Mi")
+	r.hasEvent("live", podevent.Changed, "wbps=2097152")
 	out, err := kubectl("", "annotate", "pod", "live", "--overwrite", key+"=/data wpbs=3Mi")
 	if err == nil || !strings.Contains(out, "unknown key") {
 		r.Errorf("the API server takes a wrong annotation: %v, %q", err, out)
