@@ -306,9 +306,9 @@ func testChart(t *testing.T) {
 func (r *release) followsEdits() {
 	r.Helper()
 	key := limits + "containers"
-	r.edit("annotate", key+"=/data wbps=2Mi")
-	r.await("edited", "wbps=2097152", "wbps=2097152", "wbps=4194304")
-	r.hasEvent("live", podevent.Changed, "wbps=2097152")
+	r.edit("annotate", key+"=/data wbps=6Mi") // no other test does, whose events are still there
+	r.await("edited", "wbps=6291456", "wbps=6291456", "wbps=12582912")
+	r.hasEvent("live", podevent.Changed, "wbps=6291456")
 	out, err := kubectl("", "annotate", "pod", "live", "--overwrite", key+"=/data wpbs=3Mi")
 	if err == nil || !strings.Contains(out, "unknown key") {
 		r.Errorf("the API server takes a wrong annotation: %v, %q", err, out)
