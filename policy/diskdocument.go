@@ -27,7 +27,7 @@ type diskDocument struct {
 	Weights scalar `json:"weights"`
 	// io.cost's linear model: all six fields. Default: the saved calibration, else udev's, else the kernel's.
 	Model *modelDocument `json:"model"`
-	// When io.cost works the disk harder or less than the model says. Default: see below.
+	// Latency targets, and the range in which io.cost may change its rate to meet them. Default: that of the model's origin.
 	QOS *qosDocument `json:"qos"`
 }
 
@@ -51,16 +51,15 @@ type qosDocument struct {
 	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	RPct scalar `json:"rpct"`
 	// The latency target of reads, such as `5ms`. Required with `rpct`. Without percentiles it sets the period in which
-	// io.cost divides the disk anew: twice the larger target.
-	// Values: a duration in whole microseconds, up to about 71 minutes.
-	// Default: if neither `rlat` nor `wlat` is written, half the time of 64 random operations of the model, from 5 to 250 ms
-	// (25 ms with the kernel's model).
+	// io.cost divides the disk anew: twice the larger target. If neither `rlat` nor `wlat` is written, both are half the time
+	// that the model needs for 64 random operations, from 5 to 250 ms, and 25 ms with the kernel's model.
+	// Values: a duration in whole microseconds, up to about 71 minutes. Default: by the model.
 	RLat scalar `json:"rlat"`
 	// The percentile of the latency of writes that is compared with `wlat`. 0: latencies of writes do not count.
 	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	WPct scalar `json:"wpct"`
 	// The latency target of writes, as `rlat` is that of reads.
-	// Values: a duration in whole microseconds, up to about 71 minutes. Default: as that of `rlat`.
+	// Values: a duration in whole microseconds, up to about 71 minutes. Default: by the model.
 	WLat scalar `json:"wlat"`
 	// The lowest rate, in percent of the model. It must not be larger than `max`.
 	// Values: 1 to 10000, two decimals, without `%`. Default: `100`.
