@@ -30,6 +30,3 @@ func (c *Claim) Fit() Settings {
 	})
 	return NewSettings(out...)
 }
-
-// IsFromBudget reports whether a value is one of Fit.
-func (s Source) IsFromBudget() bool { return s.Kind == fromBudget.Kind && s.Name == fromBudget.Name }

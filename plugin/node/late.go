@@ -73,16 +73,16 @@ func (s *state) fit(c *snapshot, unlisted []unlistedPod) {
 	d.Settings, d.Disks, d.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
 }
 
-// lateWarning is the warning about a late container. In its record it also tells a restarted plugin to ask the budget again.
+// lateWarning is the warning about a late container.
 const lateWarning = "the budget of the namespace has no room for all that the container asks for: it gets what is left"
 
-// recallLate notes that a container was late by the record of an earlier process, before its first decision.
+// recallLate notes that a container was not vetted by an earlier process, before its first decision.
 func (n *Node) recallLate(pol *policy.Policy, c *snapshot) {
 	if c.decision.policy != nil || !c.vetted || pol.BudgetFor(c.pod.namespace) == nil {
 		return
 	}
 	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
-	if err == nil && r != nil && slices.ContainsFunc(r.Settings, func(s policy.Setting) bool { return s.Source.IsFromBudget() }) {
+	if err == nil && r != nil && r.Unvetted {
 		c.vetted = false
 		n.pods.forgetVetted(c.ref)
 	}

@@ -86,6 +86,24 @@ func TestLateWithoutRoomInRecord(t *testing.T) {
 	b.wantLimits("restarted", late, c, 50*mi-others*floor, blkio.Max)
 }
 
+// TestLateBeforeDecision verifies that the budget is also asked if the plugin restarts before it has decided the container.
+func TestLateBeforeDecision(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	full, late := tenant("1", "* wbps=150Mi"), tenant("2", "* wbps=60Mi")
+	f, c := member(full, "x"), member(late, "x")
+	b.run(full, f)
+	broken := true
+	b.storage = flaky{disks{twoDisks}, &broken}
+	b.run(late, c)
+	b.pass(t.Context())
+	c.State, f.State = Running, Running
+	b.restart(tenantBudget)
+	b.Synchronize([]*Sandbox{full, late}, []*Container{f, c})
+	b.pass(t.Context())
+	b.pass(t.Context())
+	b.wantLimits("restarted", late, c, 50*mi, blkio.Max)
+}
+
 // TestLateIsOneEvent verifies that a late container is one event of its pod, whatever the other pods are granted.
 func TestLateIsOneEvent(t *testing.T) {
 	b, events := newBudgetNode(t, tenantBudget), &noted{}

@@ -128,6 +128,7 @@ func (p *podIdentity) planned() plan.Pod {
 func (c *snapshot) planned() plan.Container {
 	return plan.Container{
 		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Policy: c.decision.policy,
-		Err: c.decision.err, Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,
+		Err: c.decision.err, Spec: c.spec,
+		Gaps: plan.Gaps{Undecided: c.decision.policy == nil, Partial: c.isPartial()}, Unvetted: c.needsVetting(),
 	}
 }

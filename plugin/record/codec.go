@@ -48,8 +48,9 @@ type wire struct {
 	Sources []wireSource      `json:"sources,omitempty"`
 	wireSettings
 	outcome
-	Exits []wireExit `json:"exits,omitempty"`
-	Edit  *wireEdit  `json:"edit,omitempty"`
+	Unvetted bool       `json:"unvetted,omitempty"`
+	Exits    []wireExit `json:"exits,omitempty"`
+	Edit     *wireEdit  `json:"edit,omitempty"`
 }
 
 // wireSettings has the lists of settings of a record.
@@ -145,6 +146,7 @@ func (r *Record) wire() *wire {
 	w := &wire{
 		Version:  version,
 		identity: identity{r.Kind, r.Namespace, r.Pod, r.UID, r.Container, r.ContainerID},
+		Unvetted: r.Unvetted,
 		outcome:  outcome{r.Skipped, r.Warnings, r.Error, r.Observed, r.Cleared},
 	}
 	if len(r.Disks) > 0 {
@@ -241,7 +243,7 @@ func Parse(data []byte) (*Record, error) {
 
 func (w *wire) record() (*Record, error) {
 	r := newRecord(w.identity, w.outcome)
-	r.Edit = (*Edit)(w.Edit)
+	r.Edit, r.Unvetted = (*Edit)(w.Edit), w.Unvetted
 	if len(w.Disks) > 0 {
 		r.Disks = make(map[blkio.Dev]string, len(w.Disks))
 	}

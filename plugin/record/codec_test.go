@@ -74,10 +74,10 @@ func TestMarshal(t *testing.T) {
 			&Record{
 				Dropped:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),
 				Exits:    []Exit{{"log", []uint64{7, 8}, policy.NewSettings(set(blkio.Wiops, vda, 9, policy.Source{})), at}},
-				Observed: true, Cleared: true, Error: `"<e>"`, Warnings: []string{"w"}, Skipped: []string{"s"},
+				Observed: true, Cleared: true, Unvetted: true, Error: `"<e>"`, Warnings: []string{"w"}, Skipped: []string{"s"},
 			},
 			`{"v":2,"kind":"","namespace":"","pod":"","uid":"","dropped":["- io.max wbps=5 254:0","- io.weight default=50"],"skipped":["s"],` +
-				`"warnings":["w"],"error":"\"<e>\"","observed":true,"cleared":true,` +
+				`"warnings":["w"],"error":"\"<e>\"","observed":true,"cleared":true,"unvetted":true,` +
 				`"exits":[{"container":"log","cgroupIDs":[7,8],"limits":["- io.max wiops=9 254:0"],"at":"2026-11-22T22:30:00Z"}]}`,
 		},
 	} {

@@ -40,6 +40,9 @@ type Record struct {
 	// Cleared is true if an operator has removed the limits. Then run does not write to the
 	// cgroup.
 	Cleared bool
+	// Unvetted is true while the budget of the namespace had no room for a running container, or could not be asked. A restarted
+	// plugin asks it again.
+	Unvetted bool
 	// Dropped are values that this program wrote into the OCI spec and that are not desired
 	// any more. The runtime writes them again with each update of the container's
 	// resources.

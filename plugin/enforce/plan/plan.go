@@ -98,10 +98,17 @@ type Container struct {
 	Policy *policy.Pod
 	// Err is why the container does not get all that it requests or, if Undecided, why that
 	// is not known.
-	Err       error
-	Undecided bool // its settings are not decided yet
-	Partial   bool // some of its disks are unknown
-	Spec      OCISpec
+	Err  error
+	Spec OCISpec
+	Gaps
+	// Unvetted is true while the budget of its namespace had no room for it, or could not be asked.
+	Unvetted bool
+}
+
+// Gaps are what is not known about a container yet.
+type Gaps struct {
+	Undecided bool // its settings
+	Partial   bool // some of its disks
 }
 
 // OCISpec has the values of io.max and io.weight in the OCI spec of a container.

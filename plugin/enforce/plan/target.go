@@ -20,7 +20,7 @@ func (v *View) containerTarget(c *Container, observed bool) Target {
 		Container: c.ID, Cgroup: c.Cgroup, Partial: c.Partial,
 		Record: v.newRecord(record.KindContainer, c.Desired, err, observed),
 	}
-	t.Record.Container, t.Record.ContainerID = c.Name, c.ID
+	t.Record.Container, t.Record.ContainerID, t.Record.Unvetted = c.Name, c.ID, c.Unvetted
 	want := v.Weights.effective(Kept(c.Desired.Settings))
 	if !observed {
 		t.Want = want
