@@ -342,9 +342,7 @@ func (e *evaluation) star(cs []Container) {
 			one(&cs[i], &blkio.Backing{Disks: cs[i].Undeclared}, "what it uses", e.values)
 		}
 	}
-	for k, amount := range e.values {
-		e.out.Covers[k] = e.out.Covers[k] || amount != blkio.Unset && e.scope != scopeTotal
-	}
+	e.cover()
 	switch {
 	case len(cs) == 0 || !hasLimit(left):
 	case e.scope == scopeClass:
@@ -353,6 +351,13 @@ func (e *evaluation) star(cs []Container) {
 		e.unenforced(cause)
 	default:
 		e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, nothingLeft(left, first, skipped)))
+	}
+}
+
+// cover notes that the current entry for "*" is about each disk of a container.
+func (e *evaluation) cover() {
+	for k, amount := range e.values {
+		e.out.Covers[k] = e.out.Covers[k] || amount != blkio.Unset && e.scope != scopeTotal
 	}
 }
 

@@ -46,7 +46,7 @@ func newObjects(watch func(context.Context, *object), changed func(uid string)) 
 }
 
 // need sets what a pod needs: it starts watches, and stops those that no pod needs any more. It
-// returns false, and leaves what the pod has, if there is no room. Pods that had to make room are notified.
+// returns false if there is no room; the pod then keeps the objects that it had before. It notifies pods that lost objects to this one.
 func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
 	displaced, ok := s.take(ctx, uid, refs)
 	for _, other := range displaced {

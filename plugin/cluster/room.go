@@ -3,7 +3,7 @@ package cluster
 // makeRoom makes room for the objects of a pod, by its namespace, and returns false if there is none. While the objects are
 // full, each namespace with pods has an equal part of them. A namespace within its part gets room from those above
 // theirs: their pods lose what they need, the largest pods first. So the claims of one tenant cannot
-// take the watches of another one, in whatever order the pods come. A pod does not displace those that have
+// take the watches of another one. The order of the pods makes no difference. A pod does not displace those that have
 // displaced it, because its namespace would be above its part.
 //
 // It returns the UIDs of the pods that were displaced. It is called with the lock.

@@ -67,8 +67,8 @@ func (n *Node) decideOnce(ctx context.Context, pod podIdentity, ctr *Container, 
 		return nil, n.admit(ctx, &c, ctr)
 	}
 	spec := plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
-		// NRI fails the creation if two plugins set one file. These limits are written when the container starts. The
-		// kubelet, which is no plugin, sets memory.high.
+		// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
+		// memory.high may be set: the kubelet sets it, and is not a plugin.
 		return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
 	})
 	others := c.spec.Values

@@ -71,7 +71,7 @@ func TestKindsAreLate(t *testing.T) {
 }
 
 // TestKindsAreRejected verifies that the log and the state of a pod tell why a container does not have the class of its kind, and that
-// it is no edit of the pod's author.
+// neither counts it as an edit by the pod's author.
 func TestKindsAreRejected(t *testing.T) {
 	l := newLiveNode(t)
 	l.Reload(rules(t, "budgets: [{namespaces: [prod], limits: [\"* wbps=50Mi\"]}]\n"+kindRules))

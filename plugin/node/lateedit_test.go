@@ -104,7 +104,7 @@ func TestLateBeforeDecision(t *testing.T) {
 	b.wantLimits("restarted", late, c, 50*mi, blkio.Max)
 }
 
-// TestLateIsOneEvent verifies that a late container is one event of its pod, whatever the other pods are granted.
+// TestLateIsOneEvent verifies that a late container is one event of its pod, also while the other pods are granted more or less.
 func TestLateIsOneEvent(t *testing.T) {
 	b, events := newBudgetNode(t, tenantBudget), &noted{}
 	b.events = events

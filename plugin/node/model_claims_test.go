@@ -94,7 +94,7 @@ func (r *modelRuntime) checkHas(c *modelContainer, granted modelLimits, when str
 	return ""
 }
 
-// heedsClaims reports whether limits of claims count for all pods, whatever their labels are.
+// heedsClaims reports whether limits of claims apply to all pods, independently of their labels.
 func heedsClaims(pol *policy.Policy) bool {
 	return pol.Mode == policy.ModeEnforce && pol.Floors.Bps != modelFloor && !slices.ContainsFunc(pol.Rules, func(rule policy.Rule) bool {
 		return rule.Mode != "" || rule.Annotations == policy.IgnoreAnnotations || rule.Annotations == policy.RejectAnnotations

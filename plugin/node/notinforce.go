@@ -11,10 +11,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// A container can run without a part of what its pod or its claims ask for: the policy ignores the error, a running container
-// cannot be rejected any more, or the cause is no error, as for a claim on NFS. That is an event when it begins, and again only
-// after it has ended: it is the state of the pod, which each pass finds. A class that a rule of the policy chooses has no such
-// event, because the author of the pod did not ask for it.
+// A container can run without a part of what its pod or its claims ask for. Either the policy ignores the error, or the container
+// already runs and cannot be rejected, or the cause is not an error, such as a claim on NFS. Each pass finds this state again, so
+// the pod has an event only when it begins. A class that a rule of the policy chooses causes no event, because the author of the
+// pod did not ask for it.
 
 // maxCauses bounds the causes of a pod that have events, so that they do not displace its other events.
 const maxCauses = 4

@@ -118,7 +118,7 @@ func TestEventOfKept(t *testing.T) {
 	}
 }
 
-// TestEventCauses verifies that the causes of a pod do not displace its other events, and that a refused start is no further cause.
+// TestEventCauses verifies that the causes of a pod do not displace its other events, and that a refused start does not add a cause.
 func TestEventCauses(t *testing.T) {
 	l, events := newNotingNode(t, "")
 	var volumes []policy.ClaimVolume
