@@ -156,6 +156,15 @@ func TestObjectsBounded(t *testing.T) {
 	})
 }
 
+// tenantRefs returns what a pod with claims of its own needs: its namespace comes first.
+func tenantRefs(tenant, pod string, claims int) []Ref {
+	out := []Ref{{Namespaces, "", tenant}}
+	for i := range claims {
+		out = append(out, Ref{Claims, tenant, fmt.Sprint(pod, "-", i)})
+	}
+	return out
+}
+
 // TestObjectsShared verifies that while the objects are full, each namespace has an equal part of them: the claims of one do
 // not keep those of another out, whichever came first, and pods do not displace one another in turns.
 func TestObjectsShared(t *testing.T) {
@@ -164,17 +173,10 @@ func TestObjectsShared(t *testing.T) {
 		defer cancel()
 		o := newObjectsTest()
 		o.most = 300
-		refs := func(tenant, pod string, n int) []Ref {
-			out := []Ref{{Namespaces, "", tenant}}
-			for i := range n {
-				out = append(out, Ref{Claims, tenant, fmt.Sprint(pod, "-", i)})
-			}
-			return out
-		}
 		need := func(want bool, tenant, pod string, claims int, displaced ...string) {
 			t.Helper()
 			o.changed = nil
-			if got := o.need(ctx, pod, refs(tenant, pod, claims)); got != want {
+			if got := o.need(ctx, pod, tenantRefs(tenant, pod, claims)); got != want {
 				t.Errorf("%s of %s has room: %t", pod, tenant, got)
 			}
 			equal(t, "displaced by "+pod, displaced, o.changed)
@@ -187,7 +189,7 @@ func TestObjectsShared(t *testing.T) {
 		need(true, "few", "f1", 20, "m1")
 		need(true, "other", "o0", 50, "m2")
 		need(true, "other", "o1", 40, "m3", "m4")
-		equal(t, "what a displaced pod keeps", refs("many", "m3", 0), o.byPod["m3"])
+		equal(t, "what a displaced pod keeps", tenantRefs("many", "m3", 0), o.byPod["m3"])
 		for range 3 { // as after each change of a pod
 			need(false, "many", "m0", 29)
 			need(false, "other", "o2", 29)
@@ -281,12 +283,9 @@ func TestObjectsOfAll(t *testing.T) {
 		o.most = 30
 		need := func(tenant, pod string, claims int, shared bool) bool {
 			o.changed = nil
-			refs := []Ref{{Namespaces, "", tenant}}
+			refs := tenantRefs(tenant, pod, claims)
 			if shared {
 				refs = append(refs, Ref{StorageClasses, "", "s"})
-			}
-			for i := range claims {
-				refs = append(refs, Ref{Claims, tenant, fmt.Sprint(pod, "-", i)})
 			}
 			return o.need(ctx, pod, refs)
 		}

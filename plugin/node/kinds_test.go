@@ -141,38 +141,34 @@ func TestKindsReload(t *testing.T) {
 	}
 }
 
-// TestKindsOfNewSandbox verifies that the kinds hold for a new sandbox of the pod, without its document, also over a restart.
-func TestKindsOfNewSandbox(t *testing.T) {
-	l := newLiveNode(t)
+// newKindsOfSandboxes returns a node with a container a in the first of two sandboxes of a pod. The document with the kinds was
+// there, and is lost.
+func newKindsOfSandboxes(t *testing.T) (l *liveNode, first, second *Sandbox) {
+	t.Helper()
+	l = newLiveNode(t)
 	l.Reload(rules(t, kindRules))
-	first, second := sandbox(nil), sandbox(nil)
+	first, second = sandbox(nil), sandbox(nil)
 	second.ID = "sb2"
 	l.list(first, "a")
 	l.ofKinds(policy.ContainerKinds{"b": policy.EphemeralContainer})
 	l.SetLive("u1", nil)
+	return l, first, second
+}
+
+// TestKindsOfNewSandbox verifies that the kinds hold for a new sandbox of the pod, without its document, also over a restart.
+func TestKindsOfNewSandbox(t *testing.T) {
+	l, first, second := newKindsOfSandboxes(t)
 	l.run(second, "b")
 	l.pass(t.Context())
 	l.want("a new sandbox", map[string]blkio.Amount{cgroupOf("a"): 20 * mi, cgroupOf("b"): 40 * mi})
 	l.restart(rules(t, kindRules))
-	of := func(sb, name string) *Container {
-		c := listed(name, isRunning)
-		c.Sandbox, c.Spec = sb, specOf(name, bind("/mnt/data/x", "/data"))
-		return c
-	}
-	l.Synchronize([]*Sandbox{first, second}, []*Container{of("sb1", "a"), of("sb2", "b")})
-	l.pass(t.Context())
+	l.listBoth(first, second)
 	l.want("restarted", map[string]blkio.Amount{cgroupOf("a"): 20 * mi, cgroupOf("b"): 40 * mi})
 }
 
 // TestKindsOfRemovedSandbox verifies that a new sandbox has the kinds of the record if the one before was removed earlier.
 func TestKindsOfRemovedSandbox(t *testing.T) {
-	l := newLiveNode(t)
-	l.Reload(rules(t, kindRules))
-	first, second := sandbox(nil), sandbox(nil)
-	second.ID = "sb2"
-	l.list(first, "a")
-	l.ofKinds(policy.ContainerKinds{"b": policy.EphemeralContainer})
-	l.SetLive("u1", nil)
+	l, _, second := newKindsOfSandboxes(t)
 	l.Stopped("sb1", "a")
 	l.Removed("sb1", "a")
 	l.RemovedPod("sb1")

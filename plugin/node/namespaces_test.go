@@ -85,6 +85,18 @@ func TestNamespaceLabelsRestart(t *testing.T) {
 	l.want("other labels", all(20*mi, 20*mi))
 }
 
+// listBoth is the list of the runtime after a restart, with a container in each of two sandboxes of the pod.
+func (l *liveNode) listBoth(first, second *Sandbox) {
+	l.t.Helper()
+	of := func(sb *Sandbox, name string) *Container {
+		c := listed(name, isRunning)
+		c.Sandbox, c.Spec = sb.ID, specOf(name, bind("/mnt/data/x", "/data"))
+		return c
+	}
+	l.Synchronize([]*Sandbox{first, second}, []*Container{of(first, "a"), of(second, "b")})
+	l.pass(l.t.Context())
+}
+
 // TestNamespaceLabelsOfNewSandbox verifies that the labels of the namespace hold for a new sandbox of the pod, without its document, also
 // over a restart. The runtime does not report them.
 func TestNamespaceLabelsOfNewSandbox(t *testing.T) {
@@ -99,13 +111,7 @@ func TestNamespaceLabelsOfNewSandbox(t *testing.T) {
 	l.pass(t.Context())
 	l.want("a new sandbox", map[string]blkio.Amount{cgroupOf("a"): 40 * mi, cgroupOf("b"): 40 * mi})
 	l.restart(rules(t, paying))
-	of := func(sb, name string) *Container {
-		c := listed(name, isRunning)
-		c.Sandbox, c.Spec = sb, specOf(name, bind("/mnt/data/x", "/data"))
-		return c
-	}
-	l.Synchronize([]*Sandbox{first, second}, []*Container{of("sb1", "a"), of("sb2", "b")})
-	l.pass(t.Context())
+	l.listBoth(first, second)
 	l.want("restarted", map[string]blkio.Amount{cgroupOf("a"): 40 * mi, cgroupOf("b"): 40 * mi})
 }
 
