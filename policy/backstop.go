@@ -61,3 +61,10 @@ func (d *Desired) uses(at blkio.Address) bool {
 	_, found := slices.BinarySearchFunc(d.Uses, at, func(u Use, at blkio.Address) int { return u.Address().Compare(at) })
 	return found
 }
+
+// cover notes that the current entry for "*" is about each disk of a container.
+func (e *evaluation) cover() {
+	for k, amount := range e.values {
+		e.out.Covers[k] = e.out.Covers[k] || amount != blkio.Unset && e.scope != scopeTotal
+	}
+}

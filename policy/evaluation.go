@@ -354,13 +354,6 @@ func (e *evaluation) star(cs []Container) {
 	}
 }
 
-// cover notes that the current entry for "*" is about each disk of a container.
-func (e *evaluation) cover() {
-	for k, amount := range e.values {
-		e.out.Covers[k] = e.out.Covers[k] || amount != blkio.Unset && e.scope != scopeTotal
-	}
-}
-
 // hintRemove is the hint for a target on which no limit can be enforced.
 const hintRemove = "remove the entry, or use a volume on a local disk"
 
