@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -19,6 +20,7 @@ import (
 const (
 	passDeadline    = time.Second
 	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
+	maxReconciled   = 4               // groups at a time
 	// firstPause is the time from a group's first failure to the first retry.
 	firstPause = 100 * time.Millisecond
 )
@@ -36,7 +38,7 @@ func (n *Node) reconcile(ctx context.Context) {
 			n.recovery.Step("find recorded pods", func() {
 				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass retries, and logs an error
 			})
-			n.eachAlone("reconcile a pod", n.pods.takeDirty(), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
+			n.reconcileGroups(ctx, n.pods.takeDirty())
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
 				n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
@@ -66,7 +68,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.eachAlone("find data left to write", groups, func(g groupIdentity) { n.findClean(ctx, g) })
 	undeclared := n.undeclared()
 	n.each("find undeclared disks", groups, func(some []groupIdentity) { undeclared.find(ctx, some) })
-	n.eachAlone("reconcile a pod", n.unreconciled(ctx, groups), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
+	n.reconcileGroups(ctx, n.unreconciled(ctx, groups))
 	n.eachAlone("find unmatched targets", groups, n.warnUnmatched)
 	n.eachAlone("note decisions", groups, n.noteDecisions)
 	n.recovery.Step("find namespaces without labels", n.warnUnlabelled)
@@ -85,6 +87,19 @@ func (n *Node) eachAlone(step string, groups []groupIdentity, fn func(groupIdent
 	for _, g := range groups {
 		n.recovery.Step(step, func() { fn(g) })
 	}
+}
+
+// reconcileGroups reconciles several groups at a time, so that one whose disk does not answer delays few others.
+func (n *Node) reconcileGroups(ctx context.Context, groups []groupIdentity) {
+	var under errgroup.Group
+	under.SetLimit(maxReconciled)
+	for _, g := range groups {
+		under.Go(func() error {
+			n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
+			return nil
+		})
+	}
+	_ = under.Wait() // reconcileGroup has no error
 }
 
 // unreconciled returns the groups that need reconcileGroup. In most passes nearly all groups are unchanged, so

@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,4 +156,43 @@ func TestLateRejection(t *testing.T) {
 	}
 	b.pass(t.Context())
 	b.wantGranted("started", "tenant-a vda wbps 2Mi of 200Mi, 1 pods; tenant-a vdb wbps 2Mi of 200Mi, 1 pods")
+}
+
+// TestHungPodDelaysNoOther verifies that a pass over the node limits the other pods while the disk of one does not answer.
+func TestHungPodDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 20
+		var cgroups []string
+		for i := range pods {
+			cgroups = append(cgroups, podSlice(i), benchScope(i, "db"))
+		}
+		h, dir := tree(t, cgroups...)
+		n := newNode(t, h)
+		hang := make(chan struct{})
+		n.storage = disks{func(path string) blkio.Backing {
+			if strings.HasPrefix(path, podDir("/var/lib", 0)) {
+				<-hang
+			}
+			return on(dataDisk)
+		}}
+		var sandboxes []*Sandbox
+		var containers []*Container
+		for i := range pods {
+			sb, db, _ := benchPod(i, "/var/lib")
+			db.State = isRunning
+			sandboxes, containers = append(sandboxes, sb), append(containers, db)
+		}
+		n.Synchronize(sandboxes, containers)
+		var pass sync.WaitGroup
+		pass.Go(func() { n.pass(t.Context()) })
+		synctest.Wait() // no time has passed
+		for i := range pods {
+			text, want := read(t, filepath.Join(dir, benchScope(i, "db"), "io.max")), fmt.Sprintf("wbps=%d", 50<<20)
+			if i > 0 && !strings.Contains(text, want) {
+				t.Errorf("pod %d has %q, want %s", i, text, want)
+			}
+		}
+		close(hang)
+		pass.Wait()
+	})
 }

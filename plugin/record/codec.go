@@ -217,18 +217,14 @@ func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
 // Parse decodes a record of this version or of version 1. A record of a newer,
 // incompatible version is an error, because its fields may have other meanings.
 func Parse(data []byte) (*Record, error) {
-	var v struct {
-		Version int `json:"v"`
-	}
-	if err := json.Unmarshal(data, &v); err != nil {
+	of, err := versionOf(data)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrParse, err)
-	}
-	switch v.Version {
-	case 1:
+	case of == 1:
 		return parseV1(data)
-	case version:
-	default:
-		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, v.Version, version)
+	case of != version:
+		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, of, version)
 	}
 	var w wire
 	if err := json.Unmarshal(data, &w); err != nil {
@@ -239,6 +235,21 @@ func Parse(data []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: %w", ErrParse, err)
 	}
 	return r, nil
+}
+
+// versionPrefix is how the records begin that this program writes. JSON that begins so need not be decoded twice.
+var versionPrefix = fmt.Appendf(nil, `{"v":%d,`, version)
+
+// versionOf returns the version of a record.
+func versionOf(data []byte) (int, error) {
+	if bytes.HasPrefix(data, versionPrefix) {
+		return version, nil
+	}
+	var v struct {
+		Version int `json:"v"`
+	}
+	err := json.Unmarshal(data, &v)
+	return v.Version, err
 }
 
 func (w *wire) record() (*Record, error) {

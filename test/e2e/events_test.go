@@ -3,7 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +26,33 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - {name: c, image: %[2]s, imagePullPolicy: Never, args: [sleep, --seconds, "100000"]}
+`
+
+// volumePod is a pod with containers on the volume on ext4, whose names are those of its annotations container.NAME.
+func volumePod(name, labels string, limitsOf map[string]string, args ...string) string {
+	var annotations, containers []string
+	for _, c := range slices.Sorted(maps.Keys(limitsOf)) {
+		annotations = append(annotations, fmt.Sprintf("%scontainer.%s: %q", limits, c, limitsOf[c]))
+		containers = append(containers, fmt.Sprintf("{name: %s, image: %s, imagePullPolicy: Never, args: [%s], volumeMounts: [{name: data, mountPath: /data}]}",
+			c, cri.Image, strings.Join(args, ", ")))
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: default, labels: {%s}, annotations: {%s}}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers: [%s]
+  volumes: [{name: data, hostPath: {path: %s}}]
+`, name, labels, strings.Join(annotations, ", "), strings.Join(containers, ", "), volumes["ext4"])
+}
+
+// eventsPolicy has a rule for each of two pods.
+const eventsPolicy = `
+rules:
+- {name: trial, match: {podSelector: {matchLabels: {rule: trial}}}, mode: observe}
+- {name: ignored, match: {podSelector: {matchLabels: {rule: ignored}}}, annotations: ignore}
 `
 
 // events returns how many Events of nri-blkio a pod has with a reason and a text, and how often they have occurred.
@@ -64,11 +93,11 @@ func (c cluster) hasEvent(pod string, reason podevent.Reason, text string) {
 	})
 }
 
-// testEvents verifies that rejected containers, applied and rejected edits, and write limits without a memory limit are Events
-// of their pods, and that restarts of both parts make no second ones.
+// testEvents verifies that each reason is an Event of the pods that it concerns, and that restarts of both parts make no second ones.
 func testEvents(t *testing.T) {
 	exchange, events := filepath.Join(t.TempDir(), "exchange"), filepath.Join(t.TempDir(), "events")
-	limitsArgs := []string{"--only", "limits", "--exchange-dir", exchange, "--events-dir", events}
+	limitsArgs := []string{"--only", "limits", "--exchange-dir", exchange, "--events-dir", events, "--policy", policyFile(t, eventsPolicy)}
+	contested := testFile(t, "ext4", "contested")
 	p := startPlugin(t, limitsArgs...)
 	c := startCluster(t)
 	part := startClusterPart(t, exchange, "--events-dir", events)
@@ -90,6 +119,16 @@ func testEvents(t *testing.T) {
 	l.edit("annotate", key+"=/data wpbs=9Mi")
 	l.rejected(`unknown key "wpbs"`)
 	c.hasEvent("live", podevent.ChangeRejected, mistake)
+
+	idle, file := []string{"sleep", "--seconds", `"100000"`}, "/data/"+filepath.Base(contested)
+	c.apply(volumePod("trial", "rule: trial", map[string]string{"c": "/data wbps=8Mi"}, idle...))
+	c.apply(volumePod("ignored", "rule: ignored", map[string]string{"c": "/data wbps=8Mi"}, idle...))
+	c.apply(volumePod("contest", "", map[string]string{"a": "/data wbps=2Mi", "b": "/data wbps=4Mi"}, "write", "--path", file, "--span", "16Mi"))
+	startRepair(t)
+	c.hasEvent("trial", podevent.Observed, "container c would get vdb wbps=8388608")
+	c.hasEvent("ignored", podevent.NotInForce, "some limits are not in force: ")
+	c.hasEvent("contest", podevent.ContestedFile, " is written by another container of the pod with other limits as well")
+	c.kubectl("", "delete", "pod", "contest")
 
 	// The part sends a count every five minutes, and after its start.
 	_, before := c.events("refused", podevent.Refused, mistake)

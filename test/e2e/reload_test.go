@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,16 +16,16 @@ type reloaded struct {
 	wrong      []string // limits that were neither the old nor the new one
 }
 
-// values counts the containers by their limit, and notes wrong ones.
-func (r *reloaded) values(allowed ...string) map[string]int {
-	count := map[string]int{}
+// have returns how many containers have a limit. It notes those that have neither this nor the former one.
+func (r *reloaded) have(value, former string) (count int) {
 	for _, k := range r.containers {
 		got, err := ioMax(k.Cgroup)
-		value := got["vda"]
-		if err != nil || len(got) != 1 || !slices.Contains(allowed, value) {
+		switch now := got["vda"]; {
+		case err != nil || len(got) != 1 || now != value && now != former:
 			r.wrong = append(r.wrong, fmt.Sprintf("%s: %v, %v", k.Cgroup, got, err))
+		case now == value:
+			count++
 		}
-		count[value]++
 	}
 	return count
 }
@@ -49,8 +48,8 @@ func TestReloadFigures(t *testing.T) {
 			r.containers = append(r.containers, pod.run(sleeper(fmt.Sprintf("c%d", j))))
 		}
 	}
-	if n := r.values(value(4))[value(4)]; n != len(r.containers) {
-		t.Fatalf("%d of %d containers have their limit", n, len(r.containers))
+	if n := r.have(value(4), ""); n != len(r.containers) {
+		t.Fatalf("%d of %d containers have their limit, first without: %s", n, len(r.containers), r.wrong[0])
 	}
 	before := 4
 	var took []string
@@ -58,12 +57,12 @@ func TestReloadFigures(t *testing.T) {
 		writePolicy(t, file, fmt.Sprintf(format, mib))
 		var first, last time.Time
 		within(t, deadline, "all have the new limit", func() error {
-			n := r.values(value(before), value(mib))[value(mib)]
+			n := r.have(value(mib), value(before))
 			if n > 0 && first.IsZero() {
 				first = time.Now()
 			}
 			if n < len(r.containers) {
-				return fmt.Errorf("%d of %d have it", n, len(r.containers))
+				return fmt.Errorf("%d of %d have it, %d times a wrong one: %s", n, len(r.containers), len(r.wrong), strings.Join(r.wrong[:min(1, len(r.wrong))], ""))
 			}
 			last = time.Now()
 			return nil
