@@ -69,6 +69,12 @@ func (p *Policy) ContainerKinds() (out []ContainerKind) {
 	return out
 }
 
+// LacksKinds reports whether the rule of a pod has classes for kinds of containers, and the kinds of its containers are unknown.
+func (p *Policy) LacksKinds(pod *PodFacts) bool {
+	rule := p.ruleFor(pod)
+	return pod.Kinds == nil && rule != nil && len(rule.KindClasses) > 0
+}
+
 // classOf returns the class that a rule gives to a container, and the source of its values; nil without a class. kind is "" for
 // a main container, and for one whose kind is unknown.
 func (r *Rule) classOf(kind ContainerKind) (*Class, Source) {

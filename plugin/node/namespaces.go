@@ -1,11 +1,8 @@
 package node
 
 import (
-	"errors"
 	"slices"
-	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -74,77 +71,4 @@ func (t *podTable) selectNamespaces(former, next *policy.Policy) {
 	if s.namespaceKeys != nil {
 		s.reviseAll()
 	}
-}
-
-// unlabelled follows pods whose namespace has unknown labels that rules need. Only the reconciler uses it.
-type unlabelled struct {
-	since   map[string]time.Time // by sandbox
-	problem reminder.Reminder
-}
-
-var errUnlabelled = errors.New("the cluster part (run --only cluster) does not run on this node, or has not described these pods")
-
-// warnUnlabelled logs an error about pods that lack labels of their namespaces for longer than from one resync to the next. A new
-// pod has them a moment after its sandbox.
-func (n *Node) warnUnlabelled() {
-	now, since := time.Now(), map[string]time.Time{}
-	lasting, example := 0, ""
-	for _, p := range n.lackingLabels() {
-		began, known := n.unlabelled.since[p.ID]
-		if !known {
-			began = now
-		}
-		if since[p.ID] = began; now.Sub(began) >= n.resync {
-			lasting, example = lasting+1, p.Namespace+"/"+p.Name
-		}
-	}
-	n.unlabelled.since = since
-	var err error
-	if lasting > 0 {
-		err = errUnlabelled
-	}
-	if n.unlabelled.problem.Due(now, err) {
-		n.log.WithError(err).WithField("pods", lasting).WithField("pod", example).Error("Labels of namespaces are unknown: rules with namespaceSelector do not match their pods")
-	}
-}
-
-// lackingLabels returns the sandboxes whose rule is not certain, because labels of their namespaces are unknown.
-func (n *Node) lackingLabels() (out []Sandbox) {
-	pol := n.policy.Load()
-	keys := pol.NamespaceKeys()
-	if keys == nil {
-		return nil
-	}
-	for _, p := range n.pods.withoutLabels(keys) {
-		if pol.LacksNamespaceLabels(&p.facts) {
-			out = append(out, p.sandbox)
-		}
-	}
-	return out
-}
-
-// podFacts has the names of a sandbox, and the facts about its pod.
-type podFacts struct {
-	sandbox Sandbox
-	facts   policy.PodFacts
-}
-
-// withoutLabels returns the sandboxes that have containers, and whose namespace has unknown labels with some of these keys.
-func (t *podTable) withoutLabels(keys []string) (out []podFacts) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	for _, p := range s.pods {
-		if facts := p.request.now.Load().facts; p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
-			out = append(out, podFacts{Sandbox{ID: p.id, Namespace: p.namespace, Name: p.name}, facts})
-		}
-	}
-	for _, b := range s.bystanders {
-		live, _ := s.liveOf(b.sandbox.UID, b.sandbox.Namespace, b.sandbox.Name)
-		if live.NamespaceLabels == nil && len(b.containers) > 0 {
-			facts := b.sandbox.Facts()
-			facts.Labels = live.labels(b.sandbox.Labels)
-			out = append(out, podFacts{b.sandbox, facts})
-		}
-	}
-	return out
 }

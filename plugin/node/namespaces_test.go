@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -213,60 +211,5 @@ func TestNamespaceLabelsReload(t *testing.T) {
 	l.inNamespace(map[string]string{"plan": "gold", "unrelated": "x"})
 	if l.peek().pods["sb1"].request.now.Load() != former {
 		t.Error("a label by which no rule selects makes a new request")
-	}
-}
-
-// TestUnlabelled verifies that the log says when rules cannot be decided because labels of namespaces are unknown, of pods with and
-// without limits, but not of a pod whose labels come a moment later, nor where no such rule could match.
-func TestUnlabelled(t *testing.T) {
-	for name, tt := range map[string]struct {
-		policy string
-		isSaid bool
-	}{
-		"limited": {paying, true}, "bystander": {unpaid, true}, "no selector": {inProd, false},
-		"another namespace": {strings.Replace(unpaid, "match: {", "match: {namespaces: [other], ", 1), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLiveNode(t)
-				l.Reload(rules(t, tt.policy))
-				l.list(sandbox(nil), "a")
-				l.reconcileAll(t.Context())
-				l.wantUnlabelled("at once", 0)
-				want := 0
-				if tt.isSaid {
-					want = 1
-				}
-				for range 3 {
-					time.Sleep(l.resync)
-					l.reconcileAll(t.Context())
-				}
-				l.wantUnlabelled("later", want)
-				if got := int(scrape(t, l.Node)["pods_without_namespace_labels"]); got != want {
-					t.Errorf("the metric is %d, want %d", got, want)
-				}
-				l.inNamespace(map[string]string{"kubernetes.io/metadata.name": "prod"})
-				l.reconcileAll(t.Context())
-				if got := scrape(t, l.Node)["pods_without_namespace_labels"]; got != 0 {
-					t.Errorf("the metric is %v with known labels", got)
-				}
-			})
-		})
-	}
-}
-
-func (l *liveNode) wantUnlabelled(when string, want int) {
-	l.t.Helper()
-	got := 0
-	for _, e := range l.logged.AllEntries() {
-		if strings.Contains(e.Message, "Labels of namespaces are unknown") {
-			got++
-			if e.Data["pod"] != "prod/db-0" || e.Data["pods"] != 1 {
-				l.t.Errorf("the fields are %v", e.Data)
-			}
-		}
-	}
-	if got != want {
-		l.t.Errorf("%s: logged %d times, want %d", when, got, want)
 	}
 }

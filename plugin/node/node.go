@@ -107,7 +107,8 @@ type optional struct {
 // reconciler has what wakes the reconciler, and what it remembers from one pass to the next.
 type reconciler struct {
 	signals
-	unlabelled unlabelled
+	unlabelled lacking // pods without labels of their namespace
+	kindless   lacking // pods without kinds of containers
 }
 
 // signals wake the reconciler. Each holds at most one token.

@@ -71,7 +71,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.reconcileGroups(ctx, n.unreconciled(ctx, groups))
 	n.eachAlone("find unmatched targets", groups, n.warnUnmatched)
 	n.eachAlone("note decisions", groups, n.noteDecisions)
-	n.recovery.Step("find namespaces without labels", n.warnUnlabelled)
+	n.recovery.Step("find unknown facts", n.warnLacking)
 }
 
 // each makes a step for groups. After a panic it makes the step for each of them alone, so that
