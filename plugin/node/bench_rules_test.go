@@ -193,9 +193,7 @@ func BenchmarkReload(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		began := time.Now()
 		n.Reload(policies[i%2])
-		for _, g := range n.pods.takeDirty() {
-			n.reconcileGroup(b.Context(), g)
-		}
+		n.reconcileGroups(b.Context(), n.pods.takeDirty())
 		reloads = append(reloads, time.Since(began))
 		b.StopTimer()
 		want := fmt.Sprintf("wbps=%d", (20+20*(i%2)+(benchRules-1)%benchClasses)<<20)
