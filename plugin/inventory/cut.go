@@ -10,6 +10,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// usualMounts is more mounts than most containers have.
+const usualMounts = 32
+
 // Within returns a copy of the spec with only those facts that a decision depends on, and the memory in bytes
 // that the copy takes. The copy lacks the mounts and devices that do not fit into room, and LeftOut is their
 // number. Targets that can select one of them are errors then.
@@ -24,6 +27,7 @@ func (s *Spec) Within(room int) (*Spec, int) {
 		size += more
 		return true
 	}
+	out.Mounts = make([]Mount, 0, min(len(s.Mounts), usualMounts))
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
 			out.Mounts = append(out.Mounts, m.essential())
