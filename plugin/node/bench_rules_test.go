@@ -166,29 +166,7 @@ func BenchmarkCreateWithPolicy(b *testing.B) {
 // BenchmarkReload is the time from a new policy that changes the limits of all of 250 pods to the last write. The
 // cgroups are plain files.
 func BenchmarkReload(b *testing.B) {
-	var cgroups []string
-	for i := range benchPods {
-		cgroups = append(cgroups, podSlice(i), benchScope(i, "db"), benchScope(i, "sidecar"))
-	}
-	h, dir := tree(b, cgroups...)
-	n := newNode(b, h)
-	n.storage = disks{func(string) blkio.Backing { return on(dataDisk) }}
-	n.resolver.environment = &n.environment
-	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
-	policies := []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
-	n.policy.Store(policies[1])
-	for i := range benchPods {
-		sb, db, sidecar := plainPod(i, "prod")
-		for _, c := range []*Container{db, sidecar} {
-			if _, err := n.create(b.Context(), sb, c, false); err != nil {
-				b.Fatal(err)
-			}
-			if err := n.start(b.Context(), sb, c, true); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	n.reconcileAll(b.Context())
+	n, dir, policies := reloadedNode(b)
 	var reloads []time.Duration
 	for i := 0; b.Loop(); i++ {
 		began := time.Now()
@@ -205,4 +183,45 @@ func BenchmarkReload(b *testing.B) {
 		b.StartTimer()
 	}
 	report(b, "reload", reloads)
+}
+
+// BenchmarkBesideReload is the handler for ordinary pods: alone, and while BenchmarkReload has one new policy after another. Both
+// are measured in turns.
+func BenchmarkBesideReload(b *testing.B) {
+	n, _, policies := reloadedNode(b)
+	reloads := 0
+	n.benchBeside(b, &session{n, time.Minute}, func() {
+		n.Reload(policies[reloads%2])
+		n.reconcileGroups(b.Context(), n.pods.takeDirty())
+		reloads++
+	})
+}
+
+// reloadedNode returns a node with 250 pods, whose limits are those of the second one of two policies.
+func reloadedNode(b *testing.B) (n *Node, dir string, policies []*policy.Policy) {
+	b.Helper()
+	var cgroups []string
+	for i := range benchPods {
+		cgroups = append(cgroups, podSlice(i), benchScope(i, "db"), benchScope(i, "sidecar"))
+	}
+	h, dir := tree(b, cgroups...)
+	n = newNode(b, h)
+	n.storage = disks{func(string) blkio.Backing { return on(dataDisk) }}
+	n.resolver.environment = &n.environment
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	policies = []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
+	n.policy.Store(policies[1])
+	for i := range benchPods {
+		sb, db, sidecar := plainPod(i, "prod")
+		for _, c := range []*Container{db, sidecar} {
+			if _, err := n.create(b.Context(), sb, c, false); err != nil {
+				b.Fatal(err)
+			}
+			if err := n.start(b.Context(), sb, c, true); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	n.reconcileAll(b.Context())
+	return n, dir, policies
 }

@@ -224,23 +224,29 @@ func BenchmarkBesideHostileCreate(b *testing.B) {
 			b.Error(err)
 		}
 	}
+	n.benchBeside(b, s, create)
+}
+
+// benchBeside measures the handler for ordinary pods alone, and while something else is done again and again, in turns.
+func (n *Node) benchBeside(b *testing.B, s *session, other func()) {
+	b.Helper()
 	const creates = 200
 	var alone, beside []time.Duration
 	for b.Loop() {
 		alone = append(alone, n.ordinaryCreates(b, s, creates)...)
 		var end atomic.Bool
-		var hostiles sync.WaitGroup
+		var others sync.WaitGroup
 		began := make(chan struct{})
-		hostiles.Go(func() {
+		others.Go(func() {
 			close(began)
 			for !end.Load() {
-				create()
+				other()
 			}
 		})
 		<-began
 		beside = append(beside, n.ordinaryCreates(b, s, creates)...)
 		end.Store(true)
-		hostiles.Wait()
+		others.Wait()
 	}
 	report(b, "alone", alone)
 	report(b, "beside", beside)
