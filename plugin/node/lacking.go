@@ -13,20 +13,20 @@ import (
 // A rule can need facts that only the API server knows: the labels of namespaces, and the kinds of containers. Without them a pod
 // may have limits that the policy does not mean. The log and the metrics name such pods.
 
-// lacking follows pods for which a fact is unknown that rules need. Only the reconciler uses it.
+// lacking has the pods for which the policy needs a fact that is unknown. Only the reconciler uses it.
 type lacking struct {
 	since   map[string]time.Time // by sandbox
 	problem reminder.Reminder
 }
 
 // errNotDescribed is why a fact about a pod is unknown.
-var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, or has not described these pods")
+var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
 
-// warnLacking logs an error about pods that lack a fact for longer than from one resync to the next. A new pod has it a moment after
-// its sandbox.
+// warnLacking logs an error about pods that have lacked a fact from one resync to the next. The facts of a new pod are known a
+// moment after its sandbox is.
 func (n *Node) warnLacking() {
 	n.unlabelled.warn(n.log, n.resync, n.lackingLabels(), "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods")
-	n.kindless.warn(n.log, n.resync, n.lackingKinds(), "Kinds of containers are unknown: all containers of these pods have the class of their rule, and not those of containerClasses")
+	n.kindless.warn(n.log, n.resync, n.lackingKinds(), "Kinds of containers are unknown: containers of these pods get the class of their rule, and no class of containerClasses")
 }
 
 func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []Sandbox, text string) {
@@ -58,7 +58,7 @@ func (n *Node) lackingLabels() []Sandbox {
 	if keys == nil {
 		return nil
 	}
-	return n.pods.that(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }, pol.LacksNamespaceLabels)
+	return n.pods.sandboxesWhere(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }, pol.LacksNamespaceLabels)
 }
 
 // lackingKinds returns the sandboxes whose rule has classes for kinds of containers, and whose kinds are unknown.
@@ -67,13 +67,13 @@ func (n *Node) lackingKinds() []Sandbox {
 	if len(pol.ContainerKinds()) == 0 {
 		return nil
 	}
-	return n.pods.that(func(f *policy.PodFacts) bool { return f.Kinds == nil }, pol.LacksKinds)
+	return n.pods.sandboxesWhere(func(f *policy.PodFacts) bool { return f.Kinds == nil }, pol.LacksKinds)
 }
 
-// that returns the sandboxes with containers for whose facts two functions hold. The second one may take longer, and is called
-// without the lock.
-func (t *podTable) that(first, then func(*policy.PodFacts) bool) (out []Sandbox) {
-	for _, p := range t.factsThat(first) {
+// sandboxesWhere returns the sandboxes with containers whose facts match first and then. It calls then without the lock, because
+// that may take longer.
+func (t *podTable) sandboxesWhere(first, then func(*policy.PodFacts) bool) (out []Sandbox) {
+	for _, p := range t.factsWhere(first) {
 		if then(&p.facts) {
 			out = append(out, p.sandbox)
 		}
@@ -81,22 +81,22 @@ func (t *podTable) that(first, then func(*policy.PodFacts) bool) (out []Sandbox)
 	return out
 }
 
-// podFacts has the names of a sandbox, and the facts about its pod.
+// podFacts is a sandbox, with the facts about its pod.
 type podFacts struct {
 	sandbox Sandbox
 	facts   policy.PodFacts
 }
 
-// factsThat returns the sandboxes with containers for whose facts a function holds.
-func (t *podTable) factsThat(hold func(*policy.PodFacts) bool) (out []podFacts) {
+// factsWhere returns the sandboxes with containers whose facts match.
+func (t *podTable) factsWhere(match func(*policy.PodFacts) bool) (out []podFacts) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, p := range s.pods {
 		facts := p.request.now.Load().facts
 		if next := p.edit.next; next != nil && facts.Kinds == nil {
-			facts.Kinds = next.facts.Kinds // known, though the budget has no room for their classes
+			facts.Kinds = next.facts.Kinds // they are known, even if the budget has had no room for their classes yet
 		}
-		if p.hasLiveContainer() && hold(&facts) {
+		if p.hasLiveContainer() && match(&facts) {
 			out = append(out, podFacts{Sandbox{ID: p.id, Namespace: p.namespace, Name: p.name}, facts})
 		}
 	}
@@ -105,7 +105,7 @@ func (t *podTable) factsThat(hold func(*policy.PodFacts) bool) (out []podFacts) 
 		facts := b.sandbox.Facts()
 		facts.Labels, facts.Kinds = live.labels(b.sandbox.Labels), live.Kinds
 		facts.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, s.namespaceKeys)
-		if len(b.containers) > 0 && hold(&facts) {
+		if len(b.containers) > 0 && match(&facts) {
 			out = append(out, podFacts{b.sandbox, facts})
 		}
 	}

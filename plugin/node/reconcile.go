@@ -20,7 +20,7 @@ import (
 const (
 	passDeadline    = time.Second
 	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
-	maxReconciled   = 4               // groups at a time
+	maxReconciled   = 4               // groups that are reconciled at the same time
 	// firstPause is the time from a group's first failure to the first retry.
 	firstPause = 100 * time.Millisecond
 )
@@ -89,17 +89,18 @@ func (n *Node) eachAlone(step string, groups []groupIdentity, fn func(groupIdent
 	}
 }
 
-// reconcileGroups reconciles several groups at a time, so that one whose disk does not answer delays few others.
+// reconcileGroups reconciles up to maxReconciled groups at a time, and returns when all have ended. A group whose disk does not
+// answer takes one of these places until its deadlines, and the other groups use the others.
 func (n *Node) reconcileGroups(ctx context.Context, groups []groupIdentity) {
-	var under errgroup.Group
-	under.SetLimit(maxReconciled)
+	var running errgroup.Group
+	running.SetLimit(maxReconciled)
 	for _, g := range groups {
-		under.Go(func() error {
+		running.Go(func() error {
 			n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 			return nil
 		})
 	}
-	_ = under.Wait() // reconcileGroup has no error
+	_ = running.Wait() // reconcileGroup logs errors, and returns none
 }
 
 // unreconciled returns the groups that need reconcileGroup. In most passes nearly all groups are unchanged, so

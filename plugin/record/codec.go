@@ -217,14 +217,14 @@ func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
 // Parse decodes a record of this version or of version 1. A record of a newer,
 // incompatible version is an error, because its fields may have other meanings.
 func Parse(data []byte) (*Record, error) {
-	of, err := versionOf(data)
+	v, err := versionOf(data)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrParse, err)
-	case of == 1:
+	case v == 1:
 		return parseV1(data)
-	case of != version:
-		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, of, version)
+	case v != version:
+		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, v, version)
 	}
 	var w wire
 	if err := json.Unmarshal(data, &w); err != nil {
@@ -237,7 +237,8 @@ func Parse(data []byte) (*Record, error) {
 	return r, nil
 }
 
-// versionPrefix is how the records begin that this program writes. JSON that begins so need not be decoded twice.
+// versionPrefix is the beginning of each record that this program writes, because the version is the first field of wire. With it the
+// version is known without decoding the JSON.
 var versionPrefix = fmt.Appendf(nil, `{"v":%d,`, version)
 
 // versionOf returns the version of a record.
