@@ -56,6 +56,8 @@ grammar, contradictions within the manifest, and the bounds of a given --policy.
 Disks have placeholders. Lines that begin with "unknown:" list the facts that the
 result depends on and that only a node can know. They are not errors.
 
+With --policy and no PATH, check only reads the policy, and prints its errors and warnings.
+
 With --expect, check compares the decisions about pods with those in a file, and prints
 only the differences, as "got X, want Y". It needs --policy, and implies --offline. Pods of
 the file can be those of -f. docs/how-to/test-a-policy.md has an example.
@@ -78,13 +80,14 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f PATH... | --policy FILE --expect FILE | --migrate FILE",
+		Use:   "check -f PATH... | --policy FILE [--expect FILE] | --migrate FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
   nri-blkio check --offline -f manifests/    # on a workstation or in CI
+  nri-blkio check --policy policy.yaml       # the policy alone
   nri-blkio check --policy policy.yaml --expect policy-test.yaml
   nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
 		Args: cobra.NoArgs,
@@ -99,6 +102,8 @@ func (a *app) checkCommand() *cobra.Command {
 				return a.migrate(&o)
 			case o.expect != "":
 				return a.expect(cmd.Context(), &o)
+			case len(o.files) == 0:
+				return a.checkPolicy(&o)
 			}
 			return a.check(cmd.Context(), &o)
 		},
@@ -112,7 +117,7 @@ func (a *app) checkCommand() *cobra.Command {
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	cmd.MarkFlagsOneRequired("file", "expect", "migrate")
+	cmd.MarkFlagsOneRequired("file", "policy", "expect", "migrate")
 	for _, other := range []string{"file", "expect", "policy"} {
 		cmd.MarkFlagsMutuallyExclusive("migrate", other)
 	}
@@ -152,6 +157,19 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return findings()
 	}
 	return nil
+}
+
+// checkPolicy reads the policy of --policy alone. Its warnings are on stderr.
+func (a *app) checkPolicy(o *checkOptions) error {
+	p, err := a.opts.loadPolicy()
+	if err != nil {
+		return err
+	}
+	a.warnOf(p)
+	r := check.Report{Policy: a.opts.policy, Findings: []manifest.Finding{}, Pods: []check.Result{}}
+	return a.print(o.output, r, func(out *bytes.Buffer) {
+		fmt.Fprintf(out, "%s is valid (classes: %d, rules: %d, budgets: %d)\n", a.opts.policy, len(p.Classes), len(p.Rules), len(p.Budgets))
+	})
 }
 
 // findPolicy returns the policy of --policy, or that of the node.
