@@ -78,7 +78,8 @@ func (c cluster) reservesClosed() {
 	c.admits(
 		admission{"both", "plain", "", "", ""},
 		admission{"both", "requires-less", requiredPlugins + "/container.a", "[x] # nri-blkio", "denied request"},
-		admission{"both", "tolerates", "tolerate-missing-plugins.noderesource.dev", "true", "the platform sets the limits"},
+		// Both policies deny this, and the API server returns the message of either.
+		admission{"both", "tolerates", "tolerate-missing-plugins.noderesource.dev", "true", "denied request"},
 	)
 	plain := admission{"both", "plain", "", "", ""}
 	c.eventually("both annotations of the platform", func() error {
