@@ -45,8 +45,8 @@ func newObjects(watch func(context.Context, *object), changed func(uid string)) 
 	return &objects{watch: watch, changed: changed, most: maxObjects, byRef: map[Ref]*object{}, byPod: map[string][]Ref{}}
 }
 
-// need sets what a pod needs: it starts watches, and stops those that no pod needs any more. It
-// returns false if there is no room; the pod then keeps the objects that it had before. It notifies pods that lost objects to this one.
+// need sets the objects that a pod needs. It starts their watches, and stops the watches that no pod needs any more. It notifies
+// other pods that lose objects because this pod gets them. It returns false if there is no room. Then the pod keeps its former objects.
 func (s *objects) need(ctx context.Context, uid string, refs []Ref) bool {
 	displaced, ok := s.take(ctx, uid, refs)
 	for _, other := range displaced {

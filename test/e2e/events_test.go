@@ -93,6 +93,25 @@ func (c cluster) hasEvent(pod string, reason podevent.Reason, text string) {
 	})
 }
 
+// hasEventsOfPolicy verifies the Events of a pod that is only observed, and of one whose annotations are ignored.
+func (c cluster) hasEventsOfPolicy() {
+	c.Helper()
+	for _, name := range []string{"trial", "ignored"} {
+		c.apply(volumePod(name, "rule: "+name, map[string]string{"c": "/data wbps=8Mi"}, "sleep", "--seconds", `"100000"`))
+	}
+	c.hasEvent("trial", podevent.Observed, "container c would get vdb wbps=8388608")
+	c.hasEvent("ignored", podevent.NotInForce, "some limits are not in force: ")
+}
+
+// hasContestedFile verifies the Event of a pod whose containers write one file of the volume with different limits.
+func (c cluster) hasContestedFile(name string) {
+	c.Helper()
+	c.apply(volumePod("contest", "", map[string]string{"a": "/data wbps=2Mi", "b": "/data wbps=4Mi"}, "write", "--path", "/data/"+name, "--span", "16Mi"))
+	startRepair(c.T)
+	c.hasEvent("contest", podevent.ContestedFile, " is written by another container of the pod with other limits as well")
+	c.kubectl("", "delete", "pod", "contest")
+}
+
 // testEvents verifies that each reason is an Event of the pods that it concerns, and that restarts of both parts make no second ones.
 func testEvents(t *testing.T) {
 	exchange, events := filepath.Join(t.TempDir(), "exchange"), filepath.Join(t.TempDir(), "events")
@@ -120,15 +139,8 @@ func testEvents(t *testing.T) {
 	l.rejected(`unknown key "wpbs"`)
 	c.hasEvent("live", podevent.ChangeRejected, mistake)
 
-	idle, file := []string{"sleep", "--seconds", `"100000"`}, "/data/"+filepath.Base(contested)
-	c.apply(volumePod("trial", "rule: trial", map[string]string{"c": "/data wbps=8Mi"}, idle...))
-	c.apply(volumePod("ignored", "rule: ignored", map[string]string{"c": "/data wbps=8Mi"}, idle...))
-	c.apply(volumePod("contest", "", map[string]string{"a": "/data wbps=2Mi", "b": "/data wbps=4Mi"}, "write", "--path", file, "--span", "16Mi"))
-	startRepair(t)
-	c.hasEvent("trial", podevent.Observed, "container c would get vdb wbps=8388608")
-	c.hasEvent("ignored", podevent.NotInForce, "some limits are not in force: ")
-	c.hasEvent("contest", podevent.ContestedFile, " is written by another container of the pod with other limits as well")
-	c.kubectl("", "delete", "pod", "contest")
+	c.hasEventsOfPolicy()
+	c.hasContestedFile(filepath.Base(contested))
 
 	// The part sends a count every five minutes, and after its start.
 	_, before := c.events("refused", podevent.Refused, mistake)
