@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -286,4 +287,19 @@ func (p *Pod) Refusal(cause, hint string) *annotation.Error {
 
 func (p *Pod) foreignCause() string {
 	return "the runtime handler " + quote.Text(p.handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's"
+}
+
+// First returns the first error that the policy rejects or, if it rejects none, the first of all. It returns nil if all are nil.
+func (p *Pod) First(errs ...error) error {
+	for _, err := range errs {
+		if err != nil && p.Action(err) == Reject {
+			return err
+		}
+	}
+	return cmp.Or(errs...)
+}
+
+// Refuses reports whether an error of a decision rejects the creation of the container.
+func (p *Pod) Refuses(err error) bool {
+	return err != nil && p.Mode() != ModeObserve && p.Action(err) == Reject
 }

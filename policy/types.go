@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -124,4 +125,24 @@ type Omitted struct {
 	// Unenforced has the reasons why something that a tenant has written has no effect, although it is no error: limits of a claim,
 	// a class that an annotation chooses, or annotations that the rule ignores. It has none of a default of the policy.
 	Unenforced []*annotation.Error
+}
+
+// Backings returns the backings of the writable layer and of all mounts.
+func (c *Container) Backings() iter.Seq[*blkio.Backing] {
+	return func(yield func(*blkio.Backing) bool) {
+		if !yield(&c.Rootfs) {
+			return
+		}
+		for i := range c.Mounts {
+			m := &c.Mounts[i]
+			if !yield(&m.Backing) {
+				return
+			}
+			for k := range m.Below {
+				if !yield(&m.Below[k].Backing) {
+					return
+				}
+			}
+		}
+	}
 }

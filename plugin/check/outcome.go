@@ -8,6 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/grant"
 )
 
 // outcome follows a pod's containers in the order in which the kubelet creates them. It holds which of them the
@@ -26,12 +27,11 @@ type outcome struct {
 // container decides for one more container of the pod, as the plugin does at its creation.
 func (o *outcome) container(c policy.Container, role manifest.Role) {
 	seen := append(slices.Clone(o.pod.Seen), c)
-	desired, err := plan.Decide(&o.pod, c, o.weights)
-	total, podErr := plan.Total(&o.pod, seen, o.weights)
-	first := plan.First(o.pod.Policy, err, podErr)
-	if budgetErr := o.checkBudget(&desired, total.Settings); budgetErr != nil && !plan.Refuses(o.pod.Policy, first) {
+	decided := grant.Decide(&grant.Pod{Policy: o.pod.Policy, Others: o.pod.Seen, Containers: []grant.Container{{Facts: c}}, NoWeights: !o.weights.Exist})
+	total, desired, err, first := &decided.Total, decided.Containers[0].Desired, decided.Containers[0].Own, decided.Containers[0].Err
+	if budgetErr := o.checkBudget(&desired, total.Settings); budgetErr != nil && !o.pod.Policy.Refuses(first) {
 		o.exceeds(c.Name, budgetErr)
-		first = plan.First(o.pod.Policy, first, budgetErr)
+		first = o.pod.Policy.First(first, budgetErr)
 	}
 	if o.pod.Policy.Action(first) == policy.Reject {
 		o.noteErrors("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
@@ -45,9 +45,9 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	if o.pod.Policy.Action(first) == policy.Reject {
 		decision.Refused = first.Error()
 	}
-	if plan.Refuses(o.pod.Policy, first) {
+	if o.pod.Policy.Refuses(first) {
 		seen[len(seen)-1].Stage = policy.Rejected
-		o.result.fail(total, podErr)
+		o.result.fail(*total, decided.TotalErr)
 		return
 	}
 	o.bound = total.Settings
@@ -68,7 +68,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 // total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
 	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
-	total, err := plan.Total(&o.pod, o.pod.Seen, o.weights)
+	total, err := grant.Total(o.pod.Policy, o.pod.Seen, policy.Desired{}, !o.weights.Exist)
 	o.result.fail(total, err)
 	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {
 		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"

@@ -1,12 +1,8 @@
 package node
 
 import (
-	"context"
-	"errors"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -16,29 +12,10 @@ import (
 // derived from the state each time, and stored nowhere: a container that ends, is removed or is created again
 // cannot leave a wrong sum behind.
 
-// former is the grant to a container by the records of an earlier process. It counts until this process has
-// decided the container.
-type former struct {
-	own, total policy.Settings
-	read       bool // false before the records were read
-}
-
 // unlistedPod is a pod that is known by the records on its cgroups only, because the runtime has not listed what runs.
 type unlistedPod struct {
 	own   []policy.Settings // of its containers
 	total policy.Settings
-}
-
-// admit makes a new container part of its pod, unless the budget of its namespace has no room for it.
-func (n *Node) admit(ctx context.Context, c *snapshot, ctr *Container) error {
-	excess, err := n.pods.register(ctx, c, n.readFormer(c))
-	switch {
-	case err != nil:
-		return err
-	case excess != nil && n.fallBack(ctx, c, ctr, excess):
-		return errEdited
-	}
-	return n.exceeded(c, excess)
 }
 
 // exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
@@ -47,7 +24,7 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 		return nil
 	}
 	log := c.logger(n.log).WithError(excess)
-	if !plan.Refuses(c.decision.policy, excess) {
+	if !c.decision.policy.Refuses(excess) {
 		log.Warn("Container exceeds the budget of its namespace")
 		return nil
 	}
@@ -63,41 +40,15 @@ func (n *Node) readFormer(c *snapshot) []unlistedPod {
 		return nil
 	}
 	for _, of := range n.pods.undecided(c.pod.namespace) {
-		if f, err := n.formerOf(of); err == nil {
-			n.pods.noteFormer(of, f)
+		other := snapshot{identity: of}
+		if err := n.recallContainer(&other); err == nil {
+			n.pods.noteFormer(of, other.former)
 		}
 	}
 	if n.listing.done.Load() {
 		return nil
 	}
 	return n.unlistedPods(c.pod.namespace)
-}
-
-// formerOf reads the records of a container and its pod. A missing record is empty.
-func (n *Node) formerOf(c identity) (former, error) {
-	own, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
-	if err != nil && !errors.Is(err, blkio.ErrGone) {
-		return former{}, err
-	}
-	f := former{read: true, own: rates(own)}
-	if c.pod.group.cgroup == "" {
-		return f, nil
-	}
-	total, err := record.Read(n.cgroups.Cgroup(c.pod.group.cgroup), record.KindPod)
-	if err != nil && !errors.Is(err, blkio.ErrGone) {
-		return former{}, err
-	}
-	f.total = rates(total)
-	return f, nil
-}
-
-// rates returns the limits of a record, without the backstop. Observed ones count, as those of an observed
-// container that was decided do.
-func rates(r *record.Record) policy.Settings {
-	if r == nil {
-		return nil
-	}
-	return r.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() && s.Source.Kind != policy.FromBackstop })
 }
 
 // unlistedPods returns what the pods of a namespace that no event has reported are granted by their records. A
@@ -148,13 +99,9 @@ func (t *podTable) undecided(namespace string) (out []identity) {
 func (t *podTable) noteFormer(c identity, f former) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	c.in(s).former = f
-}
-
-func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return s.excess([]*snapshot{c}, unlisted, nil)
+	if of := c.in(s); !of.former.read {
+		of.former = f
+	}
 }
 
 // excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and

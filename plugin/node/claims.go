@@ -68,31 +68,6 @@ func (r *request) mayTakeMore(o *request) bool {
 		r.facts.Claims.HasLimits() || o.facts.Claims.HasLimits()
 }
 
-// keepGranted keeps limits that were granted before, and that the policy or a changed claim rejects now. It keeps those of
-// claims while the claims are unknown, also after a restart.
-func (r *resolver) keepGranted(pol *policy.Pod, by *request, old, c *snapshot) error {
-	d := &c.decision.desired
-	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
-	if pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
-		return nil
-	}
-	former, err := r.granted(old)
-	if err != nil {
-		return err
-	}
-	if !pol.KnowsClaims() {
-		pol.KeepClass(d, c.name, former)
-	}
-	if by.hasOtherAnnotations(c.pod.request.now.Load()) { // the entries that are rejected are others
-		former = former.OfClaims()
-	}
-	d.KeepGranted(former)
-	if pol.MissesClaims() {
-		d.KeepClaims(former)
-	}
-	return nil
-}
-
 // warnClaims logs the limits of claims that do not count, unless they did not count before for the same reasons.
 func (n *Node) warnClaims(before, now *snapshot) {
 	isSame := func(a, b *annotation.Error) bool { return *a == *b }

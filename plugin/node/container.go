@@ -23,13 +23,13 @@ type container struct {
 // it needs no lock.
 type snapshot struct {
 	identity
-	life       lifecycle.Container // the phase, which only state.handle changes
-	pid        int                 // of the first process; 0 if the runtime does not name it, pidUnknown before its start
-	resolution resolution
-	layer      ownLayer
-	disks      inventory.Container
-	use        undeclaredUse
-	decision   decision
+	life     lifecycle.Container // the phase, which only state.handle changes
+	pid      int                 // of the first process; 0 if the runtime does not name it, pidUnknown before its start
+	search   search
+	layer    ownLayer
+	disks    inventory.Container
+	use      undeclaredUse
+	decision decision
 	grants
 	exit exitState
 }
@@ -41,8 +41,9 @@ type grants struct {
 	spec   plan.OCISpec
 	former former // counts for the budget of the namespace until there is a decision
 	vetted bool   // true once the budget of the namespace had room for it, and for a container that ran before the plugin knew it
-	// unanswered is true from the start of a container that was not vetted before until that is answered.
-	unanswered bool
+	// starting is true from the start of a container until that is answered. unanswered is true until then if the budget was
+	// not asked before about all of its disks.
+	starting, unanswered bool
 }
 
 // identity has the facts about a container that never change.
@@ -54,7 +55,7 @@ type identity struct {
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
 	arrival     int // a later one of the same name replaces an earlier one; set by the registration
-	// token is held by the goroutine that resolves the container.
+	// token is held by the goroutine that searches for the disks of the container.
 	token chan struct{}
 }
 
@@ -64,29 +65,20 @@ type containerRef = guard.Ref[state, container]
 // in returns the container. It may not be part of the state any more.
 func (c identity) in(s *state) *container { return c.ref.In(s) }
 
-// resolution is the search for the disks of a container, while it is under way.
-type resolution struct {
+// search is the search for the disks of a container.
+type search struct {
 	began time.Time // zero if none is under way
-	again bool      // its disks may have changed since it began
-	fresh bool      // the container is being created
-	// number counts the changes of the disks and of the decision. A trial that began before the last one is repeated.
-	number int
-	newest int // the arrival of the pod's newest container when it began
-	// notCompared is the error because of which the mounts were not compared. It is set only in the copy that
-	// is being resolved.
+	again bool      // the disks may have changed since it began
+	done  bool      // one has ended without an error
+	err   error     // of the last one
+	// rev is raised by each result, and by each event after which the disks may be others.
+	rev int
+	// notCompared is the error because of which the mounts were not compared. It is set only in a copy.
 	notCompared error
 }
 
-// stage returns how far a container has come whose disks are found.
-func (c *snapshot) stage() policy.Stage {
-	switch {
-	case c.resolution.fresh:
-		return policy.Created
-	case c.isLate():
-		return policy.Late
-	}
-	return policy.Running
-}
+// isDecidable reports whether enough is known about the disks of the container for a decision.
+func (c *snapshot) isDecidable() bool { return c.search.done && c.search.err == nil }
 
 // ownLayer is the location of the writable layer of a container. A restarted runtime does not move it.
 type ownLayer struct {
@@ -106,6 +98,7 @@ type undeclaredUse struct {
 type decision struct {
 	policy  *policy.Pod // the policy of the decision; nil before it
 	request *request    // the request that was decided; nil before the decision
+	rev     int         // search.rev of the disks that it is about
 	desired policy.Desired
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far

@@ -6,7 +6,9 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // create decides a new container's limits and returns those of its OCI spec. It writes nothing, because there
@@ -30,59 +32,129 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 	return <-answer, nil
 }
 
-// decideNew decides the limits of a new container, and returns those of its spec. It decides again after each edit of the
-// pod that counts meanwhile, at most until ctx ends.
+// decideNew decides the limits of a new container, and returns those of its spec. It decides again after each change of the pod
+// meanwhile, at most until ctx ends.
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	if err := n.applier().restoreEdits(pod.group); err != nil {
+	if err := n.applier().recall(pod.group); err != nil {
 		return nil, err
 	}
+	c := newContainer(pod, ctr, n.pods.mountRoom(pod, ctr.Name))
+	c.former.read = true // no earlier process knew it
 	for {
-		spec, err := n.decideOnce(ctx, pod, ctr, splitsLines)
-		if !errors.Is(err, errEdited) {
+		pol, v := n.policy.Load(), n.pods.viewPod(pod)
+		of := v.request.under(pol)
+		if err := (finder{&n.environment}).find(ctx, of.Targets(), n.layers.current.Load(), &c); err != nil {
+			return nil, err
+		}
+		fresh := c
+		fresh.disks.Facts.Stage = policy.Created
+		p := v.propose(v.request, of, []snapshot{fresh}, n.hasNoWeights())
+		spec, err := n.admit(ctx, p, ctr, splitsLines)
+		if !errors.Is(err, errStale) {
 			return spec, err
 		}
 	}
 }
 
-// errEdited means that an edit has replaced the request of a pod while a container of it was decided by the former one.
-// The edit was granted without the container, so the budget of the namespace may have no room for both.
-var errEdited = errors.New("the annotations, labels or claims of the pod were changed meanwhile")
-
-// decideOnce decides a new container by the request of its pod, and makes the container part of the pod.
-func (n *Node) decideOnce(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	c, err := n.decideBy(ctx, pod, ctr, pod.request.now.Load())
-	switch {
-	case err != nil:
-		return nil, err
-	case n.fallBack(ctx, &c, ctr, nil):
-		return nil, errEdited
+// admit makes the new container of a proposal part of its pod, and returns the limits of its spec.
+func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
+	c := &p.containers[0]
+	c.disks.Facts.Stage = policy.Running
+	refusal := c.refusal()
+	if p.policy.Mode() != policy.ModeObserve {
+		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
+			// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
+			// memory.high may be set: the kubelet sets it, and is not a plugin.
+			return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
+		})
+		others := c.spec.Values
+		c.spec = plan.OCISpec{Values: plan.Kept(spec).Join(others), Ours: len(others) == 0}
+		high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
+		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
-	n.warnClaims(&snapshot{}, &c)
-	if err := n.refusal(&c); err != nil {
-		n.pods.rememberRejected(ctx, &c)
+	excess, err := n.pods.commitNew(ctx, p, refusal != nil, n.readFormer(c))
+	if err != nil {
 		return nil, err
 	}
-	if c.decision.policy.Mode() == policy.ModeObserve {
+	n.warnClaims(&snapshot{}, c)
+	if err := n.logRefusal(c, refusal); err != nil {
+		return nil, err
+	}
+	if p.policy.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
-		return nil, n.admit(ctx, &c, ctr)
 	}
-	spec := plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
-		// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
-		// memory.high may be set: the kubelet sets it, and is not a plugin.
-		return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
-	})
-	others := c.spec.Values
-	c.spec = plan.OCISpec{Values: plan.Kept(spec).Join(others), Ours: len(others) == 0}
-	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
-	c.disks.Facts.Guarded = uint64(high.Amount)
-	return spec, n.admit(ctx, &c, ctr)
+	return spec, n.exceeded(c, excess)
 }
 
-// decideBy decides a new container by a request.
-func (n *Node) decideBy(ctx context.Context, pod podIdentity, ctr *Container, by *request) (snapshot, error) {
-	c := newContainer(pod, ctr, n.pods.mountRoom(pod, ctr.Name))
-	c.resolution.fresh = true
-	err := n.resolver.resolve(ctx, n.policy.Load(), by, n.layers.current.Load(), &c)
-	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running
-	return c, err
+// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
+// and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
+// not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
+func (t *podTable) commitNew(ctx context.Context, p *proposal, isRefused bool, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c := &p.containers[0]
+	switch given := ctx.Err(); {
+	case given != nil && isRefused:
+		return nil, nil
+	case given != nil:
+		return nil, given
+	case !p.view.isCurrent(s):
+		return nil, errStale
+	case isRefused:
+		s.rememberRejected(c)
+		return nil, nil
+	}
+	if old := c.pod.in(s).containers[c.id]; old != nil {
+		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+	}
+	if excess = s.excess([]*snapshot{c}, unlisted, nil); excess != nil && p.policy.Refuses(excess) {
+		s.rememberRejected(c)
+		return excess, nil
+	}
+	// Disks that could not be read are found later, and asked about then.
+	c.vetted, c.search.done = c.disks.IsResolved(), true
+	s.handle(s.add(c), lifecycle.CreateContainer)
+	c.pod.in(s).total = c.decision.total
+	s.remember(c)
+	s.changed(c.pod.group.in(s))
+	return excess, nil
+}
+
+// refusal returns the error that rejects a container, nil if it may start although part of its request is not granted.
+func (c *snapshot) refusal() error {
+	if err := c.decision.err; c.decision.policy.Refuses(err) {
+		return err
+	}
+	return nil
+}
+
+// logRefusal logs why a container is refused, or why a part of its request is not granted, and returns the former.
+func (n *Node) logRefusal(c *snapshot, refusal error) error {
+	switch log := c.logger(n.log).WithError(c.decision.err); {
+	case refusal != nil:
+		log.Info("Rejected a container")
+	case c.decision.err != nil:
+		log.Warn("Some requested limits are not enforced")
+	}
+	return refusal
+}
+
+// rememberRejected remembers the facts of a container that does not become part of its pod.
+func (s *state) rememberRejected(c *snapshot) {
+	c.arrival = s.nextArrival()
+	p := c.pod.in(s)
+	// What an accepted one before it has brought stays a limit of the pod.
+	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
+		before.arrival = c.arrival
+		p.known[c.name] = before
+		return
+	}
+	c.disks.Facts.Stage = policy.Rejected
+	if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
+		c.disks.Facts.Mounts, c.disks.Size = nil, 0
+	}
+	s.remember(c)
+	if p.edit.next != nil { // the request that counts rejects the container as well
+		s.markDirty(p.group.in(s))
+	}
 }

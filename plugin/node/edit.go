@@ -1,51 +1,44 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// An edit of a pod's annotations changes all that it asks for, or nothing: the containers run, so none can be rejected with
-// a message. The reconciler decides all containers of the pod by the new annotations, as if they were created now. If
-// each decision is granted, and the budget of the namespace has room, the pod gets the new request and the decisions in
-// one section with the lock. Otherwise the former request stays. Labels and limits of claims are edited in the same
-// way in a namespace with a budget, which may have no room for them (see editparts.go).
+// An edit is what the API server knows about a running pod, and what does not count yet: the containers run, so none can be rejected
+// with a message. It counts if it is valid, and if the budget of the namespace has room for all that the pod is granted by it.
+// Otherwise what was granted stays. Annotations and facts (labels, claims, kinds of containers) can have different authors, so
+// either of them counts without the other.
 
-// edit is a live change of the annotations, labels or claims of a pod, or of the known kinds of its containers, that does not count yet.
+// edit is a live change of a pod that does not count yet.
 type edit struct {
 	next *request // nil for none
 	err  error    // the reason why it is rejected, for the record; nil before the first try
 	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
 	unknown error
-	// waits is true for an edit that the first container of its pod rejects, until the pod has a container.
-	waits bool
 	// reported is the edit whose rejection was logged last.
 	reported *request
 }
 
-// rejectedEdit is the error of a pod whose edited annotations or labels, or changed claims, do not count.
+// rejectedEdit is the error of a pod with an edit that does not count.
 type rejectedEdit struct {
-	parts string // those that were edited, "annotations and labels"
+	parts parts
 	cause error
 }
 
-// limitsOfClaim is the part of an edit that changes limits of claims only. The author of the pod need not know of it.
-const limitsOfClaim = "limits of a claim"
-
-func rejected(parts string, cause error) error { return &rejectedEdit{parts, cause} }
-
 func (e *rejectedEdit) Error() string {
-	switch e.parts {
-	case limitsOfClaim:
+	switch {
+	case e.parts.has(ofClaims) && !e.parts.has(ofAnnotations|ofLabels):
 		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
-	case kindsOfContainers:
+	case !e.parts.has(ofAnnotations | ofLabels | ofClaims):
 		return fmt.Sprintf("the kinds of containers are known now, and the limits before stay in force: %v", e.cause)
 	}
 	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
@@ -53,140 +46,194 @@ func (e *rejectedEdit) Error() string {
 
 func (e *rejectedEdit) Unwrap() error { return e.cause }
 
-// editOf is the edit of one pod, as the reconciler tries it: the whole of it, or a part.
+// editOf is the edit of one pod, as the reconciler tries it.
 type editOf struct {
-	pod podIdentity
-	edit
-	noted  *request   // the whole edit, as the pod has it
-	claims []string   // those whose limits the edit changes, see changedClaims
-	before []snapshot // the containers of the pod, just before the edit counts
+	pod    podIdentity
+	next   *request
+	parts  parts    // in which it differs from the request that counts
+	claims []string // those whose limits it changes, see changedClaims
 }
 
-// edits returns the edits of the pods of a group, in the order of the pods' arrival.
+// edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival. One of annotations waits for
+// a live container, unless containers are rejected: without one it would count unseen, and could keep the next one from starting.
 func (t *podTable) edits(of groupIdentity) (out []editOf) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, p := range of.in(s).sorted() {
-		if p.edit.next != nil && !p.edit.waits {
-			out = append(out, editOf{pod: p.podIdentity, edit: p.edit, noted: p.edit.next})
+		next, now := p.edit.next, p.request.now.Load()
+		if next == nil || next.hasOtherAnnotations(now) && !p.hasLiveContainer() && !p.isRejected() {
+			continue
 		}
+		out = append(out, editOf{p.podIdentity, next, next.differences(now), next.changedClaims(now)})
 	}
 	return out
+}
+
+// isRejected reports whether the last container that was created was rejected.
+func (p *pod) isRejected() bool {
+	var last knownFacts
+	for _, known := range p.known {
+		if known.arrival > last.arrival {
+			last = known
+		}
+	}
+	return last.facts.Stage == policy.Rejected
 }
 
 // hasEdit reports whether a pod of the group has an edit that does not count yet.
 func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 }
 
-// followedEdit is an edit of labels or claims that counts, and by which containers have yet to be decided.
-type followedEdit struct {
-	editOf
-	parts string
-	of    []identity
+// candidates returns what may count of an edit, the best first: all of it, its facts alone, or its annotations alone.
+func (e *editOf) candidates(now *request) []*request {
+	if !e.parts.has(ofAnnotations) || !e.parts.has(ofFacts) {
+		return []*request{e.next}
+	}
+	return []*request{e.next, now.withFacts(&e.next.facts), now.withAnnotationsOf(e.next)}
 }
 
-// tryEdits makes those edits of a group count that can be granted. It returns the containers that it has decided, and the edits
-// by which others have yet to be.
-func (n *Node) tryEdits(ctx context.Context, g groupIdentity) (decided []identity, followed []followedEdit, errs []error) {
-	for _, e := range n.pods.edits(g) {
-		of := n.pods.decidable(e.pod)
-		if e.next.under(n.policy.Load()).Budget() == nil {
-			before := n.snapshots(of)
-			if parts, accepted := n.pods.acceptFacts(&e); accepted {
-				e.before = before
-				followed = append(followed, followedEdit{e, parts, of})
+// tryEdit makes an edit or a part of it count, or notes why it is rejected. It reports whether a part of it counts. An error is an
+// internal failure, after which the edit is tried again.
+func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) {
+	found, err := n.findForEdit(ctx, e)
+	if err != nil {
+		return false, err
+	}
+	pol, v := n.policy.Load(), n.pods.viewPod(e.pod)
+	v.keepLive()
+	before := v.containers
+	if e.parts != ofKinds {
+		v.known = nil // their disks were not found for other targets
+	}
+	if !v.use(found, pol) {
+		n.pods.markDirty(e.pod.group) // the next pass finds what has changed
+		return false, nil
+	}
+	var rejection error
+	for _, by := range e.candidates(v.request) {
+		p := v.propose(by, by.under(pol), slices.Clone(v.containers), n.hasNoWeights())
+		reason := p.refused()
+		if reason == nil {
+			excess, err := n.pods.commitEdit(p, e)
+			if err != nil {
+				return false, nil
 			}
-			if e.next == nil {
-				continue
+			if excess == nil {
+				n.noteCounts(p, e, before)
+				if by == e.next {
+					return true, nil
+				}
+				accepted, e.parts = true, e.next.differences(by)
+				break
 			}
+			reason = excess
 		}
-		accepted, err := n.tryParts(ctx, &e, of)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("decide an edit: %w", err))
-		}
-		if accepted {
-			decided = append(decided, of...)
+		if rejection == nil {
+			rejection = reason
 		}
 	}
-	return decided, followed, errs
+	n.rejectEdit(e, rejection)
+	return accepted, nil
 }
 
-// acceptFacts makes the labels and claims of an edit count, updates the edit, and returns the names of these parts. The
-// annotations of the edit can still be rejected. The caller has checked that no budget applies to the pod.
-func (t *podTable) acceptFacts(e *editOf) (parts string, accepted bool) {
+// keepLive drops the containers that have ended.
+func (v *podView) keepLive() {
+	v.containers = slices.DeleteFunc(v.containers, func(c snapshot) bool { return !c.isLive() })
+}
+
+// use has a view use what was found for an edit. It returns false if the containers or their disks are not those any more, or if the
+// containers are not decided by the request that counts: it would not be known what they take of a budget already.
+func (v *podView) use(found []snapshot, pol *policy.Policy) bool {
+	if len(v.containers) != len(found) {
+		return false
+	}
+	v.containers = slices.Clone(v.containers)
+	for i := range v.containers {
+		c, f := &v.containers[i], &found[i]
+		if f.ref != c.ref || f.search.rev != c.search.rev || !c.decidedBy(pol) {
+			return false
+		}
+		c.disks, c.layer = f.disks, f.layer
+	}
+	return true
+}
+
+// findForEdit finds the disks of a pod's containers for the targets of an edit, too. It may hang as long as a disk does. So it has a
+// goroutine of its own, and keeps no container from being decided by the request that counts.
+func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
+	v := n.pods.viewPod(e.pod)
+	v.keepLive()
+	for i := range v.containers {
+		if c := &v.containers[i]; !c.isDecidable() || c.hangs() {
+			return nil, fmt.Errorf("container %s: %w", c.name, cmp.Or(c.search.err, errNoAnswer))
+		}
+	}
+	pol := n.policy.Load()
+	targets := e.next.under(pol).Targets().And(v.request.under(pol).Targets())
+	found := make(chan []snapshot, 1)
+	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
+		if !n.pods.beginTrial(e) {
+			return fmt.Errorf("find the disks of its new targets: %w", errNoAnswer)
+		}
+		defer n.pods.endTrial(e)
+		for i := range v.containers {
+			c := &v.containers[i]
+			if err := (finder{&n.environment}).find(ctx, targets, n.layers.current.Load(), c); err != nil {
+				return fmt.Errorf("container %s: %w", c.name, err)
+			}
+		}
+		found <- v.containers
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-found, nil
+}
+
+// beginTrial notes that an edit is tried. It returns false if that is under way: the edit was tried by an earlier pass,
+// whose deadline has ended.
+func (t *podTable) beginTrial(e *editOf) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	p, now := e.pod.in(s), e.pod.request.now.Load()
-	if p.edit.next != e.next || now.hasFacts(e.next) {
-		return "", false
+	p := e.pod.in(s)
+	if p.trying == e.next {
+		return false
 	}
-	next := now.withFacts(&e.next.facts)
-	s.replaceRequest(p, next)
-	if p.edit = (edit{next: e.next, err: p.edit.err}); !e.next.hasOtherAnnotations(now) {
-		p.edit = edit{}
-		s.revise(p) // annotations may be unknown
-	}
-	e.edit, e.noted, e.claims = p.edit, p.edit.next, next.changedClaims(now)
-	return next.differences(now), true
+	p.trying = e.next
+	return true
 }
 
-// tryEdit makes an edit or a part of it count for its pod and these containers of it, or returns why it is rejected. An error is
-// an internal failure, after which the edit is tried again.
-func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted bool, rejection, _ error) {
-	pol := n.policy.Load()
-	if err := e.refusedByPolicy(pol); err != nil {
-		return false, err, nil
+func (t *podTable) endTrial(e *editOf) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if p := e.pod.in(s); p.trying == e.next { // otherwise a newer edit is tried
+		p.trying = nil
 	}
-	if err := n.decideFormer(ctx, pol, of); err != nil {
-		return false, nil, err
+}
+
+// refused returns the error because of which the proposal rejects an edit, or nil. Facts alone are like a new policy: limits that
+// were granted stay, and only the budget can reject them.
+func (p *proposal) refused() error {
+	if !p.request.hasOtherAnnotations(p.view.request) {
+		return nil
 	}
-	found, err := n.try(ctx, pol, e, of)
-	if err != nil {
-		return false, nil, err
-	}
-	if err := found.refused(); err != nil {
-		return false, err, nil
-	}
-	var unlisted []unlistedPod
-	if len(of) > 0 {
-		unlisted = n.readFormer(&found.containers[0])
-	}
-	// No resolution by the former request may end after the edit counts.
-	release, err := n.takeResolutions(ctx, of)
-	defer release()
-	if err != nil {
-		return false, nil, err
-	}
-	e.before = n.snapshots(of)
-	excess, accepted := n.pods.acceptEdit(found, unlisted)
-	switch {
-	case excess != nil:
-		return false, excess, nil
-	case accepted:
-		found.log()
-		for i := range e.before {
-			n.warnClaims(&e.before[i], &found.containers[i])
+	for _, err := range p.policy.Check() {
+		if refusesEdit(p.policy, err) {
+			return err
 		}
 	}
-	return accepted, nil, nil
-}
-
-func (n *Node) snapshots(of []identity) (out []snapshot) {
-	for _, c := range of {
-		out = append(out, n.pods.snapshot(c.ref))
-	}
-	return out
-}
-
-// decideFormer decides containers by the annotations that count, unless they are decided by the policy. Otherwise it would not be
-// known what they take of a budget already.
-func (n *Node) decideFormer(ctx context.Context, pol *policy.Policy, of []identity) error {
-	for _, c := range of {
-		now := n.pods.snapshot(c.ref)
-		if !now.isLive() || now.decidedBy(pol) || n.pods.hangs(c) {
+	for i := range p.containers {
+		c := &p.containers[i]
+		if !c.isLive() { // it has ended
 			continue
 		}
-		if err := n.resolve(ctx, c); err != nil {
-			return fmt.Errorf("container %s: %w", c.name, err)
+		for _, err := range c.decision.desired.Errors {
+			if refusesEdit(p.policy, err) {
+				return err
+			}
+		}
+		if refusesEdit(p.policy, c.decision.err) {
+			return c.decision.err
 		}
 	}
 	return nil
@@ -196,24 +243,25 @@ func (n *Node) decideFormer(ctx context.Context, pol *policy.Policy, of []identi
 // containers start that have an invalid annotation.
 func refusesEdit(pol *policy.Pod, err error) bool {
 	invalid, ok := errors.AsType[*annotation.Error](err)
-	return ok && invalid.Kind == annotation.Invalid || plan.Refuses(pol, err)
+	return ok && invalid.Kind == annotation.Invalid || pol.Refuses(err)
 }
 
-// rejectEdit notes why these parts of an edit are rejected. They are tried again with each pass, because the policy, the disks or the
-// budget may change.
-func (n *Node) rejectEdit(e *editOf, err error, parts []string) {
+// rejectEdit notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
+// the budget may change.
+func (n *Node) rejectEdit(e *editOf, cause error) {
+	err := &rejectedEdit{e.parts, cause}
 	if !n.pods.noteRejected(e, err) {
 		return
 	}
 	log := n.log.WithField("pod", e.pod.String()).WithError(err)
 	switch {
-	case slices.ContainsFunc(parts, isOfAuthor):
+	case e.parts.has(ofAnnotations | ofLabels):
 		n.metrics.edits.rejected.Add(1)
 		log.Warn("Rejected an edit of a running pod")
-	case slices.Contains(parts, kindsOfContainers):
-		log.Warn("Rejected the classes of kinds of containers for a running pod")
-	default:
+	case e.parts.has(ofClaims):
 		log.Warn("Rejected changed limits of claims of a running pod")
+	default:
+		log.Warn("Rejected the classes of kinds of containers for a running pod")
 	}
 }
 
@@ -222,68 +270,107 @@ func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	p := e.pod.in(s)
-	if p.edit.next != e.noted || p.edit.err != nil && p.edit.err.Error() == err.Error() {
+	if p.edit.next != e.next || p.edit.err != nil && p.edit.err.Error() == err.Error() {
 		return false
 	}
 	// What is granted to others changes with each of their pods.
-	isReported := p.edit.reported == e.noted && p.edit.err != nil && annotation.WithoutAmounts(p.edit.err.Error()) == annotation.WithoutAmounts(err.Error())
-	p.edit.err, p.edit.reported = err, e.noted
+	isReported := p.edit.reported == e.next && p.edit.err != nil && annotation.WithoutAmounts(p.edit.err.Error()) == annotation.WithoutAmounts(err.Error())
+	p.edit.err, p.edit.reported = err, e.next
 	s.changed(p.group.in(s)) // the record has the error
 	return !isReported
 }
 
-// decidable returns the containers of a pod.
-func (t *podTable) decidable(of podIdentity) (out []identity) {
+// commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
+// budget if that has no room.
+func (t *podTable) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, c := range of.in(s).sorted() {
-		out = append(out, c.identity)
+	pod := e.pod.in(s)
+	if pod.edit.next != e.next || !p.view.isCurrent(s) {
+		s.markDirty(pod.group.in(s))
+		return nil, errStale
 	}
-	return out
-}
-
-// acceptEdit makes an edit the request of its pod, with the decisions for its containers. It returns an error if the budget
-// of the namespace has no room for it, and false if the pod has changed since the decisions. The caller holds the tokens
-// of the containers.
-func (t *podTable) acceptEdit(found *trial, unlisted []unlistedPod) (excess *annotation.Error, accepted bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	p := found.pod.in(s)
-	if !found.isCurrent(s, p) {
-		s.markDirty(p.group.in(s))
-		return nil, false
+	if excess := s.exchange(pod, p); excess != nil {
+		return excess, nil
 	}
-	if excess := s.exchange(p, found, unlisted); excess != nil {
-		return excess, false
-	}
-	if p.edit = (edit{}); found.next != found.noted {
-		p.edit.next = found.noted // of which the other part does not count yet
-	}
-	if found.onlyFacts {
-		s.replaceRequest(p, found.next)
+	if p.request.hasOtherAnnotations(p.view.request) {
+		s.replaceAnnotations(pod, p.request)
 	} else {
-		s.replaceAnnotations(p, found.next)
+		s.replaceRequest(pod, p.request)
 	}
-	for i := range found.containers {
-		c := found.containers[i].in(s)
-		c.disks, c.layer = found.containers[i].disks, found.containers[i].layer
+	if p.request == e.next {
+		pod.edit = edit{}
+	} else {
+		pod.edit.err, pod.edit.reported = nil, nil // of what is left
+	}
+	for i := range p.containers {
+		c := p.containers[i].in(s)
+		c.disks, c.layer = p.containers[i].disks, p.containers[i].layer
 		s.remember(&c.snapshot)
 	}
-	s.revise(p) // annotations may be unknown, and only facts have changed
-	return nil, true
-}
-
-// isCurrent reports whether a pod has the same edit and the same containers as when a trial began, and these are resolved as
-// they were.
-func (t *trial) isCurrent(s *state, p *pod) bool {
-	if p.edit.next != t.noted || s.pods[p.id] != p || len(p.containers) != len(t.containers) {
-		return false
-	}
-	return !slices.ContainsFunc(t.containers, func(c snapshot) bool {
-		now := c.in(s)
-		return now != p.containers[c.id] || now.resolution.number != c.resolution.number
-	})
+	s.revise(pod) // annotations may be unknown, and only facts have changed
+	return nil, nil
 }
 
 // isLive reports whether a container may run, or was created and has not started.
 func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecycle.Created }
+
+// noteCounts notes that a candidate of an edit counts. Labels by which no rule selects change often, and claims are also tried when
+// they become known: these are noted if a container gets other limits.
+func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
+	parts := p.request.differences(p.view.request)
+	var changed []changedContainer
+	of := make([]identity, 0, len(before))
+	for i := range before {
+		now := &p.containers[i]
+		n.warnClaims(&before[i], now)
+		of = append(of, now.identity)
+		if !now.decision.hasValuesOf(&before[i].decision) {
+			changed = append(changed, changedContainer{now.name, now.decision.kind(now.name) != before[i].decision.kind(now.name)})
+		}
+	}
+	log := n.log.WithField("pod", e.pod.String())
+	switch {
+	case !parts.has(ofAnnotations | ofLabels):
+		for _, c := range changed {
+			text := "Applying changed limits of claims to a running container"
+			if c.hasNewKind {
+				text = "Applying the class of its kind to a running container"
+			}
+			log.WithField("container", c.name).Info(text)
+		}
+		if len(changed) > 0 && len(e.claims) > 0 {
+			n.noteApplied(&e.pod, e.applied(parts), of)
+		}
+	case len(changed) > 0 || parts.has(ofAnnotations):
+		n.metrics.edits.applied.Add(1)
+		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
+		n.noteApplied(&e.pod, e.applied(parts), of)
+	}
+}
+
+// changedContainer is a container that has other limits than before.
+type changedContainer struct {
+	name       string
+	hasNewKind bool // its kind was not known before
+}
+
+// maxClaims is the number of claims that an event names, so that it has room for the limits.
+const maxClaims = 3
+
+// applied says that parts of an edit apply, with the names of the claims whose limits change.
+func (e *editOf) applied(parts parts) string {
+	if len(e.claims) == 0 {
+		return "edited " + parts.String() + " apply"
+	}
+	names := e.claims[:min(len(e.claims), maxClaims)]
+	text := "limits of claim "
+	if len(names) > 1 {
+		text = "limits of claims "
+	}
+	text += strings.Join(names, ", ")
+	if more := len(e.claims) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "edited " + parts.text(text) + " apply"
+}

@@ -234,11 +234,11 @@ func (e *edit) text() string {
 	case e.next == nil: // the annotations are too large to be passed on
 		return e.err.Error()
 	}
-	parts := ""
+	of := ofAnnotations
 	if r, ok := errors.AsType[*rejectedEdit](e.err); ok {
-		parts = r.parts
+		of = r.parts
 	}
-	return rejected(parts, errors.New(causeOf(e.err))).Error()
+	return (&rejectedEdit{of, errors.New(causeOf(e.err))}).Error()
 }
 
 // fact returns the fact that an event is about, with an empty note for none.

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -42,41 +40,4 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 	g := c.pod.group.in(s)
 	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
 	s.changed(g)
-}
-
-// readPodRecord reads from the record of a pod which containers ended before this process started, and the limits that
-// the pod was granted. It reads until that succeeds once. The caller holds the group's token.
-func (a applier) readPodRecord(of groupIdentity) error {
-	if a.pods.isPodRecordRead(of) {
-		return nil
-	}
-	r, err := record.Read(a.cgroups.Cgroup(of.cgroup), record.KindPod)
-	switch {
-	case errors.Is(err, blkio.ErrGone):
-		return nil // not created yet
-	case err != nil && !errors.Is(err, record.ErrParse):
-		return err
-	}
-	a.pods.notePodRecord(of, r)
-	return nil
-}
-
-// notePodRecord notes the contents of a pod's record, nil if it has none.
-func (t *podTable) notePodRecord(of groupIdentity, r *record.Record) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	g := of.in(s)
-	g.recorded.read = true
-	if r != nil {
-		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
-		if !g.recorded.isOutdated {
-			g.recorded.granted = r.Granted()
-		}
-	}
-}
-
-func (t *podTable) isPodRecordRead(g groupIdentity) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return g.in(s).recorded.read || g.cgroup == ""
 }

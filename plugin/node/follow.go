@@ -1,8 +1,6 @@
 package node
 
-import (
-	"time"
-)
+import ()
 
 // MountsChanged has those containers resolved again that receive mounts of the host while they run. It does not
 // wait for that.
@@ -42,24 +40,7 @@ func (t *podTable) resolveAgain(of func(*snapshot) bool) {
 // resolveAgain has a container resolved once more, if its disks may have changed.
 func (s *state) resolveAgain(c *container) {
 	if c.disks.Invalidate() {
-		c.resolution.again = true
-		c.resolution.number++
+		c.search.again = true
+		c.search.rev++
 	}
-}
-
-// beginResolution returns a container to resolve. The resolution may miss changes after this call.
-func (t *podTable) beginResolution(of identity) snapshot {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	c := of.in(s)
-	c.resolution.again, c.resolution.began, c.resolution.newest = false, time.Now(), of.pod.in(s).newest()
-	return c.snapshot
-}
-
-// endResolution returns the token that was taken for a resolution.
-func (t *podTable) endResolution(c identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	c.in(s).resolution.began = time.Time{}
-	<-c.token
 }

@@ -48,7 +48,7 @@ func (t *podTable) waitsForProcess(c containerRef) bool {
 
 // limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
-	err := n.applier().restoreEdits(c.pod.group)
+	err := n.applier().recall(c.pod.group)
 	if err == nil {
 		err = n.resolve(ctx, c)
 	}
@@ -90,21 +90,6 @@ type limitError struct {
 func (e *limitError) Error() string { return "limit container " + e.container + ": " + e.err.Error() }
 
 func (e *limitError) Unwrap() error { return e.err }
-
-// refusal returns the error that rejects a container, nil if it may start although part of its request is not
-// granted.
-func (n *Node) refusal(c *snapshot) error {
-	if c.decision.err == nil {
-		return nil
-	}
-	log := c.logger(n.log).WithError(c.decision.err)
-	if !plan.Refuses(c.decision.policy, c.decision.err) {
-		log.Warn("Some requested limits are not enforced")
-		return nil
-	}
-	log.Info("Rejected a container")
-	return c.decision.err
-}
 
 // lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.
 func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
@@ -209,65 +194,6 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	return c
 }
 
-// register makes a container part of its pod. If the runtime does not wait any more, it may have given up the
-// container; then StartContainer registers it. It registers no container for which the budget of its namespace
-// has no room, if the policy rejects that: between the check and the registration no other container may take
-// the room. The error is errEdited if another request counts now.
-func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case !c.decision.request.isOf(&c.pod):
-		return nil, errEdited
-	}
-	if old := c.pod.in(s).containers[c.id]; old != nil {
-		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
-	}
-	if excess = s.excess([]*snapshot{c}, unlisted, nil); excess != nil && plan.Refuses(c.decision.policy, excess) {
-		s.rememberRejected(c)
-		return excess, nil
-	}
-	c.vetted = true
-	s.handle(s.add(c), lifecycle.CreateContainer)
-	c.pod.in(s).total = c.decision.total
-	s.remember(c)
-	s.changed(c.pod.group.in(s))
-	return excess, nil
-}
-
-// rememberRejected remembers the facts of a container that does not become part of its pod. If the runtime does not wait any
-// more, the container may run: it would not count for the budget beside a newer one of its name.
-func (t *podTable) rememberRejected(ctx context.Context, c *snapshot) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	s.rememberRejected(c)
-}
-
-func (s *state) rememberRejected(c *snapshot) {
-	c.arrival = s.nextArrival()
-	p := c.pod.in(s)
-	// What an accepted one before it has brought stays a limit of the pod.
-	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
-		before.arrival = c.arrival
-		p.known[c.name] = before
-	} else {
-		c.disks.Facts.Stage = policy.Rejected
-		if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
-			c.disks.Facts.Mounts, c.disks.Size = nil, 0
-		}
-		s.remember(c)
-	}
-	if p.edit.waits { // its former request rejects the container as well
-		p.edit.waits = false
-		s.markDirty(p.group.in(s))
-	}
-}
-
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
 func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
@@ -279,7 +205,7 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
 		c = s.add(&added)
 	}
-	c.unanswered = !c.vetted
+	c.starting, c.unanswered = true, !c.vetted
 	c.pid = ctr.PID   // CreateContainer reports no process
 	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it
 	s.handle(c, lifecycle.StartContainer)
@@ -297,6 +223,7 @@ func (t *podTable) noteStartRefused(c identity) {
 		refused.disks.Facts.Stage = policy.Rejected
 		s.remember(&refused.snapshot)
 	}
+	refused.starting = false
 	s.markDirty(c.pod.group.in(s))
 }
 
@@ -304,12 +231,11 @@ func (t *podTable) noteStartRefused(c identity) {
 func (t *podTable) startAccepted(of identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if c := of.in(s); c.unanswered {
-		c.unanswered = false
-		if c.decision.policy != nil {
-			of.pod.in(s).total = c.decision.total
-		}
+	c := of.in(s)
+	if c.unanswered && c.decision.policy != nil {
+		of.pod.in(s).total = c.decision.total
 	}
+	c.starting, c.unanswered = false, false
 }
 
 // add makes a container part of its pod, and completes its identity.
@@ -318,9 +244,8 @@ func (s *state) add(c *snapshot) *container {
 	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
 	added.snapshot = *c
 	p := c.pod.in(s)
-	p.containers[c.id], p.isNew, p.reported = added, false, nil
-	if p.edit.waits {
-		p.edit.waits = false
+	p.containers[c.id], p.isNew = added, false
+	if p.edit.next != nil { // which may have waited for a container
 		s.markDirty(p.group.in(s))
 	}
 	return added

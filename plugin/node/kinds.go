@@ -1,8 +1,6 @@
 package node
 
 import (
-	"strings"
-
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -43,13 +41,4 @@ func (d *decision) kind(container string) policy.ContainerKind {
 		return ""
 	}
 	return d.request.facts.Kinds[container]
-}
-
-// kindsOfContainers is the part of an edit that changes nothing but the known kinds of containers.
-const kindsOfContainers = "kinds of containers"
-
-// isOfAuthor reports whether the author of the pod has made an edit of these parts. A claim may be of another author, and the
-// kinds of containers never change.
-func isOfAuthor(parts string) bool {
-	return strings.HasPrefix(parts, "annotations") || strings.HasPrefix(parts, "labels")
 }

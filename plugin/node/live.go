@@ -161,10 +161,8 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 	return live, true
 }
 
-// revise has a pod follow what the API server knows about it. Labels, claims and kinds count at once if no container is live, and
-// annotations if the pod has had no container: the creation decides by them (Node.fallBack has the exception). Otherwise the
-// reconciler tries all (Node.tryEdit), annotations also between two containers: the next one would start without the
-// former limits.
+// revise has a pod follow what the API server knows about it. Labels, claims and kinds count at once if no container is live: a
+// creation asks the budget. Everything else is an edit.
 func (s *state) revise(p *pod) {
 	live, known := s.liveOf(p.uid, p.namespace, p.name)
 	if !known {
@@ -189,14 +187,11 @@ func (s *state) revise(p *pod) {
 		switch {
 		case live.Err == nil:
 		case live.isEdited(now):
-			p.edit.err = rejected("annotations", live.Err)
+			p.edit.err = &rejectedEdit{ofAnnotations, live.Err}
 		default:
 			p.edit.unknown = live.Err
 		}
 	case before.next.isLike(next):
-	case p.isNew && len(p.known) == 0 && len(p.containers) == 0:
-		p.edit = edit{}
-		s.replaceAnnotations(p, next)
 	default:
 		p.edit = edit{next: next, err: before.err}
 	}
@@ -224,7 +219,7 @@ func (s *state) replaceRequest(p *pod, r *request) {
 		there[c.name] = there[c.name] || c.isLive()
 	}
 	// The kinds of containers change no target of pod-total, whose limits ended containers have brought.
-	if r.differences(former) != kindsOfContainers || !r.facts.NamespaceLabels.Equal(former.facts.NamespaceLabels) {
+	if r.differences(former) != ofKinds {
 		maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
 	}
 	p.warned = false // targets may be others
@@ -234,9 +229,6 @@ func (s *state) replaceRequest(p *pod, r *request) {
 // replaceAnnotations replaces the request of a pod by one with other annotations. What the pod as a whole was granted by
 // those before does not count for entries that are rejected now.
 func (s *state) replaceAnnotations(p *pod, r *request) {
-	if p.isNew && p.reported == nil {
-		p.reported = p.request.now.Load()
-	}
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
 	g.recorded.granted, g.recorded.isOutdated = policy.Desired{}, true

@@ -1,8 +1,6 @@
 package node
 
-import (
-	"github.com/nri-blkio/nri-blkio/policy"
-)
+import ()
 
 // A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
 // 80,000 of them, and the memory of the plugin is that of all tenants.
@@ -36,14 +34,4 @@ func (t *podTable) mountRoom(of podIdentity, name string) int {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return s.mountRoom(of.in(s), name)
-}
-
-// tooManyMounts returns the error that rejects a container with more mounts than the plugin keeps, if it has a limit or a
-// weight, or lacks one that it needs: by the mounts that are not kept it would evade that.
-func (c *snapshot) tooManyMounts(pol *policy.Pod) error {
-	limited := len(c.decision.desired.Settings) > 0 || len(c.decision.total) > 0 || c.decision.err != nil || pol.HasClaimLimits()
-	if !limited || !c.disks.HasTooManyMounts() {
-		return nil
-	}
-	return pol.Refusal("the pod has too many mounts", "about 4,000 fit: use fewer volumeMounts")
 }

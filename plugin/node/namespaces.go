@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Only the API server knows the labels of a namespace. They come with the document that the cluster part writes for each pod, a
@@ -71,4 +72,49 @@ func (t *podTable) selectNamespaces(former, next *policy.Policy) {
 	if s.namespaceKeys != nil {
 		s.reviseAll()
 	}
+}
+
+// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.
+func (n *Node) noteRule(before, now *snapshot) {
+	if now.followsNamespace(before) {
+		now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+	}
+}
+
+// followsNamespace reports whether a running container has other limits than before because its pod follows changed labels of the
+// namespace.
+func (c *snapshot) followsNamespace(before *snapshot) bool {
+	former, by := before.decision.request, c.decision.request
+	return former != nil && !former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
+}
+
+// isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
+// were not edited, and a new policy selects by other labels.
+func (t *podTable) isMoved(before, now *snapshot) bool {
+	if before.decision.request != nil {
+		return now.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
+			before.decision.policy.Of() == now.decision.policy.Of()
+	}
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p := now.pod.in(s)
+	isMoved := p.isMoved && now.mayRun() && len(now.decision.desired.Settings) > 0
+	p.isMoved = p.isMoved && !isMoved
+	return isMoved
+}
+
+// noteNamespaces notes that pods follow changed labels of their namespace, with the rule that is in force now.
+func (n *Node) noteNamespaces(moved []podIdentity) {
+	for _, of := range moved {
+		rule := "no rule"
+		if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
+			rule = "rule " + quote.Name(name, quote.Most)
+		}
+		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.pods.containersOf(of))
+	}
+}
+
+// hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.
+func (d *decision) hasValuesOf(o *decision) bool {
+	return slices.EqualFunc(d.desired.Settings, o.desired.Settings, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }

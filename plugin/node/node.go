@@ -77,7 +77,6 @@ type Node struct {
 	listing  listing
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
-	resolver resolver
 	inFlight inFlight
 	exits    exits
 	metrics  *metrics
@@ -162,7 +161,6 @@ func New(cfg Config) (*Node, error) {
 	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
 	n.layers.questions = make(chan layerQuestion, 1)
 	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
-	n.resolver = resolver{environment: &n.environment, around: n.pods.around}
 	n.setExits(cfg.Sync)
 	n.pods.selectNamespaces(nil, cfg.Policy)
 	n.policy.Store(cfg.Policy)

@@ -99,22 +99,59 @@ func (r *request) hasOtherAnnotations(o *request) bool {
 	return r.annotations != nil && !o.has(r.annotations)
 }
 
-// differences names the parts in which an edited request differs from the former one.
-func (r *request) differences(former *request) string {
-	var parts []string
-	if r.hasOtherAnnotations(former) {
-		parts = append(parts, "annotations")
+// parts are the parts in which a request differs from another one.
+type parts uint8
+
+// The parts of a request. Its annotations, the labels of the pod and the kinds of its containers are of the author of the pod. The
+// limits of a claim can be of another author.
+const (
+	ofAnnotations parts = 1 << iota
+	ofLabels
+	ofClaims
+	ofKinds
+	ofNamespace
+
+	ofFacts = ofLabels | ofClaims | ofKinds | ofNamespace
+)
+
+// has reports whether one of some parts is there.
+func (p parts) has(some parts) bool { return p&some != 0 }
+
+// String names the parts for messages.
+func (p parts) String() string { return p.text("limits of a claim") }
+
+// text names the parts, with a text for the limits of claims. The kinds of containers have no text beside others: they never change,
+// and are known a moment after the others.
+func (p parts) text(claims string) string {
+	var out []string
+	for _, one := range []struct {
+		part parts
+		text string
+	}{{ofAnnotations, "annotations"}, {ofLabels, "labels"}, {ofClaims, claims}} {
+		if p.has(one.part) {
+			out = append(out, one.text)
+		}
 	}
-	if !maps.Equal(r.facts.Labels, former.facts.Labels) {
-		parts = append(parts, "labels")
+	if len(out) == 0 {
+		return "kinds of containers"
 	}
-	if !r.facts.Claims.Equal(former.facts.Claims) {
-		parts = append(parts, limitsOfClaim)
+	return strings.Join(out, " and ")
+}
+
+// differences returns the parts in which a request differs from the former one.
+func (r *request) differences(former *request) (out parts) {
+	for part, differs := range map[parts]bool{
+		ofAnnotations: r.hasOtherAnnotations(former),
+		ofLabels:      !maps.Equal(r.facts.Labels, former.facts.Labels),
+		ofClaims:      !r.facts.Claims.Equal(former.facts.Claims),
+		ofKinds:       !r.facts.Kinds.Equal(former.facts.Kinds),
+		ofNamespace:   !r.facts.NamespaceLabels.Equal(former.facts.NamespaceLabels),
+	} {
+		if differs {
+			out |= part
+		}
 	}
-	if len(parts) == 0 && !r.facts.Kinds.Equal(former.facts.Kinds) { // few policies use the kinds, so other parts matter more
-		return kindsOfContainers
-	}
-	return strings.Join(parts, " and ")
+	return out
 }
 
 // changedClaims returns the names of the claims that have other limits than by the former request. It returns none if the former

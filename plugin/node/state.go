@@ -137,8 +137,6 @@ type liveState struct {
 	trying *request
 	// isNew is true for a sandbox that an event has reported first, until it has a container.
 	isNew bool
-	// reported is the request as the runtime reported it; nil if it counts, and once the pod has a container.
-	reported *request
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
 	restored bool
 	podNotes

@@ -17,8 +17,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
-	_ = a.restoreEdits(of)        // a plan without them would remove them from the record; inspect reports the error
-	unread := a.readPodRecord(of) // inspect reports the error
+	unread := a.recall(of) // a plan without the record's values would remove them; inspect reports the error
 	v := a.viewOf(of)
 	if a.listing.unlikely.Load() || v.Drained { // v.Drained covers known containers only
 		v.Unknown = a.unknownContainers(&v)

@@ -10,7 +10,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // undeclared finds the undeclared disks of containers.
@@ -104,7 +103,7 @@ func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.use.pending {
-			starred = u.starred(old.cgroup, old.pod.group.cgroup)
+			starred = old.former.starred
 		}
 		found, err = stacks.FindUndeclared(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
@@ -150,25 +149,4 @@ func (c *snapshot) logUndeclared(log logrus.FieldLogger, disks []blkio.Disk, sta
 				Info(`Limiting an undeclared disk`)
 		}
 	}
-}
-
-// starred returns the disks that an earlier process has limited for a "*", by the records of a container and of
-// its pod. Disks that it found stay limited.
-func (u *undeclared) starred(container, pod string) map[blkio.Dev]bool {
-	out := map[blkio.Dev]bool{}
-	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
-		if cgroup == "" {
-			continue
-		}
-		r, err := record.Read(u.cgroups.Cgroup(cgroup), kind)
-		if err != nil || r == nil || r.Observed {
-			continue // the next writer of the record reports the error
-		}
-		for _, s := range r.Settings {
-			if s.Source.IsStar {
-				out[s.Dev] = true
-			}
-		}
-	}
-	return out
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/grant"
 )
 
 func (v *View) containerTarget(c *Container, observed bool) Target {
@@ -90,7 +91,7 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 // each disk and key.
 func podTarget(v *View, observed bool) Target {
 	backstop := v.Pod.Policy.Of().Writeback.Backstop
-	total, err := Total(&v.Pod, v.Pod.Seen, v.Weights)
+	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, v.Pod.Ended.Total, !v.Weights.Exist)
 	if !observed {
 		total.KeepGranted(v.Pod.Granted)
 	}

@@ -40,12 +40,3 @@ func (w Weights) warnings(d *policy.Desired) []string {
 // weightIdle is the warning for a weight that the kernel takes and ignores (docs/reference/quirks.md). Enabling
 // io.cost is the operator's choice, because it turns off wbt on the disk.
 const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
-
-// Check removes a weight from d if the kernel has no io.weight, and returns the error about
-// it.
-func (w Weights) Check(d *policy.Desired) error {
-	if w.Exist || len(d.Settings.In(blkio.IOWeight)) == 0 {
-		return nil
-	}
-	return d.DropWeight()
-}

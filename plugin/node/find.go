@@ -1,0 +1,241 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// Finding the disks of a container can hang in the kernel, or fail. So it is done for each container apart, and decides nothing.
+
+// finder finds the disks of containers. It changes only the snapshots that it is given.
+type finder struct{ *environment }
+
+// find finds those disks of a container that are not known yet, for some targets. An error is an internal failure, after which c
+// must not be used. Disks that cannot be read are noted in c.disks, and the others are kept.
+func (f finder) find(ctx context.Context, targets annotation.Targets, now *layerLocations, c *snapshot) error {
+	c.disks.InvalidateFor(targets)
+	if !c.disks.IsResolved() {
+		if err := f.findDisks(ctx, targets, c, now); err != nil {
+			return err
+		}
+	} else if now.moved(c) {
+		if err := f.move(ctx, c, now); err != nil {
+			return err
+		}
+	}
+	c.search.notCompared = nil
+	if c.needsComparison() {
+		c.search.notCompared = f.compareMounts(ctx, targets, c)
+	}
+	return nil
+}
+
+// inventory returns an inventory.Finder with the storage of the node.
+func (f finder) inventory() *inventory.Finder {
+	return &inventory.Finder{Storage: f.storage, KubeletRoot: f.kubelet, ProcessMounts: f.processMounts}
+}
+
+// inventoried returns the facts about a pod by which the disks of its containers are found.
+func (p *podIdentity) inventoried(targets annotation.Targets) *inventory.Pod {
+	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Targets: targets}
+}
+
+// findDisks finds the disks of a container by its description in the runtime's event.
+func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *snapshot, now *layerLocations) error {
+	if err := f.storage.Refresh(ctx); err != nil {
+		return fmt.Errorf("read mounts: %w", err)
+	}
+	if c.cgroup == "" {
+		return c.decision.err
+	}
+	if moved := now.moved(c); moved || c.layer.at == nil {
+		layer := now.Of(c.pod.request.handler)
+		c.layer = ownLayer{&layer, now.registration}
+		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
+	}
+	before, stage := c.disks.Err(), c.disks.Facts.Stage
+	if err := f.inventory().Find(ctx, c.pod.inventoried(targets), *c.layer.at, &c.disks); err != nil {
+		return err
+	}
+	if c.disks.Facts.Stage = policy.Running; stage == policy.Late {
+		c.disks.Facts.Stage = policy.Late
+	}
+	c.disks.Facts.MemoryLimited = f.isMemoryLimited(c)
+	// The disks that were found are kept, and the reconciler searches again. The warning is logged once.
+	if err := c.disks.Err(); err != nil && before == nil {
+		c.logger(f.log).WithError(err).Warn("Some disks of a container are not resolved yet")
+	}
+	return nil
+}
+
+// isMemoryLimited reports whether a memory limit bounds the dirty pages of the container. A later resize does
+// not count, because the warning is about the request.
+func (f finder) isMemoryLimited(c *snapshot) bool {
+	return policy.MemoryBoundsDirty(c.memoryLimit, f.nodeMemory) ||
+		policy.MemoryBoundsDirty(f.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), f.nodeMemory)
+}
+
+// move finds the disk of a writable layer whose location has changed. All other facts about the container stay
+// valid.
+func (f finder) move(ctx context.Context, c *snapshot, now *layerLocations) error {
+	layer := now.Of(c.pod.request.handler)
+	rootfs := layer.Backing(ctx, f.storage)
+	if rootfs.Err != nil {
+		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
+	}
+	c.layer, c.disks.Facts.Rootfs = ownLayer{&layer, now.registration}, rootfs
+	return nil
+}
+
+// pidUnknown is a container's process ID until the event of its start names the process.
+// The reconciler may see the container's cgroup before that event.
+const pidUnknown = -1
+
+// needsComparison reports whether the mounts of a running container have not been compared yet.
+func (c *snapshot) needsComparison() bool {
+	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUnknown
+}
+
+// compareMounts adds to the facts of a container the disks under the mounts of its first process that the
+// plugin did not know.
+func (f finder) compareMounts(ctx context.Context, targets annotation.Targets, c *snapshot) error {
+	if c.pid == 0 {
+		c.logger(f.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
+		c.disks.SetCompared()
+		return nil
+	}
+	added, err := f.inventory().Compare(ctx, c.pod.inventoried(targets), &c.disks, c.pid, c.cgroup)
+	for _, m := range added {
+		c.logger(f.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
+			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
+	}
+	if errors.Is(err, storage.ErrNoProcess) {
+		if populated, unknown := f.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
+			c.disks.SetCompared()
+			return nil // it has ended
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("compare mounts: %w", err)
+	}
+	return nil
+}
+
+func names(disks []blkio.Disk) string {
+	var out []string
+	for _, d := range disks {
+		out = append(out, d.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+// find finds those disks of a container of the state that are not known yet, for the targets that count. It does only what earlier
+// searches have left open.
+func (n *Node) find(ctx context.Context, of identity) error {
+	select {
+	case of.token <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another search for the container's disks: %w", context.Cause(ctx))
+	}
+	defer n.pods.endSearch(of)
+	c, layers := n.pods.beginSearch(of), n.layers.current.Load()
+	targets := of.pod.request.now.Load().under(n.policy.Load()).Targets()
+	if c.isFound(targets, layers) {
+		return nil
+	}
+	err := n.recallContainer(&c)
+	if err == nil {
+		err = finder{&n.environment}.find(ctx, targets, layers, &c)
+	}
+	n.pods.noteFound(ctx, &c, err)
+	return cmp.Or(err, c.search.notCompared)
+}
+
+// isFound reports whether all disks of the container are known, for these targets.
+func (c *snapshot) isFound(targets annotation.Targets, layers *layerLocations) bool {
+	disks := c.disks
+	disks.InvalidateFor(targets)
+	return c.isDecidable() && disks.IsResolved() && !layers.moved(c) && !c.needsComparison()
+}
+
+// beginSearch returns a container to search for its disks. The search may miss changes after this call.
+func (t *podTable) beginSearch(of identity) snapshot {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c := of.in(s)
+	c.search.again, c.search.began = false, time.Now()
+	return c.snapshot
+}
+
+// endSearch returns the token that was taken for a search.
+func (t *podTable) endSearch(c identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c.in(s).search.began = time.Time{}
+	<-c.token
+}
+
+// noteFound notes what a search has found, or its error.
+func (t *podTable) noteFound(ctx context.Context, found *snapshot, err error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c := found.in(s)
+	defer s.changed(c.pod.group.in(s))
+	if c.search.err = err; err != nil {
+		if c.decision.policy == nil {
+			c.decision.err = err // for the record
+		}
+		return
+	}
+	if c.search.done && c.decision.policy != nil && found.usesMoreThan(&c.snapshot) {
+		c.vetted, c.unanswered = false, c.starting // the budget was asked about other disks
+	}
+	if c.decision.policy == nil && found.former.unvetted {
+		c.vetted = false
+	}
+	// Only these fields are copied, because an event may have changed others.
+	c.disks, c.layer, c.former = found.disks, found.layer, found.former
+	c.search.done = true
+	c.search.rev++
+	if c.search.again {
+		s.resolveAgain(c)
+	}
+	if c.search.again || ctx.Err() != nil { // too late for the caller to write the limits
+		s.markDirty(c.pod.group.in(s))
+	}
+	s.remember(&c.snapshot)
+}
+
+// usesMoreThan reports whether a container has a disk that it did not have before.
+func (c *snapshot) usesMoreThan(before *snapshot) bool {
+	had := map[blkio.Dev]bool{}
+	for b := range before.disks.Facts.Backings() {
+		for _, d := range b.Disks {
+			had[d.Dev] = true
+		}
+	}
+	for b := range c.disks.Facts.Backings() {
+		if slices.ContainsFunc(b.Disks, func(d blkio.Disk) bool { return !had[d.Dev] }) {
+			return true
+		}
+	}
+	return false
+}
+
+// hangs reports whether a search for the disks of the container has been under way for too long.
+func (c *snapshot) hangs() bool {
+	return len(c.token) > 0 && !c.search.began.IsZero() && time.Since(c.search.began) > passDeadline
+}

@@ -1,0 +1,331 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/grant"
+)
+
+// A pod gets limits in three steps, whatever is the reason: a creation, a start, an edit, a new policy or a changed disk.
+// find.go finds the disks. propose is pure, and decides by what was found. A section with the lock commits the proposal: commitNew
+// for a creation, commit for containers of the state, and commitEdit for an edit. It asks the budget of the namespace, and commits
+// no proposal about a pod that has changed meanwhile.
+
+// errStale means that a pod has changed since the facts were read by which it was decided.
+var errStale = errors.New("the pod has changed meanwhile")
+
+// podView has the facts about a pod by which it is decided, as they were at one moment.
+type podView struct {
+	pod        podIdentity
+	request    *request // that counts
+	containers []snapshot
+	known      []knownFacts   // of all that were created so far
+	former     policy.Desired // see pod.former
+	noTotal    string         // why the pod as a whole cannot have limits, "" if it can
+	changes    int            // of the group
+}
+
+func (t *podTable) viewPod(of podIdentity) podView {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p, g := of.in(s), of.group.in(s)
+	v := podView{pod: of, request: of.request.now.Load(), former: p.former, changes: g.changes}
+	v.known = slices.Collect(maps.Values(p.known))
+	switch {
+	case of.group.cgroup == "":
+		v.noTotal = "the runtime reports no cgroup for the pod"
+	case g.shared():
+		v.noTotal = "the pod shares its cgroup with another pod"
+	}
+	v.containers = make([]snapshot, 0, len(p.containers))
+	for _, c := range p.sorted() {
+		v.containers = append(v.containers, c.snapshot)
+	}
+	return v
+}
+
+// isCurrent reports whether the pod is as it was when the view was made.
+func (v *podView) isCurrent(s *state) bool {
+	p := v.pod.in(s)
+	return s.pods[p.id] == p && v.pod.group.in(s).changes == v.changes && v.request.isOf(&v.pod)
+}
+
+// proposal is what some containers of a pod are granted by a request under a policy.
+type proposal struct {
+	view       *podView
+	request    *request
+	policy     *policy.Pod
+	containers []snapshot // with their new decisions
+}
+
+// propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
+// nothing, and reads nothing of the node.
+func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
+	in := grant.Pod{Policy: pol, Total: v.former, NoTotal: v.noTotal, NoWeights: noWeights}
+	isEdited := by.hasOtherAnnotations(v.request)
+	newest := map[string]int{}
+	for _, k := range v.known {
+		newest[k.facts.Name] = k.arrival
+	}
+	for i := range containers {
+		c := &containers[i]
+		c.disks.Facts.Undeclared = c.use.seen.Undeclared
+		isReplaced := c.arrival != 0 && c.arrival < newest[c.name]
+		in.Containers = append(in.Containers, grant.Container{
+			Facts: c.disks.Facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: c.granted(), IsEdited: isEdited, IsReplaced: isReplaced,
+		})
+		if !isReplaced {
+			delete(newest, c.name)
+		}
+	}
+	for _, other := range v.known {
+		if _, isOther := newest[other.facts.Name]; isOther {
+			in.Others = append(in.Others, other.facts)
+		}
+	}
+	out := &proposal{view: v, request: by, policy: pol, containers: containers}
+	decided := grant.Decide(&in)
+	for i := range containers {
+		c, d := &containers[i], &decided.Containers[i]
+		c.decision = decision{
+			policy: pol, request: by, rev: c.search.rev, desired: d.Desired, err: d.Err, total: decided.Total.Settings,
+		}
+	}
+	return out
+}
+
+// granted returns what a container was granted so far, by this process or by an earlier one.
+func (c *snapshot) granted() policy.Desired {
+	switch pol := c.decision.policy; {
+	case pol == nil:
+		return c.former.granted
+	case pol.Mode() != policy.ModeEnforce:
+		return policy.Desired{}
+	}
+	return c.decision.desired
+}
+
+// isDecided reports whether the limits of the container are decided by this policy, the request of its pod and its disks, with room
+// in the budget of the namespace.
+func (c *snapshot) isDecided(pol *policy.Policy) bool {
+	return c.decidedBy(pol) && !c.needsVetting() && c.decision.rev == c.search.rev &&
+		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
+}
+
+// settle decides those containers of a pod whose disks are known, and that are not decided by the policy and the request that count.
+// Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
+// An error means that ctx ended before.
+func (n *Node) settle(ctx context.Context, pod podIdentity) error {
+	late := map[containerRef]*annotation.Error{}
+	for ctx.Err() == nil {
+		pol, v := n.policy.Load(), n.pods.viewPod(pod)
+		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool { return !c.isDecidable() || c.isDecided(pol) })
+		if len(before) == 0 {
+			return nil
+		}
+		some := slices.Clone(before)
+		for i := range some {
+			stage := &some[i].disks.Facts.Stage
+			if late[some[i].ref] != nil {
+				*stage = policy.Late
+			} else if *stage == policy.Late {
+				*stage = policy.Running // there may be room now
+			}
+		}
+		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights())
+		over, err := n.pods.commit(ctx, p, n.readFormer(&some[0]), late)
+		if err != nil {
+			continue
+		}
+		isLate := false
+		for i := range over {
+			if over[i].rejects {
+				late[over[i].c.ref], isLate = over[i].excess, true
+			} else {
+				_ = n.exceeded(over[i].c, over[i].excess) // the policy lets it run
+			}
+		}
+		if isLate {
+			continue
+		}
+		for i := range before {
+			n.noteDecided(&before[i], &some[i])
+		}
+		return nil
+	}
+	return fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
+}
+
+func (n *Node) hasNoWeights() bool { return !n.weight.Support().Exist }
+
+// overBudget is a container for which a budget has no room.
+type overBudget struct {
+	c       *snapshot
+	excess  *annotation.Error
+	rejects bool // the policy lets no container run above the budget
+}
+
+// commit makes a proposal count for containers of the state, unless the pod has changed. It stops at a container for which the budget
+// has to be asked, and has no room, unless the container is in late.
+func (t *podTable) commit(ctx context.Context, p *proposal, unlisted []unlistedPod, late map[containerRef]*annotation.Error) (over []overBudget, _ error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if !p.view.isCurrent(s) {
+		return nil, errStale
+	}
+	pod, isStarting := p.view.pod.in(s), false
+	defer s.changed(pod.group.in(s))
+	for i := range p.containers {
+		fresh := &p.containers[i]
+		c := fresh.in(s)
+		if excess := late[c.ref]; excess != nil {
+			s.fit(fresh, unlisted)
+			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
+		} else if excess := s.vet(c, fresh, unlisted); excess != nil {
+			over = append(over, overBudget{fresh, excess, !c.vetted})
+			if !c.vetted {
+				return over, nil
+			}
+		}
+		isStarting = isStarting || c.unanswered
+		c.disks.Facts.Stage, c.disks.Facts.Undeclared, c.decision = fresh.disks.Facts.Stage, fresh.disks.Facts.Undeclared, fresh.decision
+		s.remember(&c.snapshot)
+	}
+	if !isStarting { // otherwise it may be refused yet
+		pod.total = p.containers[0].decision.total
+	}
+	if ctx.Err() != nil { // too late for the caller to write the limits
+		s.markDirty(pod.group.in(s))
+	}
+	return over, nil
+}
+
+// noteDecided logs what has changed by a decision for a container.
+func (n *Node) noteDecided(before, now *snapshot) {
+	n.warnClaims(before, now)
+	n.noteRule(before, now)
+}
+
+// resolve finds the disks of a container, and decides its pod.
+func (n *Node) resolve(ctx context.Context, of identity) error {
+	return cmp.Or(n.find(ctx, of), n.settle(ctx, of.pod))
+}
+
+// unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
+// containers for which that has been under way for too long.
+func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, pod := range g.in(s).pods {
+		targets := pod.request.now.Load().under(pol).Targets()
+		for _, c := range pod.containers {
+			switch {
+			case c.isDecided(pol) && c.isFound(targets, layers):
+			case len(c.token) == 0:
+				out = append(out, c.identity)
+			case c.hangs():
+				hung = append(hung, c.identity)
+			}
+		}
+	}
+	return out, hung
+}
+
+// resolveAll brings the decisions for a group up to date: it finds disks, decides, and tries edits. Running containers cannot be
+// rejected any more, so limits that cannot be enforced are logged and recorded.
+func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
+	if err := n.applier().recall(g); err != nil {
+		return []error{err} // the annotations are not known yet
+	}
+	before := n.pods.snapshotsOf(g)
+	errs = n.decideGroup(ctx, g)
+	for _, e := range n.pods.edits(g) {
+		accepted, err := n.tryEdit(ctx, &e)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("decide an edit: %w", err))
+		}
+		if accepted {
+			errs = append(errs, n.decideGroup(ctx, g)...) // undeclared disks
+		}
+	}
+	n.noteChanges(before)
+	return errs
+}
+
+// decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due.
+func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) {
+	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
+	for _, c := range hung {
+		errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
+	}
+	var pods []podIdentity
+	for _, c := range unresolved {
+		if err := n.find(ctx, c); err != nil {
+			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
+		}
+		if !slices.Contains(pods, c.pod) {
+			pods = append(pods, c.pod)
+		}
+	}
+	settle := func() {
+		for _, pod := range pods {
+			if err := n.settle(ctx, pod); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	settle()
+	// This comes before any write. After a restart of the plugin the limits are in force, and a plan without the undeclared disks
+	// would lift them until the next pass.
+	stacks, undeclared, changed := inventory.NewStacks(n.storage), n.undeclared(), false
+	for _, c := range unresolved {
+		changed = undeclared.compareUse(ctx, stacks, c.ref) || changed
+	}
+	if changed {
+		settle()
+	}
+	return errs
+}
+
+// noteChanges logs and notes what has changed for the containers of a group, which were as in before.
+func (n *Node) noteChanges(before []snapshot) {
+	var moved []podIdentity
+	for i := range before {
+		now := n.pods.snapshot(before[i].ref)
+		if n.pods.isMoved(&before[i], &now) && !slices.Contains(moved, now.pod) {
+			moved = append(moved, now.pod)
+		}
+		n.warnNotEnforced(&before[i], &now) // a repeated decision may find the same error
+	}
+	n.noteNamespaces(moved)
+}
+
+// snapshotsOf returns the containers of a group.
+func (t *podTable) snapshotsOf(of groupIdentity) (out []snapshot) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, pod := range of.in(s).sorted() {
+		for _, c := range pod.sorted() {
+			out = append(out, c.snapshot)
+		}
+	}
+	return out
+}
+
+// containersOf returns the containers of a pod.
+func (t *podTable) containersOf(of podIdentity) (out []identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, c := range of.in(s).sorted() {
+		out = append(out, c.identity)
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+// Package grant decides what the containers of a pod are granted: each by itself, with what was granted before, and the pod as a
+// whole. It is pure. The plugin calls it for each creation, start, edit, reload and changed disk, and check for a manifest.
+package grant
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// Pod has what the decision for a pod depends on.
+type Pod struct {
+	Policy     *policy.Pod
+	Containers []Container
+	// Others are the other containers that were created so far. A mount of theirs can have brought a limit of the pod as a whole.
+	Others []policy.Container
+	// Total has the limits of the pod as a whole by the record of an earlier process. They stay while pod-total asks for them.
+	Total policy.Desired
+	// NoTotal is why the pod as a whole cannot have limits, "" if it can.
+	NoTotal string
+	// NoWeights is true if the kernel has no io.weight.
+	NoWeights bool
+}
+
+// Container is one container to decide.
+type Container struct {
+	Facts policy.Container
+	// TooManyMounts is true if some of its mounts are not in Facts, because there was no room for them.
+	TooManyMounts bool
+	// Before is what it was granted before. It is empty for a new container, and for one that is only observed.
+	Before policy.Desired
+	// IsEdited is true if Before was granted for other annotations: what they asked for does not stay.
+	IsEdited bool
+	// IsReplaced is true if a later container has its name. Its mounts bring no limit of the pod as a whole then.
+	IsReplaced bool
+}
+
+// Decision is what the containers of a pod are granted, in the order of Pod.Containers, and the limits of the pod as a whole.
+type Decision struct {
+	Containers []Decided
+	Total      policy.Desired
+	// TotalErr is why a part of pod-total is not granted, and nil if all of it is.
+	TotalErr error
+}
+
+// Decided is what one container is granted.
+type Decided struct {
+	Desired policy.Desired
+	// Own is why a part of the request for this container is not granted, and Err is that or why a part of pod-total is not: the
+	// first error that the policy rejects or, if it rejects none, the first of all. Each is an *annotation.Error.
+	Own, Err error
+}
+
+// Decide decides all containers of a pod.
+func Decide(p *Pod) Decision {
+	facts := slices.Grow(slices.Clip(p.Others), len(p.Containers))
+	for i := range p.Containers {
+		if !p.Containers[i].IsReplaced {
+			facts = append(facts, p.Containers[i].Facts)
+		}
+	}
+	out := Decision{Containers: make([]Decided, len(p.Containers))}
+	out.Total, out.TotalErr = p.total(facts)
+	for i := range p.Containers {
+		d := &out.Containers[i]
+		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts)
+		d.Own = p.Policy.First(d.Own, dropWeight(&d.Desired, p.NoWeights))
+		p.Containers[i].carry(p.Policy, &d.Desired)
+		d.Err = p.Policy.First(d.Own, out.TotalErr)
+		d.Err = p.Policy.First(p.tooManyMounts(&p.Containers[i], d, out.Total.Settings), d.Err)
+	}
+	return out
+}
+
+// Total decides the limits of a pod as a whole, from the disks of all containers that were created. before is Pod.Total.
+func Total(pol *policy.Pod, all []policy.Container, before policy.Desired, noWeights bool) (policy.Desired, error) {
+	d, err := pol.Total(all)
+	pol.KeepStanding(&d, before)
+	return d, pol.First(err, dropWeight(&d, noWeights))
+}
+
+// dropWeight takes out a weight that the kernel cannot have, and returns the error about it.
+func dropWeight(d *policy.Desired, noWeights bool) error {
+	if !noWeights || len(d.Settings.In(blkio.IOWeight)) == 0 {
+		return nil
+	}
+	return d.DropWeight()
+}
+
+func (p *Pod) total(facts []policy.Container) (policy.Desired, error) {
+	total, err := Total(p.Policy, facts, p.Total, p.NoWeights)
+	if len(total.Settings) == 0 || p.NoTotal == "" {
+		return total, err
+	}
+	total.Settings = nil
+	return total, cmp.Or(err, error(&annotation.Error{
+		Annotation: "limits." + annotation.Domain + "/pod-total",
+		Cause:      p.NoTotal,
+		Hint:       "limit its containers instead",
+		Kind:       annotation.Unenforceable,
+	}))
+}
+
+// tooManyMounts returns the error that rejects a container with more mounts than are known, if it has a limit or a weight, or lacks
+// one that it needs: by the mounts that are not known it would evade that.
+func (p *Pod) tooManyMounts(c *Container, d *Decided, total policy.Settings) error {
+	isLimited := len(d.Desired.Settings) > 0 || len(total) > 0 || d.Err != nil || p.Policy.HasClaimLimits()
+	if !isLimited || !c.TooManyMounts {
+		return nil
+	}
+	return p.Policy.Refusal("the pod has too many mounts", "about 4,000 fit: use fewer volumeMounts")
+}
+
+// carry keeps limits that were granted before, and that the policy or a changed claim rejects now. It keeps those of claims while
+// the claims are unknown.
+func (c *Container) carry(pol *policy.Pod, d *policy.Desired) {
+	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
+	if pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
+		return
+	}
+	before := c.Before
+	if !pol.KnowsClaims() {
+		pol.KeepClass(d, c.Facts.Name, before)
+	}
+	if c.IsEdited { // the entries that are rejected are others
+		before = before.OfClaims()
+	}
+	d.KeepGranted(before)
+	if pol.MissesClaims() {
+		d.KeepClaims(before)
+	}
+}
