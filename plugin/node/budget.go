@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -23,15 +22,10 @@ type former struct {
 	read       bool // false before the records were read
 }
 
-// unlistedPod is a pod that is known by the records on its cgroups only, because the runtime has not listed what runs.
-type unlistedPod struct {
-	own   []policy.Settings // of its containers
-	total policy.Settings
-}
-
 // admit makes a new container part of its pod, unless the budget of its namespace has no room for it.
 func (n *Node) admit(ctx context.Context, c *snapshot, ctr *Container) error {
-	excess, err := n.pods.register(ctx, c, n.readFormer(c))
+	n.readFormer(c)
+	excess, err := n.pods.register(ctx, c)
 	switch {
 	case err != nil:
 		return err
@@ -56,21 +50,17 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	return excess
 }
 
-// readFormer reads the records of those containers of the namespace that are not decided yet, and returns the pods
-// that no event has reported. It does nothing without a budget.
-func (n *Node) readFormer(c *snapshot) []unlistedPod {
+// readFormer reads the records of those containers of the namespace that are not decided yet. It does nothing
+// without a budget.
+func (n *Node) readFormer(c *snapshot) {
 	if c.decision.policy.Budget() == nil {
-		return nil
+		return
 	}
 	for _, of := range n.pods.undecided(c.pod.namespace) {
 		if f, err := n.formerOf(of); err == nil {
 			n.pods.noteFormer(of, f)
 		}
 	}
-	if n.listing.done.Load() {
-		return nil
-	}
-	return n.unlistedPods(c.pod.namespace)
 }
 
 // formerOf reads the records of a container and its pod. A missing record is empty.
@@ -100,37 +90,6 @@ func rates(r *record.Record) policy.Settings {
 	return r.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() && s.Source.Kind != policy.FromBackstop })
 }
 
-// unlistedPods returns what the pods of a namespace that no event has reported are granted by their records. A
-// container without a record is not found.
-func (n *Node) unlistedPods(namespace string) []unlistedPod {
-	byUID := map[string]int{}
-	var out []unlistedPod
-	err := n.cgroups.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
-		r, err := record.ParseAttribute(a)
-		if err != nil || r == nil || r.Namespace != namespace || n.pods.isReported(c.Path()) {
-			return nil // status reports a record that cannot be read
-		}
-		if populated, unread := c.Populated(); unread == nil && !populated {
-			return nil
-		}
-		i, found := byUID[r.UID]
-		if !found {
-			i = len(out)
-			byUID[r.UID], out = i, append(out, unlistedPod{})
-		}
-		if r.Kind == record.KindPod {
-			out[i].total = rates(r)
-		} else {
-			out[i].own = append(out[i].own, rates(r))
-		}
-		return nil
-	})
-	if err != nil {
-		n.log.WithError(err).Warn("Reading the records of a namespace failed: its budget counts only what is known")
-	}
-	return out
-}
-
 // undecided returns the containers of a namespace that count and whose records were not read yet.
 func (t *podTable) undecided(namespace string) (out []identity) {
 	s := t.state.Lock()
@@ -151,19 +110,19 @@ func (t *podTable) noteFormer(c identity, f former) {
 	c.in(s).former = f
 }
 
-func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
+func (t *podTable) excess(c *snapshot) *annotation.Error {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	return s.excess([]*snapshot{c}, unlisted, nil)
+	return s.excess([]*snapshot{c}, nil)
 }
 
 // excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
 // are added one after another. Each takes the place of those in its pod that have its name. grows is that of policy.Claim.
-func (s *state) excess(of []*snapshot, unlisted []unlistedPod, grows func(blkio.Address) bool) *annotation.Error {
+func (s *state) excess(of []*snapshot, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
-	t := s.tallyFor(of, unlisted)
+	t := s.tallyFor(of)
 	for _, c := range of {
 		claim := c.claim(t)
 		claim.Grows = grows
@@ -181,7 +140,7 @@ func (c *snapshot) claim(t *tally) policy.Claim {
 }
 
 // tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
-func (s *state) tallyFor(of []*snapshot, unlisted []unlistedPod) *tally {
+func (s *state) tallyFor(of []*snapshot) *tally {
 	t, names := newTally(of[0].decision.policy.Budget()), map[string]bool{}
 	for _, c := range of {
 		t.addCharges(c)
@@ -189,9 +148,6 @@ func (s *state) tallyFor(of []*snapshot, unlisted []unlistedPod) *tally {
 	}
 	namespace, own := of[0].pod.namespace, of[0].pod.group.in(s)
 	s.addNamespace(t, namespace, own)
-	for i := range unlisted {
-		t.addUnlisted(&unlisted[i])
-	}
 	t.begin()
 	own.addTo(t, namespace, names)
 	t.end(true)

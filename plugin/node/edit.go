@@ -146,9 +146,8 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted 
 	if err := found.refused(); err != nil {
 		return false, err, nil
 	}
-	var unlisted []unlistedPod
 	if len(of) > 0 {
-		unlisted = n.readFormer(&found.containers[0])
+		n.readFormer(&found.containers[0])
 	}
 	// No resolution by the former request may end after the edit counts.
 	release, err := n.takeResolutions(ctx, of)
@@ -157,7 +156,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf, of []identity) (accepted 
 		return false, nil, err
 	}
 	e.before = n.snapshots(of)
-	excess, accepted := n.pods.acceptEdit(found, unlisted)
+	excess, accepted := n.pods.acceptEdit(found)
 	switch {
 	case excess != nil:
 		return false, excess, nil
@@ -245,7 +244,7 @@ func (t *podTable) decidable(of podIdentity) (out []identity) {
 // acceptEdit makes an edit the request of its pod, with the decisions for its containers. It returns an error if the budget
 // of the namespace has no room for it, and false if the pod has changed since the decisions. The caller holds the tokens
 // of the containers.
-func (t *podTable) acceptEdit(found *trial, unlisted []unlistedPod) (excess *annotation.Error, accepted bool) {
+func (t *podTable) acceptEdit(found *trial) (excess *annotation.Error, accepted bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	p := found.pod.in(s)
@@ -253,7 +252,7 @@ func (t *podTable) acceptEdit(found *trial, unlisted []unlistedPod) (excess *ann
 		s.markDirty(p.group.in(s))
 		return nil, false
 	}
-	if excess := s.exchange(p, found, unlisted); excess != nil {
+	if excess := s.exchange(p, found); excess != nil {
 		return excess, false
 	}
 	if p.edit = (edit{}); found.next != found.noted {

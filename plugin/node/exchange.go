@@ -11,7 +11,7 @@ import (
 // exchange replaces the decisions for the containers of a pod and the limits of the pod as a whole, unless the budget has no room
 // for the new ones. It asks the budget only where the pod is granted more than before: lower limits always count, also while more
 // is granted than the budget.
-func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotation.Error {
+func (s *state) exchange(p *pod, found *trial) *annotation.Error {
 	if len(found.containers) == 0 {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotati
 	}
 	for i := range found.containers { // a late container gets the room that the new decisions leave
 		if c := found.containers[i].in(s); b != nil && c.needsVetting() && c.isLate() {
-			s.fit(&c.snapshot, unlisted)
+			s.fit(&c.snapshot)
 		}
 	}
 	after := s.grants(g, p.namespace, b)
@@ -44,7 +44,7 @@ func (s *state) exchange(p *pod, found *trial, unlisted []unlistedPod) *annotati
 	var excess *annotation.Error
 	if len(after) > 0 {
 		// An error of the budget is one of an invalid request, which rejects an edit under each policy.
-		excess = s.excess(append(asking, raised...), unlisted, func(at blkio.Address) bool { return after[at] > 0 })
+		excess = s.excess(append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
 	}
 	if excess == nil {
 		return nil

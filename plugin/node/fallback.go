@@ -38,7 +38,8 @@ func (n *Node) fallBack(ctx context.Context, c *snapshot, ctr *Container, excess
 	if err != nil || plan.Refuses(by.decision.policy, by.decision.err) {
 		return false
 	}
-	if over := n.pods.excess(&by, n.readFormer(&by)); over != nil && plan.Refuses(by.decision.policy, over) {
+	n.readFormer(&by)
+	if over := n.pods.excess(&by); over != nil && plan.Refuses(by.decision.policy, over) {
 		return false
 	}
 	n.pods.returnTo(c.pod, c.decision.request, reported.next)

@@ -213,7 +213,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 // container; then StartContainer registers it. It registers no container for which the budget of its namespace
 // has no room, if the policy rejects that: between the check and the registration no other container may take
 // the room. The error is errEdited if another request counts now.
-func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
+func (t *podTable) register(ctx context.Context, c *snapshot) (excess *annotation.Error, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	switch {
@@ -225,7 +225,7 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess([]*snapshot{c}, unlisted, nil); excess != nil && plan.Refuses(c.decision.policy, excess) {
+	if excess = s.excess([]*snapshot{c}, nil); excess != nil && plan.Refuses(c.decision.policy, excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}

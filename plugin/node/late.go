@@ -40,28 +40,20 @@ func (t *podTable) hasLate(of groupIdentity) bool {
 	return false
 }
 
-// unvetted returns what the budget needs to know to vet a container, apart from the state.
-func (n *Node) unvetted(c *snapshot) []unlistedPod {
-	if !c.needsVetting() {
-		return nil
-	}
-	return n.readFormer(c)
-}
-
 // vet checks a container of the state against the budget of its namespace.
-func (s *state) vet(c *container, fresh *snapshot, unlisted []unlistedPod) (excess *annotation.Error) {
+func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
 	if !c.needsVetting() || fresh.isLate() {
 		return nil
 	}
-	excess = s.excess([]*snapshot{fresh}, unlisted, nil)
+	excess = s.excess([]*snapshot{fresh}, nil)
 	c.vetted = excess == nil || !plan.Refuses(fresh.decision.policy, excess)
 	return excess
 }
 
 // fit lowers the limits of a late container to the room in the budget of its namespace.
-func (s *state) fit(c *snapshot, unlisted []unlistedPod) {
+func (s *state) fit(c *snapshot) {
 	d := &c.decision.desired
-	claim := c.claim(s.tallyFor([]*snapshot{c}, unlisted))
+	claim := c.claim(s.tallyFor([]*snapshot{c}))
 	limits := claim.Fit()
 	names := maps.Clone(d.Disks)
 	for _, x := range limits {

@@ -48,15 +48,17 @@ func (n *Node) decideAgain(ctx context.Context, pol *policy.Policy, by *request,
 		fresh.disks.Facts.Stage = policy.Running // there may be room now
 	}
 	if err = n.resolver.resolve(ctx, pol, by, layers, &fresh); err != nil {
-		_, _ = n.pods.resolved(ctx, &fresh, nil, err)
+		_, _ = n.pods.resolved(ctx, &fresh, err)
 		return fresh, err
 	}
-	unlisted := n.unvetted(&fresh)
-	excess, isLate := n.pods.resolved(ctx, &fresh, unlisted, nil)
+	if fresh.needsVetting() {
+		n.readFormer(&fresh)
+	}
+	excess, isLate := n.pods.resolved(ctx, &fresh, nil)
 	if isLate {
 		fresh.decision = old.decision
 		err = n.resolver.hold(ctx, pol, by, layers, &fresh, excess)
-		_, _ = n.pods.resolved(ctx, &fresh, unlisted, err) // the budget was asked
+		_, _ = n.pods.resolved(ctx, &fresh, err) // the budget was asked
 		return fresh, err
 	}
 	_ = n.exceeded(&fresh, excess)
@@ -65,7 +67,7 @@ func (n *Node) decideAgain(ctx context.Context, pol *policy.Policy, by *request,
 
 // resolved notes the disks and the decision that resolve has found for a container, or its error. It returns the error of the
 // budget if that has to be asked and has no room. Then it notes nothing if that rejects the container, and returns true.
-func (t *podTable) resolved(ctx context.Context, fresh *snapshot, unlisted []unlistedPod, err error) (excess *annotation.Error, rejects bool) {
+func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) (excess *annotation.Error, rejects bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := fresh.in(s)
@@ -76,11 +78,11 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, unlisted []unl
 		}
 		return nil, false
 	}
-	if excess = s.vet(c, fresh, unlisted); excess != nil && !c.vetted {
+	if excess = s.vet(c, fresh); excess != nil && !c.vetted {
 		return excess, true
 	}
 	if fresh.isLate() {
-		s.fit(fresh, unlisted)
+		s.fit(fresh)
 	}
 	defer s.changed(c.pod.group.in(s))
 	// Only these fields are copied, because an event may have changed others.
