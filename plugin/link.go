@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/stub"
@@ -20,6 +21,17 @@ var (
 		"takes longer than the runtime's plugin_request_timeout, or the runtime does not know this kind of plugin; " +
 		"its log tells which, and docs/reference/quirks.md what helps")
 )
+
+// errListsNothing ends a pre-installed plugin on containerd 1. Without the list it could not know all that runs.
+// Configure does not return it, because containerd 1 ends when a plugin that it starts is not configured.
+var errListsNothing = errors.New("containerd 1 sends a pre-installed plugin no list of containers: " +
+	"pre-installed, the plugin needs containerd 2.0 or later (use the DaemonSet or the systemd unit)")
+
+// listsNothing reports whether a runtime sends a plugin that it starts itself no list of containers.
+func listsNothing(runtime string) bool {
+	version, isContainerd := strings.CutPrefix(runtime, "containerd ")
+	return isContainerd && strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
+}
 
 // listPatience is how long a registered plugin waits for the runtime's list of containers.
 // nri before 0.12.0 leaves a plugin connected that it could not synchronize, and sends
@@ -84,11 +96,10 @@ func (l *link) register(ctx context.Context, cfg RunConfig, name string, handler
 
 // wait returns why the connection ended, or nil when ctx ends. A token in reloaded has
 // it ask outdated, which reports whether the registration has to be made anew.
-func (l *link) wait(ctx context.Context, cfg RunConfig, reloaded <-chan struct{}, outdated func() bool) error {
+func (l *link) wait(ctx context.Context, reloaded <-chan struct{}, outdated func() bool) error {
 	overdue := time.NewTimer(listPatience)
 	defer overdue.Stop()
-	// containerd 1.7 does not synchronize a plugin that it starts itself (docs/reference/quirks.md).
-	isListed := cfg.Preinstalled
+	isListed := false
 	for {
 		select {
 		case <-l.synced:

@@ -58,7 +58,6 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		}
 		defer lock.Close()
 		p.connection.active()
-		p.node.Unlisted()
 		defer p.work(ctx, cancel)()
 		return p.serve(ctx, cfg)
 	}
@@ -146,9 +145,13 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	if err != nil {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
+	if cfg.Preinstalled && listsNothing(s.runtime) {
+		s.stub.Stop()
+		return errListsNothing
+	}
 	p.connection.connected(s.runtime)
 	defer p.connection.lost(errDisconnected)
-	return s.wait(ctx, cfg, p.reloaded, func() bool {
+	return s.wait(ctx, p.reloaded, func() bool {
 		return failsRequests(p.events.Policy()) != s.failure.GetFailRequest()
 	})
 }

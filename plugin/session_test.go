@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,8 +39,13 @@ type listed struct {
 	ctrs []*api.Container
 }
 
-// newRuntime starts a runtime that waits for timeout for an answer of a plugin.
+// newRuntime starts containerd 2.9.9, which waits for timeout for an answer of a plugin.
 func newRuntime(t *testing.T, timeout time.Duration, n *listed, opts ...adaptation.Option) *nriRuntime {
+	t.Helper()
+	return newContainerd(t, "v2.9.9", timeout, n, opts...)
+}
+
+func newContainerd(t *testing.T, version string, timeout time.Duration, n *listed, opts ...adaptation.Option) *nriRuntime {
 	t.Helper()
 	dir := t.TempDir()
 	adaptation.SetPluginRequestTimeout(timeout)
@@ -58,7 +64,7 @@ func newRuntime(t *testing.T, timeout time.Duration, n *listed, opts ...adaptati
 	var err error
 	opts = append(opts, adaptation.WithSocketPath(r.socket),
 		adaptation.WithPluginPath(filepath.Join(dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(dir, "conf.d")))
-	r.Adaptation, err = adaptation.New("containerd", "v2.9.9", list, update, opts...)
+	r.Adaptation, err = adaptation.New("containerd", version, list, update, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,6 +287,41 @@ func TestConfigureDistributes(t *testing.T) {
 	}
 	if !s.failure.GetFailRequest() || s.failure.GetKeepConnected() {
 		t.Errorf("registered with %v", &s.failure)
+	}
+}
+
+// TestPreinstalled verifies that a plugin that the runtime starts itself works on containerd 2, and ends with an error
+// on containerd 1.
+func TestPreinstalled(t *testing.T) {
+	for version, want := range map[string]error{"1.7.24~ds1": errListsNothing, "v1.7.27": errListsNothing, "v2.0.0": nil} {
+		t.Run(version, func(t *testing.T) {
+			r := newContainerd(t, version, time.Second, &listed{})
+			conn, err := net.Dial("unix", r.socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			f, err := conn.(*net.UnixConn).File() // as the runtime hands it to the process
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			t.Setenv(api.PluginNameEnvVar, "nri-blkio")
+			t.Setenv(api.PluginIdxEnvVar, "90")
+			t.Setenv(api.PluginSocketEnvVar, strconv.Itoa(int(f.Fd())))
+			p := newPlugin(t, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(ctx, RunConfig{Socket: r.socket, Preinstalled: true}) }()
+			if want == nil {
+				eventually(t, "connected", func() bool { return p.connection.is(health.Connected) })
+				cancel()
+			}
+			if err := <-ended; !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		})
 	}
 }
 

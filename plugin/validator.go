@@ -84,7 +84,7 @@ func (v *Validator) serve(ctx context.Context, cfg RunConfig) error {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
 	v.connection.connected("")
-	err := s.wait(ctx, cfg, nil, nil)
+	err := s.wait(ctx, nil, nil)
 	v.connection.lost(err)
 	return err
 }

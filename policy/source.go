@@ -119,31 +119,11 @@ func (s Source) String() string {
 	return text
 }
 
-// sourceJSON is a Source in reports and in records of version 1, which had no kinds.
-type sourceJSON struct {
-	Annotation string `json:"annotation"`
-	Entry      int    `json:"entry"`
-	Target     string `json:"target"`
-}
-
 // MarshalJSON encodes the source for reports, without its kind.
 func (s Source) MarshalJSON() ([]byte, error) {
-	return json.Marshal(sourceJSON{s.Text(), s.Entry, s.Target})
-}
-
-// UnmarshalJSON is the inverse of MarshalJSON for annotations, claims, classes, and the backstop. It
-// decodes any other kind as an annotation.
-func (s *Source) UnmarshalJSON(data []byte) error {
-	var j sourceJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return err
-	}
-	if *s = (Source{}); j == (sourceJSON{}) {
-		return nil
-	}
-	kind, name := parseText(j.Annotation)
-	if *s = (Source{Kind: kind, Name: name}); kind != FromBackstop {
-		s.Entry, s.IsStar, s.Target = j.Entry, j.Target == "*", j.Target
-	}
-	return nil
+	return json.Marshal(struct {
+		Annotation string `json:"annotation"`
+		Entry      int    `json:"entry"`
+		Target     string `json:"target"`
+	}{s.Text(), s.Entry, s.Target})
 }

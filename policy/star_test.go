@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -179,24 +178,5 @@ func TestDevLimits(t *testing.T) {
 	want := map[blkio.Dev]blkio.Limits{sda.Dev: {blkio.Wbps: 1, blkio.Riops: 2}, sdb.Dev: {blkio.Wbps: blkio.Max}}
 	if d := cmp.Diff(want, s.DevLimits()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
-// TestSourceOfJSON verifies that the source of a report, or of none. Another document is an error.
-func TestSourceOfJSON(t *testing.T) {
-	for text, want := range map[string]Source{
-		`{"annotation": "", "entry": 0, "target": ""}`: {}, `{}`: {},
-		`{"annotation": "` + keyDB + `", "entry": 2, "target": "*"}`:     from(keyDB, 2, "*"),
-		`{"annotation": "` + keyDB + `", "entry": 2, "target": "/data"}`: from(keyDB, 2, "/data"),
-		`{"annotation": "` + backstopText + `"}`:                         {Kind: FromBackstop},
-	} {
-		got := from("an earlier", 7, "one")
-		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
-			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
-		}
-	}
-	var s Source
-	if err := json.Unmarshal([]byte(`{"entry": "first"}`), &s); err == nil {
-		t.Errorf("an entry that is no number: %+v", s)
 	}
 }

@@ -36,8 +36,7 @@ func (c *change) isForeign() bool {
 }
 
 // sweep removes the records of a pod that do not count any more. These are the records of containers whose
-// cgroups were removed, and those on the containers' own directories, which earlier versions of this program or
-// the containers themselves have written.
+// cgroups were removed, and those that containers have written on their own directories.
 func (e *Enforcer) sweep(p *plan.Plan) {
 	dirs := map[cgroupfs.Cgroup]bool{}
 	if p.Pod.Cgroup != "" {

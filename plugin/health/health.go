@@ -34,7 +34,7 @@ type Report struct {
 	Part string    `json:"part"`
 	At   time.Time `json:"at"` // when the report was written
 	// SinceBoot is the time from the node's boot to At. It does not depend on the node's clock, which may
-	// jump. It is 0 in the reports of earlier versions.
+	// jump. It is 0 if it is not known.
 	SinceBoot time.Duration `json:"sinceBoot,omitempty"`
 
 	Started time.Time `json:"started"` // when the process started

@@ -131,8 +131,8 @@ func TestIsOld(t *testing.T) {
 		{"new, before the clock was set ahead", jump, time.Second, true, false},
 		{"old, before the clock was set ahead", jump, maxAge + time.Second, true, true},
 		{"of another boot", 0, -time.Hour, true, true},
-		{"new, of an earlier version", 0, time.Second, false, false},
-		{"old, of an earlier version", 0, maxAge + time.Second, false, true},
+		{"new, since boot unknown", 0, time.Second, false, false},
+		{"old, since boot unknown", 0, maxAge + time.Second, false, true},
 	} {
 		at, sinceBoot := time.Now().Add(-tt.jumped-tt.ago), time.Duration(0)
 		if tt.boot {

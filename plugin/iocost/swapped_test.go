@@ -68,7 +68,7 @@ func TestSwapped(t *testing.T) {
 }
 
 // TestSwappedAndCleared verifies that settings that another program has made on the later disk are not cleared.
-// A record of an earlier version, which does not identify its disk, still counts.
+// A record of a disk that had no identity still counts.
 func TestSwappedAndCleared(t *testing.T) {
 	full := Setup{Disk: vda, Identity: "diskseq 7", Enabled: true, Model: modelA, QOS: qosA}
 	none := Setup{Disk: vda, Identity: "diskseq 7", Reason: "no weight"}

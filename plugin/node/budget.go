@@ -2,8 +2,6 @@ package node
 
 import (
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -11,12 +9,6 @@ import (
 // A budget is the most that the pods of a namespace may be granted together on a disk. What they are granted is
 // derived from the state each time, and stored nowhere: a container that ends, is removed or is created again
 // cannot leave a wrong sum behind.
-
-// unlistedPod is a pod that is known by the records on its cgroups only, because the runtime has not listed what runs.
-type unlistedPod struct {
-	own   []policy.Settings // of its containers
-	total policy.Settings
-}
 
 // exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
 func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
@@ -33,11 +25,11 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	return excess
 }
 
-// readFormer reads the records of those containers of the namespace that are not decided yet, and returns the pods
-// that no event has reported. It does nothing without a budget.
-func (n *Node) readFormer(c *snapshot) []unlistedPod {
+// readFormer reads the records of those containers of the namespace that are not decided yet. It does nothing
+// without a budget.
+func (n *Node) readFormer(c *snapshot) {
 	if c.decision.policy.Budget() == nil {
-		return nil
+		return
 	}
 	for _, of := range n.pods.undecided(c.pod.namespace) {
 		other := snapshot{identity: of}
@@ -45,41 +37,6 @@ func (n *Node) readFormer(c *snapshot) []unlistedPod {
 			n.pods.noteFormer(of, other.former)
 		}
 	}
-	if n.listing.done.Load() {
-		return nil
-	}
-	return n.unlistedPods(c.pod.namespace)
-}
-
-// unlistedPods returns what the pods of a namespace that no event has reported are granted by their records. A
-// container without a record is not found.
-func (n *Node) unlistedPods(namespace string) []unlistedPod {
-	byUID := map[string]int{}
-	var out []unlistedPod
-	err := n.cgroups.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
-		r, err := record.ParseAttribute(a)
-		if err != nil || r == nil || r.Namespace != namespace || n.pods.isReported(c.Path()) {
-			return nil // status reports a record that cannot be read
-		}
-		if populated, unread := c.Populated(); unread == nil && !populated {
-			return nil
-		}
-		i, found := byUID[r.UID]
-		if !found {
-			i = len(out)
-			byUID[r.UID], out = i, append(out, unlistedPod{})
-		}
-		if r.Kind == record.KindPod {
-			out[i].total = rates(r)
-		} else {
-			out[i].own = append(out[i].own, rates(r))
-		}
-		return nil
-	})
-	if err != nil {
-		n.log.WithError(err).Warn("Reading the records of a namespace failed: its budget counts only what is known")
-	}
-	return out
 }
 
 // undecided returns the containers of a namespace that count and whose records were not read yet.
@@ -106,11 +63,11 @@ func (t *podTable) noteFormer(c identity, f former) {
 
 // excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
 // are added one after another. Each takes the place of those in its pod that have its name. grows is that of policy.Claim.
-func (s *state) excess(of []*snapshot, unlisted []unlistedPod, grows func(blkio.Address) bool) *annotation.Error {
+func (s *state) excess(of []*snapshot, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
-	t := s.tallyFor(of, unlisted)
+	t := s.tallyFor(of)
 	for _, c := range of {
 		claim := c.claim(t)
 		claim.Grows = grows
@@ -128,7 +85,7 @@ func (c *snapshot) claim(t *tally) policy.Claim {
 }
 
 // tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
-func (s *state) tallyFor(of []*snapshot, unlisted []unlistedPod) *tally {
+func (s *state) tallyFor(of []*snapshot) *tally {
 	t, names := newTally(of[0].decision.policy.Budget()), map[string]bool{}
 	for _, c := range of {
 		t.addCharges(c)
@@ -136,9 +93,6 @@ func (s *state) tallyFor(of []*snapshot, unlisted []unlistedPod) *tally {
 	}
 	namespace, own := of[0].pod.namespace, of[0].pod.group.in(s)
 	s.addNamespace(t, namespace, own)
-	for i := range unlisted {
-		t.addUnlisted(&unlisted[i])
-	}
 	t.begin()
 	own.addTo(t, namespace, names)
 	t.end(true)

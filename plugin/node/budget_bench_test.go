@@ -28,7 +28,7 @@ func BenchmarkBudget(b *testing.B) {
 		b.Run(fmt.Sprintf("check/namespaces=%d", namespaces), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := n.pods.excess(last, nil); err != nil {
+				if err := n.pods.excess(last); err != nil {
 					b.Fatal(err)
 				}
 			}

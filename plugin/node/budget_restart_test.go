@@ -107,34 +107,6 @@ func values[V any](of map[string]*V) (out []*V) {
 	return out
 }
 
-// TestBudgetUnlisted verifies that a plugin to which the runtime sends no list of containers counts those that
-// run by the records on their cgroups.
-func TestBudgetUnlisted(t *testing.T) {
-	b := newBudgetNode(t, tenantBudget)
-	for _, pod := range []string{"a", "b"} {
-		sb := tenant(pod, "* wbps=60Mi")
-		b.run(sb, member(sb, "x"))
-	}
-	whole := tenant("whole", "")
-	whole.Annotations = map[string]string{limitsKey + "containers": "* wbps=50Mi", limitsKey + "pod-total": "* wbps=60Mi"}
-	b.run(whole, member(whole, "x"))
-	b.run(whole, member(whole, "y"))
-	other := tenant("other", "* wbps=60Mi")
-	other.Namespace = "tenant-b"
-	b.run(other, member(other, "x"))
-
-	b.restart(tenantBudget)
-	b.Unlisted()
-	d := tenant("d", "* wbps=60Mi")
-	b.wantRefusal(d, member(d, "x"), noRoom)
-	write(t, filepath.Join(b.dir, b.cgroupOf(tenant("a", ""), member(tenant("a", ""), "x")), "cgroup.events"), "populated 0\nfrozen 0\n")
-	b.run(d, member(d, "x"))
-	a := tenant("a", "* wbps=60Mi") // an event about it
-	if err := b.startOf(a, member(a, "x")); err == nil {
-		t.Error("a container that starts is not refused")
-	}
-}
-
 // TestBudgetBystander verifies that a running pod that only a new policy concerns counts as a pod whose limits
 // are not decided yet.
 func TestBudgetBystander(t *testing.T) {
@@ -284,17 +256,4 @@ func TestBudgetOfUndecidedTotal(t *testing.T) {
 		b.pass(t.Context())
 		b.wantGranted("after", granted)
 	}
-}
-
-// TestBudgetOfUnlistedTotal verifies that a plugin to which the runtime lists nothing counts a pod that only has a limit as a whole.
-func TestBudgetOfUnlistedTotal(t *testing.T) {
-	b := newBudgetNode(t, tenantBudget)
-	one := withTotal("* wbps=150Mi", "")
-	b.run(one, member(one, "x"))
-	b.pass(t.Context())
-	b.restart(tenantBudget)
-	b.Unlisted()
-	second := tenant("2", "* wbps=60Mi")
-	b.wantRefusal(second, member(second, "x"),
-		"wbps=60Mi on disk vda exceeds the budget of namespace tenant-a: 150Mi of 200Mi are granted to 1 pod (wait for room, or write at most 50Mi)")
 }

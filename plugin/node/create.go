@@ -72,7 +72,8 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
-	excess, err := n.pods.commitNew(ctx, p, refusal != nil, n.readFormer(c))
+	n.readFormer(c)
+	excess, err := n.pods.commitNew(ctx, p, refusal != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 // commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
 // and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
 // not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (t *podTable) commitNew(ctx context.Context, p *proposal, isRefused bool, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
+func (t *podTable) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := &p.containers[0]
@@ -107,7 +108,7 @@ func (t *podTable) commitNew(ctx context.Context, p *proposal, isRefused bool, u
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess([]*snapshot{c}, unlisted, nil); excess != nil && p.policy.Refuses(excess) {
+	if excess = s.excess([]*snapshot{c}, nil); excess != nil && p.policy.Refuses(excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}

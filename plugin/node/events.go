@@ -279,7 +279,7 @@ func (t *podTable) uids() map[string]bool {
 
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.
 func (n *Node) present() map[string]bool {
-	if !n.listing.done.Load() && !n.listing.unlikely.Load() {
+	if !n.listing.done.Load() {
 		return nil
 	}
 	return n.pods.uids()

@@ -36,7 +36,7 @@ func (s *state) exchange(p *pod, found *proposal) *annotation.Error {
 	}
 	for i := range found.containers { // a late container gets the room that the new decisions leave
 		if c := found.containers[i].in(s); b != nil && c.needsVetting() && c.isLate() {
-			s.fit(&c.snapshot, nil)
+			s.fit(&c.snapshot)
 		}
 	}
 	after := s.grants(g, p.namespace, b)
@@ -44,7 +44,7 @@ func (s *state) exchange(p *pod, found *proposal) *annotation.Error {
 	var excess *annotation.Error
 	if len(after) > 0 {
 		// An error of the budget is one of an invalid request, which rejects an edit under each policy.
-		excess = s.excess(append(asking, raised...), nil, func(at blkio.Address) bool { return after[at] > 0 })
+		excess = s.excess(append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
 	}
 	if excess == nil {
 		return nil

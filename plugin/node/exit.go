@@ -57,7 +57,7 @@ func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 // IsDrained reports whether no container runs in the pod's cgroup, and no data is left to write.
 func (e endedPod) IsDrained() bool {
 	v := e.viewOf(e.g)
-	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.unknownContainers(&v)) == 0
+	return v.Drained && !v.shared && v.group.cgroup != ""
 }
 
 // exitHandler is the state in the form that the exit watch needs.

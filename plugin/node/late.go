@@ -38,19 +38,19 @@ func (t *podTable) hasLate(of groupIdentity) bool {
 
 // vet asks the budget of its namespace about a container of the state, if it was not asked before. The container is vetted if there
 // is room, or if the policy lets containers run without.
-func (s *state) vet(c *container, fresh *snapshot, unlisted []unlistedPod) (excess *annotation.Error) {
+func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
 	if !c.needsVetting() {
 		return nil
 	}
-	excess = s.excess([]*snapshot{fresh}, unlisted, nil)
+	excess = s.excess([]*snapshot{fresh}, nil)
 	c.vetted = excess == nil || !fresh.decision.policy.Refuses(excess)
 	return excess
 }
 
 // fit lowers the limits of a late container to the room in the budget of its namespace.
-func (s *state) fit(c *snapshot, unlisted []unlistedPod) {
+func (s *state) fit(c *snapshot) {
 	d := &c.decision.desired
-	claim := c.claim(s.tallyFor([]*snapshot{c}, unlisted))
+	claim := c.claim(s.tallyFor([]*snapshot{c}))
 	limits := claim.Fit()
 	names := maps.Clone(d.Disks)
 	for _, x := range limits {

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -305,28 +304,5 @@ func TestResolutionFailed(t *testing.T) {
 	n.pass(t.Context())
 	if r, err = record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer); err != nil || len(r.Settings) != 2 || r.Error != "" {
 		t.Errorf("record %+v, %v", r, err)
-	}
-}
-
-// TestUnknownContainers verifies that the records on the cgroups are used for the grants of other containers.
-// containerd 1.7 does not list the running containers to a plugin that it has started again.
-func TestUnknownContainers(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), podCgroup+"/cri-containerd-sb1.scope")
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	start(t, newNode(t, h), sb, "a")
-	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
-	n := newNode(t, h)
-	n.listing.unlikely.Store(true)
-	start(t, n, sb, "b")
-	if got := wbps(t, n, podCgroup); got != 2<<20 {
-		t.Errorf("the pod has %v, want the sum of both", got)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
-		t.Fatal(err)
-	}
-	n.Stopped("sb1", "id-a")
-	n.pass(t.Context())
-	if got := wbps(t, n, podCgroup); got != 1<<20 {
-		t.Errorf("the pod has %v, want what is left", got)
 	}
 }

@@ -119,11 +119,7 @@ type signals struct {
 // listing holds whether the runtime has listed the running containers. Before that, the plugin does not know
 // all of them.
 type listing struct {
-	done     atomic.Bool
-	unlikely atomic.Bool // the runtime may never list them
-	// unlisted is read from the cgroups until the runtime lists its containers. It is nil before they were
-	// read.
-	unlisted      atomic.Pointer[unlisted]
+	done          atomic.Bool
 	recordProblem reminder.Reminder // of unread records of bystanders; used by the reconciler only
 }
 
@@ -181,6 +177,3 @@ func (n *Node) Reload(pol *policy.Policy) {
 
 // Policy returns the node policy that is in force.
 func (n *Node) Policy() *policy.Policy { return n.policy.Load() }
-
-// Unlisted notes that the runtime has not listed its containers, and may never do so.
-func (n *Node) Unlisted() { n.listing.unlikely.Store(true) }

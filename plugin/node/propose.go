@@ -141,7 +141,8 @@ func (n *Node) settle(ctx context.Context, pod podIdentity) error {
 			}
 		}
 		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights())
-		over, err := n.pods.commit(ctx, p, n.readFormer(&some[0]), late)
+		n.readFormer(&some[0])
+		over, err := n.pods.commit(ctx, p, late)
 		if err != nil {
 			continue
 		}
@@ -175,7 +176,7 @@ type overBudget struct {
 
 // commit makes a proposal count for containers of the state, unless the pod has changed. It stops at a container for which the budget
 // has to be asked, and has no room, unless the container is in late.
-func (t *podTable) commit(ctx context.Context, p *proposal, unlisted []unlistedPod, late map[containerRef]*annotation.Error) (over []overBudget, _ error) {
+func (t *podTable) commit(ctx context.Context, p *proposal, late map[containerRef]*annotation.Error) (over []overBudget, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if !p.view.isCurrent(s) {
@@ -187,9 +188,9 @@ func (t *podTable) commit(ctx context.Context, p *proposal, unlisted []unlistedP
 		fresh := &p.containers[i]
 		c := fresh.in(s)
 		if excess := late[c.ref]; excess != nil {
-			s.fit(fresh, unlisted)
+			s.fit(fresh)
 			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
-		} else if excess := s.vet(c, fresh, unlisted); excess != nil {
+		} else if excess := s.vet(c, fresh); excess != nil {
 			over = append(over, overBudget{fresh, excess, !c.vetted})
 			if !c.vetted {
 				return over, nil

@@ -64,7 +64,6 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	})
 	n.each("find running containers", groups, n.findRunning)
 	n.each("find removed pods", groups, n.findRemovedPods)
-	n.recovery.Step("find weights of unlisted pods", n.findUnlisted)
 	n.eachAlone("find data left to write", groups, func(g groupIdentity) { n.findClean(ctx, g) })
 	undeclared := n.undeclared()
 	n.each("find undeclared disks", groups, func(some []groupIdentity) { undeclared.find(ctx, some) })

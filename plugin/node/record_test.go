@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-const forged = `{"v":1,"kind":"container","namespace":"kube-system","pod":"innocent","uid":"x","cleared":true}`
+const forged = `{"v":2,"kind":"container","namespace":"kube-system","pod":"innocent","uid":"x","cleared":true}`
 
 // forge writes a record as the container's uid 0 can, where its runtime mounts its cgroups
 // writable for it.

@@ -131,36 +131,3 @@ func TestBystanderRemoved(t *testing.T) {
 		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unreadBystanders)
 	}
 }
-
-// TestUnlistedBystander verifies that a class of a new policy limits the containers that events have reported,
-// where the runtime does not list its containers. The pod's cgroup gets no backstop, because another container
-// runs in it.
-func TestUnlistedBystander(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("before"), cgroupOf("b"))
-	n := newNode(t, h)
-	n.Unlisted()
-	s := &session{n, handlerDeadline}
-	for range 2 {
-		if err := s.StartContainer(t.Context(), batch(), ctr("b")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.Reload(rules(t, inProd))
-	n.pass(t.Context())
-	if own, pod := wbps(t, n, cgroupOf("b")), wbps(t, n, podCgroup); own != 20<<20 || pod != blkio.Max {
-		t.Errorf("the container has %v, the pod %v", own, pod)
-	}
-	if err := s.StartContainer(t.Context(), batch(), ctr("before")); err != nil { // it is restarted
-		t.Fatal(err)
-	}
-	if own, pod := wbps(t, n, cgroupOf("before")), wbps(t, n, podCgroup); own != 20<<20 || pod != 40<<20 {
-		t.Errorf("the other container has %v, the pod %v", own, pod)
-	}
-	n.Reload(policy.Default())
-	n.pass(t.Context())
-	for _, cgroup := range []string{podCgroup, cgroupOf("b"), cgroupOf("before")} {
-		if got := wbps(t, n, cgroup); got != blkio.Max {
-			t.Errorf("without the class %s has %v", cgroup, got)
-		}
-	}
-}

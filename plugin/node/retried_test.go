@@ -79,23 +79,6 @@ func TestHungResolutionIsCounted(t *testing.T) {
 	})
 }
 
-// TestUnparsableHidesNothing verifies that a container with a cgroup path that cannot be parsed does not stand
-// for containers that are known by their cgroups only.
-func TestUnparsableHidesNothing(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
-	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")
-	n := newNode(t, h)
-	c := ctr("a")
-	c.Cgroup = "no:path"
-	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
-		t.Error("a container without a known cgroup is limited")
-	}
-	v := n.applier().viewOf(n.peek().pods["sb1"].group)
-	if got := n.applier().unknownContainers(&v); len(got) != 1 {
-		t.Errorf("%d unknown containers, want 1", len(got))
-	}
-}
-
 // TestRecallsAgain verifies that a record that cannot be read is read again.
 func TestRecallsAgain(t *testing.T) {
 	h, dir := tree(t, podCgroup)

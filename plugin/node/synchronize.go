@@ -21,7 +21,6 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
 	n.pods.takeOver(listed, listedBystanders(n.policy.Load(), listed, sandboxes, ctrs), sandboxes, ctrs)
 	n.admitBystanders() // a policy that came into force meanwhile did not find them
-	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }

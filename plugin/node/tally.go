@@ -136,19 +136,6 @@ func (t *tally) grow(c *snapshot) {
 	})
 }
 
-// addUnlisted adds a pod that is known by its records only. Its containers can be granted all of a limit of the pod as a whole:
-// those that have no limit of their own have no record. Where the sum of their limits is lower, the record of the pod has that
-// as the backstop, which is no such limit.
-func (t *tally) addUnlisted(pod *unlistedPod) {
-	t.begin()
-	for _, own := range pod.own {
-		t.addSettings(own)
-	}
-	t.addBound(nil, pod.total)
-	t.bind(pod.total)
-	t.end(false)
-}
-
 // addBound adds a container without a limit of its own on the disks that its pod as a whole has a limit for, and it has none for.
 func (t *tally) addBound(own, total policy.Settings) {
 	for _, s := range total.Without(own) {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"path"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
@@ -19,9 +18,6 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	}
 	unread := a.recall(of) // a plan without the record's values would remove them; inspect reports the error
 	v := a.viewOf(of)
-	if a.listing.unlikely.Load() || v.Drained { // v.Drained covers known containers only
-		v.Unknown = a.unknownContainers(&v)
-	}
 	if pol := a.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
@@ -72,7 +68,6 @@ type view struct {
 	request *request    // of pod
 	shared  bool        // other pods are in the pod's cgroup
 	changes int
-	cgroups []string // of its sandboxes and running containers: the last element of the path, or a part of it
 }
 
 // view returns a view of a group.
@@ -84,13 +79,9 @@ func (s *state) view(g *group) view {
 	for _, pod := range g.sorted() {
 		before := len(v.Running)
 		v.Running = slices.Grow(v.Running, len(pod.containers))
-		v.cgroups = append(slices.Grow(v.cgroups, 1+len(pod.containers)), pod.id)
 		for _, c := range pod.sorted() {
 			if c.mayRun() {
 				v.Running = append(v.Running, c.planned())
-			}
-			if c.mayRun() && c.cgroup != "" {
-				v.cgroups = append(v.cgroups, path.Base(c.cgroup))
 			}
 			v.Partial = v.Partial || c.isPartial()
 		}

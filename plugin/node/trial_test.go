@@ -71,7 +71,7 @@ func TestTrialRepeated(t *testing.T) {
 	l.storage = disks{func(path string) blkio.Backing {
 		if once {
 			once = false
-			_, _ = l.pods.resolved(t.Context(), &c.snapshot, nil, nil)
+			_, _ = l.pods.resolved(t.Context(), &c.snapshot, nil)
 		}
 		return twoDisks(path)
 	}}

@@ -9,10 +9,13 @@ import (
 // Weighted returns the demand of pods for weights. Containers in observe mode have none; weights that were
 // cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {
+	out := weights.Demand{Complete: true}
 	if !n.Policy().Enforces() {
-		return weights.Demand{Complete: true}
+		return out
 	}
-	out := n.listing.demand()
+	if !n.listing.done.Load() {
+		out = weights.Demand{Unknown: "the runtime has not listed what runs"}
+	}
 	n.pods.addWeighted(&out)
 	return out
 }

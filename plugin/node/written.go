@@ -20,12 +20,11 @@ type applier struct {
 	*environment
 	pods    *podTable
 	policy  *atomic.Pointer[policy.Policy]
-	listing *listing
 	metrics *metrics
 }
 
 func (n *Node) applier() applier {
-	return applier{&n.environment, &n.pods, &n.policy, &n.listing, n.metrics}
+	return applier{&n.environment, &n.pods, &n.policy, n.metrics}
 }
 
 // enforcer returns the Enforcer that puts plans into force.

@@ -61,8 +61,7 @@ type wireSettings struct {
 	Lowered  []string `json:"lowered,omitempty"`
 }
 
-// identity has the fields of a Record for the cgroup, which have the same names in each version of the JSON.
-// outcome has those for the decision.
+// identity has the fields of a Record for the cgroup. outcome has those for the decision.
 type identity struct {
 	Kind        string `json:"kind"`
 	Namespace   string `json:"namespace"`
@@ -78,13 +77,6 @@ type outcome struct {
 	Error    string   `json:"error,omitempty"`
 	Observed bool     `json:"observed,omitempty"`
 	Cleared  bool     `json:"cleared,omitempty"`
-}
-
-func newRecord(i identity, o outcome) *Record {
-	return &Record{
-		Kind: i.Kind, Namespace: i.Namespace, Pod: i.Pod, UID: i.UID, Container: i.Container, ContainerID: i.ContainerID,
-		Skipped: o.Skipped, Warnings: o.Warnings, Error: o.Error, Observed: o.Observed, Cleared: o.Cleared,
-	}
 }
 
 // wireSource is a policy.Source. Its name is one of wire.Names.
@@ -214,15 +206,13 @@ func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
 	return known[s]
 }
 
-// Parse decodes a record of this version or of version 1. A record of a newer,
-// incompatible version is an error, because its fields may have other meanings.
+// Parse decodes a record of this version. One of another version is an error, because its fields may have other
+// meanings.
 func Parse(data []byte) (*Record, error) {
 	v, err := versionOf(data)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrParse, err)
-	case v == 1:
-		return parseV1(data)
 	case v != version:
 		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, v, version)
 	}
@@ -254,8 +244,11 @@ func versionOf(data []byte) (int, error) {
 }
 
 func (w *wire) record() (*Record, error) {
-	r := newRecord(w.identity, w.outcome)
-	r.Edit, r.Unvetted = (*Edit)(w.Edit), w.Unvetted
+	r := &Record{
+		Kind: w.Kind, Namespace: w.Namespace, Pod: w.Pod, UID: w.UID, Container: w.Container, ContainerID: w.ContainerID,
+		Skipped: w.Skipped, Warnings: w.Warnings, Error: w.Error, Observed: w.Observed, Cleared: w.Cleared,
+		Edit: (*Edit)(w.Edit), Unvetted: w.Unvetted,
+	}
 	if len(w.Disks) > 0 {
 		r.Disks = make(map[blkio.Dev]string, len(w.Disks))
 	}

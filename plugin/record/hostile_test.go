@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestSourceOutOfRange verifies that a source, or its name, that the record does not have is an error, for any
@@ -25,26 +22,6 @@ func TestSourceOutOfRange(t *testing.T) {
 				t.Errorf("%s is %+v, %v", text, r, err)
 			}
 		}
-	}
-}
-
-// TestV1Unknown verifies that settings of version 1 that this program does not know are left out, and the rest
-// is read.
-func TestV1Unknown(t *testing.T) {
-	r := parse(t, `{"v":1,"kind":"pod","limits":[{"dev":"254","key":"wbps","rate":1},{"dev":"254:0","key":"abps","rate":1},{"dev":"254:0","key":"wbps","rate":0},`+
-		`{"dev":"254:0","disk":"vda","key":"rbps","rate":5}],"exits":[{"container":"a","cgroupIDs":[7],"limits":["x wbps=1","254:0 wbps=x riops=3 abps=1"]}]}`)
-	vda := blkio.Dev{Major: 254}
-	value := func(key blkio.Key, amount blkio.Amount) policy.Settings {
-		return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: vda}, Amount: amount}}}
-	}
-	if d := cmp.Diff(value(blkio.Rbps, 5), r.Settings); d != "" {
-		t.Errorf("settings, -want +got:\n%s", d)
-	}
-	if d := cmp.Diff(map[blkio.Dev]string{vda: "vda"}, r.Disks); d != "" {
-		t.Errorf("disks, -want +got:\n%s", d)
-	}
-	if d := cmp.Diff([]Exit{{Container: "a", CgroupIDs: []uint64{7}, Limits: value(blkio.Riops, 3)}}, r.Exits); d != "" {
-		t.Errorf("exits, -want +got:\n%s", d)
 	}
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -242,24 +241,19 @@ func settings() (found []string, err error) {
 	return found, err
 }
 
-// testChart installs the chart as it was before its last change, with the cluster part and an admission policy, upgrades it to
-// this one, tests it, and uninstalls it. A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
+// testChart installs the chart with the cluster part and an admission policy, upgrades it to
+// another image, tests it, and uninstalls it. A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
 // release is rolled back and forth.
 func testChart(t *testing.T) {
-	from, err := os.ReadFile(filepath.Join(node.payload, payload.PreviousFrom))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("the previous chart is that of %s", bytes.TrimSpace(from))
 	unset, err := settings()
 	if err != nil || len(unset) > 0 {
 		t.Fatalf("the node has settings before the test: %q, %v", unset, err)
 	}
 	r := newRelease(t)
-	previous, current := filepath.Join(node.payload, payload.PreviousChart), filepath.Join(node.payload, "deploy/helm/nri-blkio")
+	chart := filepath.Join(node.payload, "deploy/helm/nri-blkio")
 
 	start := time.Now()
-	r.must("install", "nri-blkio", previous, r.image("latest"), chartParts, "--create-namespace")
+	r.must("install", "nri-blkio", chart, r.image("latest"), chartParts, "--create-namespace")
 	within(t, clusterDeadline, "the first limit is in force", r.inForce)
 	took := time.Since(start)
 	t.Logf("first limit in force %v after helm install", took.Round(100*time.Millisecond))
@@ -277,7 +271,7 @@ func testChart(t *testing.T) {
 	})
 
 	upgrade := func() {
-		r.must("upgrade", "nri-blkio", current, r.image("next"), chartParts, "--wait", "--timeout", helmTime)
+		r.must("upgrade", "nri-blkio", chart, r.image("next"), chartParts, "--wait", "--timeout", helmTime)
 	}
 	r.during(func() {
 		if *proof {

@@ -75,7 +75,7 @@ func TestRepairObserves(t *testing.T) {
 
 // TestRepairBudget verifies that a file moves to its writer although the writer writes and syncs more than the
 // budget allows to write out early. Data that the writer has synced is not written out early and must not
-// count. In an earlier version it counted, so that each pass delayed the next one.
+// count: each pass would delay the next one.
 func TestRepairBudget(t *testing.T) {
 	startRepair(t, "--policy", policyFile(t, "writeback: {budget: {extraBps: 4Mi}}\n"))
 	reader, err := writeback.NewOwnerReader()

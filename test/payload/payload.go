@@ -19,15 +19,15 @@ type Program struct {
 	Name    string // of the file
 	Package string // "./e2e"
 	Test    bool
-	Helm    bool // it needs helm, and the chart as it was before
+	Helm    bool // it needs helm
 }
 
 // Image is the name of the image of nri-blkio, as deploy/ has it.
 const Image = "registry.example/nri-blkio:latest"
 
 // Build writes the files for a node into dir: nri-blkio and its image (nri-blkio.tar), the
-// image of the test containers (iotool.tar), the files of deploy/, the how-tos, the programs, and what they need of
-// Helm. module is the directory of the test module.
+// image of the test containers (iotool.tar), the files of deploy/, the how-tos, the programs, and helm for
+// those that need it. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	steps := []struct {
 		where string
@@ -59,7 +59,7 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 		}
 	}
 	if slices.ContainsFunc(programs, func(p Program) bool { return p.Helm }) {
-		if err := addHelm(ctx, module, dir); err != nil {
+		if err := addHelm(ctx, dir); err != nil {
 			return err
 		}
 	}

@@ -52,9 +52,6 @@ type Spec struct {
 type View struct {
 	Pod     Pod
 	Running []Container
-	// Unknown are the settings of running containers that are known from their records
-	// only.
-	Unknown []policy.Desired
 	Weights Weights
 	Drained bool // no container runs, and none has left data to write
 	Partial bool // a container is known in part only

@@ -162,17 +162,9 @@ func TestPodTarget(t *testing.T) {
 		{name: "runs", pol: policy.Default(), want: "254:0 wbps=2097152, " + total},
 		{name: "without the backstop", pol: &noBackstop, want: total},
 		{name: "observed", pol: &observe},
-		{name: "an unknown container", pol: policy.Default(), change: func(v *View) { v.Unknown = []policy.Desired{{}} }, want: total},
 		{name: "nothing runs", pol: policy.Default(), change: func(v *View) { v.Running = nil }, want: total, ended: true},
 		{name: "nothing runs, without the backstop", pol: &noBackstop, change: func(v *View) { v.Running = nil }, want: total},
 		{name: "drained", pol: policy.Default(), change: func(v *View) { v.Running, v.Drained = nil, true }},
-		{
-			name: "drained but for an unknown container", pol: policy.Default(),
-			change: func(v *View) {
-				v.Running, v.Drained, v.Unknown = nil, true, []policy.Desired{{}}
-			},
-			want: total,
-		},
 		{name: "no cgroup of its own", pol: policy.Default(), change: func(v *View) { v.Pod.Cgroup = "" }, noPod: true},
 		{name: "partial", pol: policy.Default(), change: func(v *View) { v.Partial = true }, want: "254:0 wbps=2097152, " + total, partial: true},
 	} {

@@ -98,7 +98,7 @@ func podTarget(v *View, observed bool) Target {
 	weights := total.Settings.In(blkio.IOWeight)
 	total.Settings = total.Settings.Where(func(s policy.Setting) bool { return s.Key != blkio.DiskWeight })
 	requested := total
-	granted := slices.Clone(v.Unknown)
+	var granted []policy.Desired
 	for i := range v.Running {
 		one := v.Running[i].Desired
 		if !observed && v.Running[i].isObserved(observed) {
@@ -111,7 +111,7 @@ func podTarget(v *View, observed bool) Target {
 		granted = nil
 	}
 	total.Settings, total.Disks = withBackstop(total, granted)
-	if v.Drained && len(v.Unknown) == 0 {
+	if v.Drained {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
