@@ -207,7 +207,6 @@ func reloadedNode(b *testing.B) (n *Node, dir string, policies []*policy.Policy)
 	h, dir := tree(b, cgroups...)
 	n = newNode(b, h)
 	n.storage = disks{func(string) blkio.Backing { return on(dataDisk) }}
-	n.resolver.environment = &n.environment
 	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	policies = []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
 	n.policy.Store(policies[1])

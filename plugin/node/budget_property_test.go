@@ -78,11 +78,11 @@ func (m *sumModel) check() error {
 // checkRecorded compares the sums by the records of pods that are not decided yet.
 func (m *sumModel) checkRecorded() error {
 	for _, c := range m.Node.pods.undecided("tenant-a") {
-		f, err := m.formerOf(c)
-		if err != nil {
+		other := snapshot{identity: c}
+		if err := m.recallContainer(&other); err != nil {
 			return err
 		}
-		m.Node.pods.noteFormer(c, f)
+		m.Node.pods.noteFormer(c, other.former)
 	}
 	return m.compare()
 }

@@ -75,7 +75,6 @@ func TestBystanderWithManyMounts(t *testing.T) {
 	logger := logrus.New()
 	logger.SetOutput(&log)
 	n.log = logger
-	n.resolver.environment = &n.environment
 	var mounts []inventory.Mount
 	for i := range 4000 {
 		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
@@ -208,7 +207,7 @@ func TestLeftOutIsFinal(t *testing.T) {
 		t.Errorf("another class: %v", got)
 	}
 	c := n.peek().pods["sb1"].containers["id-a"]
-	if c.isPartial() || !c.isResolved(n.policy.Load(), n.layers.current.Load()) {
+	if c.isPartial() || !c.isDecided(n.policy.Load()) || !c.isFound(c.pod.request.now.Load().under(n.policy.Load()).Targets(), n.layers.current.Load()) {
 		t.Error("the container is resolved again with each pass")
 	}
 }

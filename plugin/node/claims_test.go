@@ -323,7 +323,7 @@ func TestClaimsAreNoEdit(t *testing.T) {
 			t.Errorf("%s: the record is %+v", name, got)
 		}
 	}
-	rejected := edit{next: labelled, err: rejected(limitsOfClaim, errNoAnswer)}
+	rejected := edit{next: labelled, err: &rejectedEdit{partClaims, errNoAnswer}}
 	if got, want := rejected.text(), "the limits of a claim were changed, and those before stay in force: "+errNoAnswer.Error(); got != want {
 		t.Errorf("the event is %q, want %q", got, want)
 	}

@@ -36,9 +36,9 @@ type rejectedEdit struct {
 
 func (e *rejectedEdit) Error() string {
 	switch {
-	case e.parts.has(ofClaims) && !e.parts.has(ofAnnotations|ofLabels):
+	case e.parts.has(partClaims) && !e.parts.has(partAnnotations|partLabels):
 		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
-	case !e.parts.has(ofAnnotations | ofLabels | ofClaims):
+	case !e.parts.has(partAnnotations | partLabels | partClaims):
 		return fmt.Sprintf("the kinds of containers are known now, and the limits before stay in force: %v", e.cause)
 	}
 	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
@@ -51,6 +51,7 @@ type editOf struct {
 	pod    podIdentity
 	next   *request
 	parts  parts    // in which it differs from the request that counts
+	waits  bool     // its annotations wait for a container
 	claims []string // those whose limits it changes, see changedClaims
 }
 
@@ -61,10 +62,14 @@ func (t *podTable) edits(of groupIdentity) (out []editOf) {
 	defer t.state.Unlock()
 	for _, p := range of.in(s).sorted() {
 		next, now := p.edit.next, p.request.now.Load()
-		if next == nil || next.hasOtherAnnotations(now) && !p.hasLiveContainer() && !p.isRejected() {
+		if next == nil {
 			continue
 		}
-		out = append(out, editOf{p.podIdentity, next, next.differences(now), next.changedClaims(now)})
+		e := editOf{p.podIdentity, next, next.differences(now), false, next.changedClaims(now)}
+		e.waits = e.parts.has(partAnnotations) && !p.hasLiveContainer() && !p.isRejected()
+		if !e.waits || e.parts.has(partFacts) {
+			out = append(out, e)
+		}
 	}
 	return out
 }
@@ -85,7 +90,10 @@ func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 
 
 // candidates returns what may count of an edit, the best first: all of it, its facts alone, or its annotations alone.
 func (e *editOf) candidates(now *request) []*request {
-	if !e.parts.has(ofAnnotations) || !e.parts.has(ofFacts) {
+	switch {
+	case e.waits:
+		return []*request{now.withFacts(&e.next.facts)}
+	case !e.parts.has(partAnnotations) || !e.parts.has(partFacts):
 		return []*request{e.next}
 	}
 	return []*request{e.next, now.withFacts(&e.next.facts), now.withAnnotationsOf(e.next)}
@@ -101,10 +109,10 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	pol, v := n.policy.Load(), n.pods.viewPod(e.pod)
 	v.keepLive()
 	before := v.containers
-	if e.parts != ofKinds {
+	if e.parts != partKinds {
 		v.known = nil // their disks were not found for other targets
 	}
-	if !v.use(found, pol) {
+	if !v.use(found.containers, pol) {
 		n.pods.markDirty(e.pod.group) // the next pass finds what has changed
 		return false, nil
 	}
@@ -118,6 +126,9 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 				return false, nil
 			}
 			if excess == nil {
+				for _, line := range found.lines {
+					line()
+				}
 				n.noteCounts(p, e, before)
 				if by == e.next {
 					return true, nil
@@ -131,7 +142,9 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 			rejection = reason
 		}
 	}
-	n.rejectEdit(e, rejection)
+	if rejection != nil {
+		n.rejectEdit(e, rejection)
+	}
 	return accepted, nil
 }
 
@@ -157,9 +170,15 @@ func (v *podView) use(found []snapshot, pol *policy.Policy) bool {
 	return true
 }
 
+// foundForEdit has the containers of a pod with the disks for the targets of an edit.
+type foundForEdit struct {
+	containers []snapshot
+	lines      []func() // to log if the edit counts
+}
+
 // findForEdit finds the disks of a pod's containers for the targets of an edit, too. It may hang as long as a disk does. So it has a
 // goroutine of its own, and keeps no container from being decided by the request that counts.
-func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
+func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error) {
 	v := n.pods.viewPod(e.pod)
 	v.keepLive()
 	for i := range v.containers {
@@ -169,19 +188,21 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 	}
 	pol := n.policy.Load()
 	targets := e.next.under(pol).Targets().And(v.request.under(pol).Targets())
-	found := make(chan []snapshot, 1)
+	found := make(chan *foundForEdit, 1)
 	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
 		if !n.pods.beginTrial(e) {
 			return fmt.Errorf("find the disks of its new targets: %w", errNoAnswer)
 		}
 		defer n.pods.endTrial(e)
-		for i := range v.containers {
-			c := &v.containers[i]
-			if err := (finder{&n.environment}).find(ctx, targets, n.layers.current.Load(), c); err != nil {
+		out, by := foundForEdit{containers: v.containers}, n.finder()
+		by.held = &out.lines
+		for i := range out.containers {
+			c := &out.containers[i]
+			if err := by.find(ctx, targets, n.layers.current.Load(), c); err != nil {
 				return fmt.Errorf("container %s: %w", c.name, err)
 			}
 		}
-		found <- v.containers
+		found <- &out
 		return nil
 	})
 	if err != nil {
@@ -255,10 +276,10 @@ func (n *Node) rejectEdit(e *editOf, cause error) {
 	}
 	log := n.log.WithField("pod", e.pod.String()).WithError(err)
 	switch {
-	case e.parts.has(ofAnnotations | ofLabels):
+	case e.parts.has(partAnnotations | partLabels):
 		n.metrics.edits.rejected.Add(1)
 		log.Warn("Rejected an edit of a running pod")
-	case e.parts.has(ofClaims):
+	case e.parts.has(partClaims):
 		log.Warn("Rejected changed limits of claims of a running pod")
 	default:
 		log.Warn("Rejected the classes of kinds of containers for a running pod")
@@ -331,7 +352,7 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	}
 	log := n.log.WithField("pod", e.pod.String())
 	switch {
-	case !parts.has(ofAnnotations | ofLabels):
+	case !parts.has(partAnnotations | partLabels):
 		for _, c := range changed {
 			text := "Applying changed limits of claims to a running container"
 			if c.hasNewKind {
@@ -342,7 +363,7 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 		if len(changed) > 0 && len(e.claims) > 0 {
 			n.noteApplied(&e.pod, e.applied(parts), of)
 		}
-	case len(changed) > 0 || parts.has(ofAnnotations):
+	case len(changed) > 0 || parts.has(partAnnotations):
 		n.metrics.edits.applied.Add(1)
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
 		n.noteApplied(&e.pod, e.applied(parts), of)

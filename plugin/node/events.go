@@ -234,7 +234,7 @@ func (e *edit) text() string {
 	case e.next == nil: // the annotations are too large to be passed on
 		return e.err.Error()
 	}
-	of := ofAnnotations
+	of := partAnnotations
 	if r, ok := errors.AsType[*rejectedEdit](e.err); ok {
 		of = r.parts
 	}

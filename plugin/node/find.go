@@ -21,7 +21,23 @@ import (
 // Finding the disks of a container can hang in the kernel, or fail. So it is done for each container apart, and decides nothing.
 
 // finder finds the disks of containers. It changes only the snapshots that it is given.
-type finder struct{ *environment }
+type finder struct {
+	*environment
+	// held has the lines of a search for an edit, which are logged if the edit counts. If it is nil, lines are logged at once.
+	held *[]func()
+}
+
+func (n *Node) finder() finder { return finder{environment: &n.environment} }
+
+// warn logs a line about a container.
+func (f finder) warn(c *snapshot, fields logrus.Fields, text string) {
+	log := c.logger(f.log).WithFields(fields)
+	if f.held != nil {
+		*f.held = append(*f.held, func() { log.Warn(text) })
+		return
+	}
+	log.Warn(text)
+}
 
 // find finds those disks of a container that are not known yet, for some targets. An error is an internal failure, after which c
 // must not be used. Disks that cannot be read are noted in c.disks, and the others are kept.
@@ -76,7 +92,7 @@ func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *sn
 	c.disks.Facts.MemoryLimited = f.isMemoryLimited(c)
 	// The disks that were found are kept, and the reconciler searches again. The warning is logged once.
 	if err := c.disks.Err(); err != nil && before == nil {
-		c.logger(f.log).WithError(err).Warn("Some disks of a container are not resolved yet")
+		f.warn(c, logrus.Fields{logrus.ErrorKey: err}, "Some disks of a container are not resolved yet")
 	}
 	return nil
 }
@@ -113,14 +129,14 @@ func (c *snapshot) needsComparison() bool {
 // plugin did not know.
 func (f finder) compareMounts(ctx context.Context, targets annotation.Targets, c *snapshot) error {
 	if c.pid == 0 {
-		c.logger(f.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
+		f.warn(c, nil, "The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.disks.SetCompared()
 		return nil
 	}
 	added, err := f.inventory().Compare(ctx, c.pod.inventoried(targets), &c.disks, c.pid, c.cgroup)
 	for _, m := range added {
-		c.logger(f.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
-			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
+		f.warn(c, logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)},
+			"A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
 	}
 	if errors.Is(err, storage.ErrNoProcess) {
 		if populated, unknown := f.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
@@ -158,7 +174,7 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	}
 	err := n.recallContainer(&c)
 	if err == nil {
-		err = finder{&n.environment}.find(ctx, targets, layers, &c)
+		err = n.finder().find(ctx, targets, layers, &c)
 	}
 	n.pods.noteFound(ctx, &c, err)
 	return cmp.Or(err, c.search.notCompared)

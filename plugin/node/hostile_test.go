@@ -128,7 +128,7 @@ func TestManyPathsAndMounts(t *testing.T) {
 		n.storage = s
 		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Targets: annotation.Parse(manyPaths(star)).Targets()}
 		c := inventory.NewContainer(specOf("db", sameMounts(mounts, "rslave")...)())
-		if err := n.resolver.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
+		if err := n.finder().inventory().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)
 		}
 		paths := len(pod.Targets.Paths)

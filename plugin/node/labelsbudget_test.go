@@ -85,7 +85,7 @@ func TestDifferences(t *testing.T) {
 		{former.changed(former.facts.Labels, claims).with(other), former, "annotations and limits of a claim"},
 		{long.with(other), long, "annotations"},
 	} {
-		if got := tt.next.differences(tt.former); got != tt.want {
+		if got := tt.next.differences(tt.former).String(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}

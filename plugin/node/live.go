@@ -187,7 +187,7 @@ func (s *state) revise(p *pod) {
 		switch {
 		case live.Err == nil:
 		case live.isEdited(now):
-			p.edit.err = &rejectedEdit{ofAnnotations, live.Err}
+			p.edit.err = &rejectedEdit{partAnnotations, live.Err}
 		default:
 			p.edit.unknown = live.Err
 		}
@@ -219,7 +219,7 @@ func (s *state) replaceRequest(p *pod, r *request) {
 		there[c.name] = there[c.name] || c.isLive()
 	}
 	// The kinds of containers change no target of pod-total, whose limits ended containers have brought.
-	if r.differences(former) != ofKinds {
+	if r.differences(former) != partKinds {
 		maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
 	}
 	p.warned = false // targets may be others

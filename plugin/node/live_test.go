@@ -303,8 +303,8 @@ func TestEditOfBystander(t *testing.T) {
 	l.want("added", all(4*mi, 4*mi))
 }
 
-// TestLiveAtCreate verifies that a new pod is decided by what the API server knows, whether the runtime reports older
-// annotations or none, and that an edit helps a pod whose first container was rejected.
+// TestLiveAtCreate verifies that a new pod is soon limited by what the API server knows, whether the runtime reports older
+// annotations, none, or invalid ones by which its first container is rejected.
 func TestLiveAtCreate(t *testing.T) {
 	for name, reported := range map[string]map[string]string{
 		"none": nil, "older": annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"), "invalid": annotationsOf(limitsKey+"containers", "rootfs wpbs=2Mi"),
@@ -312,7 +312,15 @@ func TestLiveAtCreate(t *testing.T) {
 		l := newLiveNode(t)
 		l.Synchronize(nil, nil)
 		l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=4Mi")})
-		l.run(sandbox(reported), "a", "b")
+		sb := sandbox(reported)
+		if name == "invalid" {
+			if _, err := l.create(t.Context(), sb, ctr("a"), false); err == nil {
+				t.Error("the container is not rejected by the annotations of the runtime")
+			}
+			l.pass(t.Context())
+		}
+		l.run(sb, "a", "b")
+		l.pass(t.Context())
 		l.want(name, all(4*mi, 4*mi))
 	}
 	l := newLiveNode(t)

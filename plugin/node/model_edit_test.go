@@ -275,7 +275,9 @@ func (r *modelRuntime) settleDocument(p *modelPod, sb *modelSandbox, known model
 	}
 	if next := asked; !maps.Equal(d.annotations, asked.annotations) {
 		p.unsettled, next.annotations = true, d.annotations
-		if !known.late[p.uid] && !r.rejects(p, sb, next) {
+		isLive := func(c *modelContainer) bool { _, has := known.containers[c.id]; return has && c.state != modelExited }
+		// Without a live container, an edit of annotations waits for one.
+		if slices.ContainsFunc(sb.containers, isLive) && !known.late[p.uid] && !r.rejects(p, sb, next) {
 			report("%s: sandbox %s has the annotations %v, and nothing rejects %v: %v", p.name, sb.id, asked.annotations, d.annotations, known.rejected[sb.id])
 		}
 	}

@@ -123,13 +123,13 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 // settle decides those containers of a pod whose disks are known, and that are not decided by the policy and the request that count.
 // Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
 // An error means that ctx ended before.
-func (n *Node) settle(ctx context.Context, pod podIdentity) error {
+func (n *Node) settle(ctx context.Context, pod podIdentity) (decided bool, _ error) {
 	late := map[containerRef]*annotation.Error{}
 	for ctx.Err() == nil {
 		pol, v := n.policy.Load(), n.pods.viewPod(pod)
 		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool { return !c.isDecidable() || c.isDecided(pol) })
 		if len(before) == 0 {
-			return nil
+			return false, nil
 		}
 		some := slices.Clone(before)
 		for i := range some {
@@ -160,9 +160,9 @@ func (n *Node) settle(ctx context.Context, pod podIdentity) error {
 		for i := range before {
 			n.noteDecided(&before[i], &some[i])
 		}
-		return nil
+		return true, nil
 	}
-	return fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
+	return false, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
 }
 
 func (n *Node) hasNoWeights() bool { return !n.weight.Support().Exist }
@@ -215,9 +215,14 @@ func (n *Node) noteDecided(before, now *snapshot) {
 	n.noteRule(before, now)
 }
 
-// resolve finds the disks of a container, and decides its pod.
+// resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
 func (n *Node) resolve(ctx context.Context, of identity) error {
-	return cmp.Or(n.find(ctx, of), n.settle(ctx, of.pod))
+	err := n.find(ctx, of)
+	decided, unsettled := n.settle(ctx, of.pod)
+	if decided {
+		n.pods.markDirty(of.pod.group)
+	}
+	return cmp.Or(err, unsettled)
 }
 
 // unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
@@ -278,7 +283,7 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) 
 	}
 	settle := func() {
 		for _, pod := range pods {
-			if err := n.settle(ctx, pod); err != nil {
+			if _, err := n.settle(ctx, pod); err != nil {
 				errs = append(errs, err)
 			}
 		}

@@ -105,13 +105,13 @@ type parts uint8
 // The parts of a request. Its annotations, the labels of the pod and the kinds of its containers are of the author of the pod. The
 // limits of a claim can be of another author.
 const (
-	ofAnnotations parts = 1 << iota
-	ofLabels
-	ofClaims
-	ofKinds
-	ofNamespace
+	partAnnotations parts = 1 << iota
+	partLabels
+	partClaims
+	partKinds
+	partNamespace
 
-	ofFacts = ofLabels | ofClaims | ofKinds | ofNamespace
+	partFacts = partLabels | partClaims | partKinds | partNamespace
 )
 
 // has reports whether one of some parts is there.
@@ -127,7 +127,7 @@ func (p parts) text(claims string) string {
 	for _, one := range []struct {
 		part parts
 		text string
-	}{{ofAnnotations, "annotations"}, {ofLabels, "labels"}, {ofClaims, claims}} {
+	}{{partAnnotations, "annotations"}, {partLabels, "labels"}, {partClaims, claims}} {
 		if p.has(one.part) {
 			out = append(out, one.text)
 		}
@@ -141,11 +141,11 @@ func (p parts) text(claims string) string {
 // differences returns the parts in which a request differs from the former one.
 func (r *request) differences(former *request) (out parts) {
 	for part, differs := range map[parts]bool{
-		ofAnnotations: r.hasOtherAnnotations(former),
-		ofLabels:      !maps.Equal(r.facts.Labels, former.facts.Labels),
-		ofClaims:      !r.facts.Claims.Equal(former.facts.Claims),
-		ofKinds:       !r.facts.Kinds.Equal(former.facts.Kinds),
-		ofNamespace:   !r.facts.NamespaceLabels.Equal(former.facts.NamespaceLabels),
+		partAnnotations: r.hasOtherAnnotations(former),
+		partLabels:      !maps.Equal(r.facts.Labels, former.facts.Labels),
+		partClaims:      !r.facts.Claims.Equal(former.facts.Claims),
+		partKinds:       !r.facts.Kinds.Equal(former.facts.Kinds),
+		partNamespace:   !r.facts.NamespaceLabels.Equal(former.facts.NamespaceLabels),
 	} {
 		if differs {
 			out |= part

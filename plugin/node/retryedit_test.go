@@ -100,6 +100,7 @@ func TestEditBetweenContainers(t *testing.T) {
 			l.Removed("sb1", "id-b")
 			l.edit(limitsKey+"containers", "rootfs wbps=5Mi")
 			l.run(sb, "a")
+			l.pass(t.Context()) // the edit has waited for a container
 			l.want("valid", map[string]blkio.Amount{cgroupOf("a"): 5 * mi})
 		}
 	}
@@ -148,8 +149,9 @@ func TestRestartBetweenSandboxes(t *testing.T) {
 	l.edit(limitsKey+"containers", "rootfs wbps=7Mi")
 	l.restart(policy.Default())
 	l.Synchronize([]*Sandbox{sb, next}, []*Container{listed("a", isRunning)})
-	l.pass(t.Context())
+	l.edit(limitsKey+"containers", "rootfs wbps=7Mi") // by the document, which is still there
 	l.run(next, "b")
+	l.pass(t.Context())
 	l.want("next sandbox", map[string]blkio.Amount{cgroupOf("b"): 7 * mi})
 }
 
@@ -180,7 +182,7 @@ func TestEditHangs(t *testing.T) {
 	l.run(sb, "a", "b")
 	c := l.peek().pods["sb1"].containers["id-a"]
 	c.token <- struct{}{}
-	c.resolution.began = time.Now().Add(-2 * passDeadline)
+	c.search.began = time.Now().Add(-2 * passDeadline)
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=4Mi")})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -188,7 +190,7 @@ func TestEditHangs(t *testing.T) {
 		t.Errorf("got %v, %v", err, ctx.Err())
 	}
 	l.want("not tried", map[string]blkio.Amount{cgroupOf("b"): 2 * mi})
-	l.pods.endResolution(c.identity)
+	l.pods.endSearch(c.identity)
 	l.pass(t.Context())
 	l.want("tried", all(4*mi, 4*mi))
 }

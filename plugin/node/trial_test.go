@@ -28,7 +28,6 @@ func TestHungEdit(t *testing.T) {
 		}
 		return twoDisks(path)
 	}}
-	l.resolver.environment = &l.environment
 	sb := batch()
 	s := session{l.Node, noDeadline}
 	for name, c := range map[string]*Container{"a": ctr("a", bind("/mnt/hung/x", "/data")), "b": ctr("b", bind("/mnt/data/x", "/data"))} {
@@ -71,15 +70,14 @@ func TestTrialRepeated(t *testing.T) {
 	l.storage = disks{func(path string) blkio.Backing {
 		if once {
 			once = false
-			_, _ = l.pods.resolved(t.Context(), &c.snapshot, nil)
+			l.pods.noteFound(t.Context(), &c.snapshot, nil)
 		}
 		return twoDisks(path)
 	}}
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "/data wbps=4Mi; rootfs wbps=5Mi")})
-	of := l.pods.decidable(c.pod)
 	e := l.pods.edits(c.pod.group)[0]
 	for _, want := range []bool{false, true} {
-		if accepted, err := l.tryParts(t.Context(), &e, of); accepted != want || err != nil {
+		if accepted, err := l.tryEdit(t.Context(), &e); accepted != want || err != nil {
 			t.Errorf("accepted %v, %v, want %v", accepted, err, want)
 		}
 	}

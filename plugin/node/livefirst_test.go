@@ -47,35 +47,11 @@ func TestDocumentOfInvalidPod(t *testing.T) {
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "rootfs newer=1")})
 	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs older=1"))
 	for range 2 {
-		if _, err := l.create(t.Context(), sb, ctr("a"), false); err == nil || !strings.Contains(err.Error(), "newer") {
+		if _, err := l.create(t.Context(), sb, ctr("a"), false); err == nil || !strings.Contains(err.Error(), "older") {
 			t.Errorf("got %v", err)
 		}
 	}
 	l.edit(limitsKey+"containers", "rootfs wbps=3Mi")
 	l.run(sb, "a", "b")
 	l.want("corrected", all(3*mi, 3*mi))
-}
-
-// TestFallBackMeetsReload verifies that an edit that the first container of its pod rejects is tried again, if a new policy rejects
-// that container by the annotations of the runtime as well.
-func TestFallBackMeetsReload(t *testing.T) {
-	l := newLiveNode(t)
-	l.Synchronize(nil, nil)
-	lookups := 0
-	l.storage = disks{func(path string) blkio.Backing {
-		if strings.HasPrefix(path, "/mnt/data") {
-			if lookups++; lookups == 2 { // by the annotations of the runtime
-				l.policy.Store(rules(t, "floors: {bps: 3Mi}\n"))
-			}
-		}
-		return twoDisks(path)
-	}}
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"container.a", "/data wbps=4Mi; /nowhere wbps=4Mi")})
-	sb := sandbox(annotationsOf(limitsKey+"containers", "/data wbps=2Mi"))
-	if _, err := l.create(t.Context(), sb, ctr("a", bind("/mnt/data/x", "/data")), false); err == nil || !strings.Contains(err.Error(), "floor") {
-		t.Fatalf("%d lookups, %v", lookups, err)
-	}
-	if got := l.pods.edits(l.peek().pods["sb1"].group); len(got) != 1 {
-		t.Errorf("%d edits are tried", len(got))
-	}
 }
