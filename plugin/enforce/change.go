@@ -20,12 +20,12 @@ import (
 type change struct {
 	Result
 	last         *seen
+	written      *Written
 	found        found
 	record       record.Record       // the target's, with recorded settings that stay
 	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
 	raise, lower []blkio.Line
-	isRemoved    func(blkio.Dev) bool     // Enforcer.IsRemoved
-	isContested  func(blkio.Address) bool // Enforcer.IsContested
+	by           *Enforcer
 	// hasRemoved is true if a limit was not written because its disk has been removed from the node. The next
 	// pass tries again.
 	hasRemoved bool
@@ -35,14 +35,15 @@ type change struct {
 type found struct {
 	texts     []fileText     // of the control files that were read
 	record    *record.Record // may be the target's own, so it must not be changed
+	known     *record.Record // the record, with what this process wrote as well
 	raw       []byte         // the record's bytes
 	unread    error          // why the record could not be read; then it is not replaced
 	isCurrent bool           // the record is the desired one
 }
 
 // inspect reads a cgroup, and returns the writes that it needs.
-func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
-	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved, isContested: e.IsContested}
+func (e *Enforcer) inspect(t *plan.Target, last *seen, w *Written) change {
+	c := change{Result: Result{Target: t, Want: t.Want}, last: last, written: w, record: t.Record, spec: t.Spec.Stale, by: e}
 	if t.Cgroup == "" {
 		return c // nothing for us to write to
 	}
@@ -64,9 +65,8 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 	}
 	c.Compared, c.found.record, c.found.raw = true, old, raw
 	c.found.isCurrent = old == &t.Record // unless keep or drop changes it
-	if old == nil {
-		old = &record.Record{}
-	}
+	old = w.recall(t, old)
+	c.found.known = old
 	if t.Partial || t.Ended {
 		c.keep(old)
 	} else {
@@ -226,6 +226,7 @@ func (c *change) doLower() {
 	if errors.Is(err, blkio.ErrGone) {
 		return
 	}
+	c.written.note(c)
 	final := c.record
 	if c.Err != nil {
 		c.carry()
@@ -245,12 +246,12 @@ func (c *change) doLower() {
 // carry keeps settings in the record that could not be lifted, so that the next pass knows
 // that this program wrote them.
 func (c *change) carry() {
-	switch {
-	case c.found.record == nil || c.found.record.Observed:
+	switch old := c.found.known; {
+	case old.Observed, len(old.Settings) == 0:
 	case c.record.Observed:
-		c.record = *c.found.record
+		c.record = *old
 	default:
-		c.record.Add(c.found.record, c.found.record.Settings)
+		c.record.Add(old, old.Settings)
 	}
 }
 

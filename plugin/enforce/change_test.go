@@ -51,7 +51,7 @@ func (tt *inspectTest) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	tt.target.Cgroup, tt.target.Room, tt.target.Record.Settings = pod, 4096, tt.target.Want
-	c := n.inspect(&tt.target, &seen{})
+	c := n.inspect(&tt.target, &seen{}, &Written{})
 	if !c.Compared || c.Err != nil {
 		t.Errorf("compared %v, %v", c.Compared, c.Err)
 	}
@@ -177,7 +177,7 @@ func TestEmptyPodWithoutController(t *testing.T) {
 		if err := os.Remove(filepath.Join(n.dir, pod, blkio.IOMax)); err != nil {
 			t.Fatal(err)
 		}
-		c := n.inspect(&target, &seen{})
+		c := n.inspect(&target, &seen{}, &Written{})
 		if c.Compared != tt.fails || errors.Is(c.Err, blkio.ErrNotSupported) != tt.fails {
 			t.Errorf("%s: compared %v, %v", tt.name, c.Compared, c.Err)
 		}
@@ -193,7 +193,7 @@ func TestErrorOfOneFile(t *testing.T) {
 	weight := policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: 500}}
 	target.Want = policy.NewSettings(target.Want[0], weight)
 	target.Record.Settings = target.Want
-	got := n.apply(NewTargets(plan.Plan{Pod: target}), "")
+	got := n.apply(NewTargets(plan.Plan{Pod: target}, &Written{}), "")
 	if len(got) != 1 || !strings.Contains(got[0], "heavy") || n.ioMax(pod) != "8:0 wbps=5" {
 		t.Errorf("%q, io.max %q", got, n.ioMax(pod))
 	}
@@ -207,7 +207,7 @@ func TestRecordTooLarge(t *testing.T) {
 	n := newNode(t, pod)
 	target := planOf().Pod
 	target.Record.Error = strings.Repeat("x", record.MaxSize+1)
-	got := n.apply(NewTargets(plan.Plan{Pod: target}), "")
+	got := n.apply(NewTargets(plan.Plan{Pod: target}, &Written{}), "")
 	if len(got) != 1 || !strings.Contains(got[0], record.ErrTooLarge.Error()) || n.ioMax(pod) != "8:0 wbps=5" {
 		t.Errorf("%.200q, io.max %q", got, n.ioMax(pod))
 	}
@@ -220,12 +220,12 @@ func TestRecordTooLarge(t *testing.T) {
 // container's cgroup needs another comparison.
 func TestLastLimit(t *testing.T) {
 	n := newNode(t, pod, a)
-	n.apply(NewTargets(planOf(a)), "")
+	n.apply(NewTargets(planOf(a), &Written{}), "")
 	nothing := planOf(a)
 	for _, target := range []*plan.Target{&nothing.Pod, &nothing.Containers[0]} {
 		target.Want, target.Record.Settings = nil, nil
 	}
-	targets := NewTargets(nothing)
+	targets := NewTargets(nothing, &Written{})
 	n.apply(targets, "")
 	if n.ioMax(a) != "8:0 wbps=max" || n.recordOf(a, record.KindContainer) != nil || n.recordOf(pod, record.KindPod) != nil {
 		t.Errorf("io.max %q", n.ioMax(a))
@@ -247,7 +247,7 @@ func TestLastLimit(t *testing.T) {
 // TestNoCgroup verifies that a target without a cgroup is not compared.
 func TestNoCgroup(t *testing.T) {
 	n := newNode(t)
-	targets := NewTargets(plan.Plan{Pod: plan.Target{Want: limit(sda, 5)}})
+	targets := NewTargets(plan.Plan{Pod: plan.Target{Want: limit(sda, 5)}}, &Written{})
 	if diff := cmp.Diff([]string{" false"}, n.apply(targets, "")); diff != "" {
 		t.Error(diff)
 	}
@@ -259,7 +259,7 @@ func TestNoCgroup(t *testing.T) {
 // TestSweep verifies that the record of a container is removed after its cgroup, and that those of others stay.
 func TestSweep(t *testing.T) {
 	n := newNode(t, pod, a, b)
-	n.apply(NewTargets(planOf(a, b)), "")
+	n.apply(NewTargets(planOf(a, b), &Written{}), "")
 	if err := os.RemoveAll(filepath.Join(n.dir, a)); err != nil {
 		t.Fatal(err)
 	}
@@ -272,11 +272,11 @@ func TestSweep(t *testing.T) {
 		}
 		return len(of)
 	}
-	n.apply(NewTargets(planOf(b)), "id-b")
+	n.apply(NewTargets(planOf(b), &Written{}), "id-b")
 	if got := recorded(); got != 2 {
 		t.Errorf("%d records after a pass over one container, want 2", got)
 	}
-	n.apply(NewTargets(planOf(b)), "")
+	n.apply(NewTargets(planOf(b), &Written{}), "")
 	if got := recorded(); got != 1 || n.recordOf(b, record.KindContainer) == nil {
 		t.Errorf("%d records after a full pass, want that of the other container", got)
 	}

@@ -56,6 +56,11 @@ type Record struct {
 	Edit *Edit
 }
 
+// Identity returns a record of the same cgroup without settings.
+func (r *Record) Identity() Record {
+	return Record{Kind: r.Kind, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Container: r.Container, ContainerID: r.ContainerID}
+}
+
 // Granted returns the settings in force, without the backstop, in the form of a decision.
 // It is empty if r is nil, and if the settings are observed or cleared.
 func (r *Record) Granted() policy.Desired {

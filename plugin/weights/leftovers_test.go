@@ -79,7 +79,7 @@ func (n *node) anything(rnd *rand.Rand) {
 	case 11:
 		target := plan.Target{Cgroup: pod, Record: record.Record{Kind: record.KindPod, Namespace: "ns", Pod: "p", UID: "u"}, Room: record.MaxSize}
 		limits := &enforce.Enforcer{Cgroups: n.keeper.cfg.Cgroups}
-		limits.Apply(enforce.NewTargets(plan.Plan{Pod: target}), "", func(*enforce.Result) {})
+		limits.Apply(enforce.NewTargets(plan.Plan{Pod: target}, &enforce.Written{}), "", func(*enforce.Result) {})
 	}
 }
 
