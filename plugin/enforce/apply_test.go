@@ -315,7 +315,7 @@ func TestApplyBelow(t *testing.T) {
 	k.write(crun+"/io.max", "8:0 wbps=7\n")
 	k.write(own+"/io.max", "8:0 wbps=6\n")
 	p := planOf(a)
-	p.Containers[0].Spec.Stale = []blkio.Replacement{{Address: limit(sda, 5)[0].Address, From: 7, To: 5}}
+	p.Containers[0].Stale = []blkio.Replacement{{Address: limit(sda, 5)[0].Address, From: 7, To: 5}}
 	k.fails[crun+"/io.max 8:0 wbps=5"] = syscall.EIO
 	targets := NewTargets(p, &Written{})
 	if got := k.apply(targets, ""); !strings.Contains(got[0], `write io.max "8:0 wbps=5": input/output error (cgroup `+crun) || k.ioMax(a) != "8:0 wbps=5" {

@@ -40,7 +40,6 @@ type inspectTest struct {
 	raise    []string
 	lower    []string
 	record   []string // lines of the new record
-	dropped  []string
 }
 
 func (tt *inspectTest) run(t *testing.T) {
@@ -59,7 +58,6 @@ func (tt *inspectTest) run(t *testing.T) {
 		"raised":   cmp.Diff(tt.raise, texts(c.raise...)),
 		"lowered":  cmp.Diff(tt.lower, texts(c.lower...)),
 		"recorded": cmp.Diff(tt.record, texts(c.record.Settings.Lines()...)),
-		"dropped":  cmp.Diff(tt.dropped, texts(c.record.Dropped.Lines()...)),
 	} {
 		if diff != "" {
 			t.Errorf("%s, -want +got:\n%s", what, diff)
@@ -128,32 +126,11 @@ func TestInspect(t *testing.T) {
 
 // TestInspectSpec covers the values of the OCI spec that are not wanted any more.
 func TestInspectSpec(t *testing.T) {
-	fromSpec := []blkio.Replacement{{Address: limit(sda, 1)[0].Address, From: 7, To: blkio.Max}}
+	stale := []blkio.Replacement{{Address: limit(sda, 1)[0].Address, From: 7, To: blkio.Max}}
 	for _, tt := range []inspectTest{
-		{
-			name: "the spec's value that this program wrote", max: "8:0 wbps=7",
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec, Ours: true}},
-			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
-		},
-		{
-			name: "the same by the record", max: "8:0 wbps=7", recorded: record.Record{Settings: limit(sda, 7)},
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}},
-			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
-		},
-		{
-			name: "dropped before, and written by the runtime again", max: "8:0 wbps=7", recorded: record.Record{Dropped: limit(sda, 7)},
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}},
-			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
-		},
-		{
-			name: "dropped before, and not compared yet", recorded: record.Record{Dropped: limit(sda, 7), Observed: true},
-			target: plan.Target{Partial: true}, dropped: []string{"8:0 wbps=7"},
-		},
-		{name: "the spec's value of another program", max: "8:0 wbps=7", target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}}},
-		{
-			name: "the spec's value, changed since by another program", max: "8:0 wbps=8",
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec, Ours: true}}, dropped: []string{"8:0 wbps=7"},
-		},
+		{name: "the value that this program wrote", max: "8:0 wbps=7", target: plan.Target{Stale: stale}, raise: []string{"8:0 wbps=max"}},
+		{name: "changed since by another program", max: "8:0 wbps=8", target: plan.Target{Stale: stale}},
+		{name: "changed since, and on record", max: "8:0 wbps=8", recorded: record.Record{Settings: limit(sda, 7)}, target: plan.Target{Stale: stale}, raise: []string{"8:0 wbps=max"}},
 	} {
 		t.Run(tt.name, tt.run)
 	}

@@ -71,8 +71,7 @@ func (n *Node) decideOnce(ctx context.Context, pod podIdentity, ctr *Container, 
 		// memory.high may be set: the kubelet sets it, and is not a plugin.
 		return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
 	})
-	others := c.spec.Values
-	c.spec = plan.OCISpec{Values: plan.Kept(spec).Join(others), Ours: len(others) == 0}
+	c.spec.Own = plan.Kept(spec)
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
 	return spec, n.admit(ctx, &c, ctr)

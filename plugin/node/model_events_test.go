@@ -212,6 +212,7 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 		adjust, err := s.CreateContainer(context.Background(), p.sandbox(sb), p.container(c))
 		refused = err != nil
 		maps.Copy(c.unified, plan.Unified(adjust))
+		c.mark = plan.Mark(c.id, adjust)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		sb.told = true

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -72,10 +73,52 @@ func TestLimitWithoutRecord(t *testing.T) {
 		r.reload(policy.Default())
 		r.idle()
 		r.wantNoLimits("without a class", c.cgroup, p.cgroup)
-		r.k.answer()
-		r.idle()
 		if n := r.plugin.census().notInForce; n != 0 {
 			t.Errorf("%d pods are not in force", n)
 		}
 	})
+}
+
+// TestCreatedBeforeRestart verifies that a container that was created before a restart, and starts after it, has the limits
+// of its own decision. Those that the former process put into its OCI spec are on no record.
+func TestCreatedBeforeRestart(t *testing.T) {
+	for _, isListed := range []bool{true, false} {
+		for _, class := range []string{"", "bronze", "silver"} {
+			t.Run(fmt.Sprintf("%v %s", isListed, class), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newModelRuntime(t)
+					r.policy = rules(t, "rules: [{name: all, class: bronze}]")
+					r.restart()
+					defer r.end()
+					r.connect()
+					p, c := r.startPlain(true)
+					r.policy = policy.Default()
+					want := modelLimits{}
+					if class != "" {
+						r.policy = rules(t, "rules: [{name: all, class: "+class+"}]")
+						want = r.podLimits(p, []*modelContainer{c})
+					}
+					r.restart()
+					if isListed {
+						r.connect()
+					}
+					r.runPlain(p, c)
+					r.connect()
+					r.idle()
+					if problem := r.checkLimits(c.cgroup, want); problem != "" {
+						t.Error(problem)
+					}
+					r.writeSpec(c) // a CRI update
+					r.deliver(func(s *session) { s.PostUpdateContainer(p.sandbox(p.current()), p.container(c)) })
+					r.idle()
+					if problem := r.checkLimits(c.cgroup, want); problem != "" {
+						t.Errorf("after an update: %s", problem)
+					}
+					r.reload(policy.Default())
+					r.idle()
+					r.wantNoLimits("without a class", c.cgroup, p.cgroup)
+				})
+			})
+		}
+	}
 }

@@ -40,23 +40,23 @@ func TestParseV1(t *testing.T) {
 		limits      []string
 		weight      blkio.Amount
 	}{
-		{"container", "container prod/db-0 db observed=false cleared=false dropped=0 exits=0", db, 50},
-		{"observed", "container prod/db-0 db observed=true cleared=false dropped=0 exits=0", db, 50},
-		{"cleared", "container prod/db-0 db observed=false cleared=true dropped=0 exits=0", db, 50},
-		{"dropped", "container prod/db-0 db observed=false cleared=false dropped=5 exits=0", []string{""}, 0},
-		{"pod-backstop", "pod prod/db-0  observed=false cleared=false dropped=0 exits=0", []string{
+		{"container", "container prod/db-0 db observed=false cleared=false exits=0", db, 50},
+		{"observed", "container prod/db-0 db observed=true cleared=false exits=0", db, 50},
+		{"cleared", "container prod/db-0 db observed=false cleared=true exits=0", db, 50},
+		{"dropped", "container prod/db-0 db observed=false cleared=false exits=0", []string{""}, 0},
+		{"pod-backstop", "pod prod/db-0  observed=false cleared=false exits=0", []string{
 			"254:0 rbps=max wbps=31457280 riops=1000 wiops=max",
 			"254:16 rbps=max wbps=62914560 riops=1000 wiops=max",
 		}, 80},
-		{"exits", "pod prod/db-0  observed=false cleared=false dropped=0 exits=1", db, 80},
+		{"exits", "pod prod/db-0  observed=false cleared=false exits=1", db, 80},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := Parse(fixture(t, tt.name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			about := fmt.Sprintf("%s %s/%s %s observed=%v cleared=%v dropped=%d exits=%d", r.Kind, r.Namespace, r.Pod, r.Container,
-				r.Observed, r.Cleared, len(r.Dropped), len(r.Exits))
+			about := fmt.Sprintf("%s %s/%s %s observed=%v cleared=%v exits=%d", r.Kind, r.Namespace, r.Pod, r.Container,
+				r.Observed, r.Cleared, len(r.Exits))
 			if about != tt.about {
 				t.Errorf("%s, want %s", about, tt.about)
 			}
@@ -116,10 +116,6 @@ func TestSourcesV1(t *testing.T) {
 		if diff := cmp.Diff(map[blkio.Dev]string{vda: "vda", vdb: "vdb"}, r.Disks); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-	}
-	r := parse(t, string(fixture(t, "dropped")))
-	if _, ok := r.Dropped.Weight(); !ok || !r.WroteToSpec(set(blkio.Wbps, vdb, 20971520, policy.Source{}).Value) {
-		t.Errorf("dropped are %+v", r.Dropped)
 	}
 }
 

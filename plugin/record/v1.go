@@ -39,7 +39,6 @@ func parseV1(data []byte) (*Record, error) {
 		return nil, fmt.Errorf("%w: %w", ErrParse, err)
 	}
 	r := newRecord(o.identity, o.outcome)
-	r.Dropped = settingsV1(o.Dropped, o.DroppedWeight, policy.Source{})
 	settings := settingsV1(nil, o.Weight, policy.Source{Kind: policy.FromAnnotation, Name: o.WeightFrom})
 	for _, l := range o.Limits {
 		dev, err := blkio.ParseDev(l.Dev)
