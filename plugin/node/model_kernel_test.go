@@ -41,6 +41,7 @@ type modelKernel struct {
 	watch      *modelWatch
 	// faults has the errors of writes to io.max, and full those of attributes, by the path of a cgroup.
 	faults, full map[string]error
+	wasFull      bool // an attribute may not have been stored
 }
 
 var (

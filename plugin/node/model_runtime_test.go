@@ -42,6 +42,7 @@ type modelRuntime struct {
 	epoch   int  // changes with each policy, and with each disk that comes back
 	syncs   int  // changes as the plugin starts or connects
 	broken  bool // the mount table could not be read at some time of this round
+	crio    bool // it is CRI-O: all disks are in the spec, and it only logs an error of StartContainer
 	calm    bool // nothing happens in this round that only a later pass mends
 	pods    []*modelPod
 	team    string // a label of the namespace of all pods
@@ -121,6 +122,7 @@ func newModelRuntime(t testing.TB) *modelRuntime {
 func (r *modelRuntime) restart() {
 	r.lock()
 	defer r.unlock()
+	r.storeAll()
 	r.end()
 	r.mu.Lock()
 	defer r.mu.Unlock()
