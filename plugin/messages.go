@@ -61,7 +61,7 @@ func containerOf(ctr *api.Container) *node.Container {
 	return &node.Container{
 		ID: ctr.GetId(), Name: ctr.GetName(), Sandbox: ctr.GetPodSandboxId(), Cgroup: ctr.GetLinux().GetCgroupsPath(),
 		PID: int(ctr.GetPid()), State: stateOf(ctr.GetState()), CreatedAt: ctr.GetCreatedAt(),
-		MemoryMax: resources.GetMemory().GetLimit().GetValue(), Unified: resources.GetUnified(),
+		OCI:  node.OCI{MemoryMax: resources.GetMemory().GetLimit().GetValue(), Unified: resources.GetUnified(), Mark: ctr.GetAnnotations()[markKey]},
 		Spec: func() *inventory.Spec { return specOf(ctr) },
 	}
 }

@@ -26,7 +26,7 @@ func TestDescriptions(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	c := &api.Container{
-		Id: "id", PodSandboxId: "sb1", Name: "db", Pid: 42, State: api.ContainerState_CONTAINER_PAUSED, CreatedAt: 7,
+		Id: "id", PodSandboxId: "sb1", Name: "db", Pid: 42, State: api.ContainerState_CONTAINER_PAUSED, CreatedAt: 7, Annotations: map[string]string{markKey: "true", "a": "b"},
 		Mounts: []*api.Mount{{Source: "/srv", Destination: "/data", Type: "bind", Options: []string{"ro"}}, {Type: "proc"}},
 		Linux: &api.LinuxContainer{
 			CgroupsPath: "a:b:c",
@@ -39,7 +39,7 @@ func TestDescriptions(t *testing.T) {
 	}
 	want := &node.Container{
 		ID: "id", Sandbox: "sb1", Name: "db", PID: 42, State: node.Running, CreatedAt: 7, Cgroup: "a:b:c",
-		MemoryMax: 1 << 20, Unified: map[string]string{"memory.high": "max"},
+		OCI: node.OCI{MemoryMax: 1 << 20, Unified: map[string]string{"memory.high": "max"}, Mark: "true"},
 	}
 	got := containerOf(c)
 	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(node.Container{}, "Spec")); d != "" {
@@ -127,7 +127,7 @@ func BenchmarkMessages(b *testing.B) {
 	settings := policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: blkio.Dev{Major: 254}}, Amount: 1 << 20}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if sandboxOf(sb).ID == "" || len(containerOf(c).Spec().Mounts) == 0 || marked(adjustment(settings)) == nil {
+		if sandboxOf(sb).ID == "" || len(containerOf(c).Spec().Mounts) == 0 || marked("id", settings) == nil {
 			b.Fatal("empty")
 		}
 	}

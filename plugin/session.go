@@ -99,7 +99,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	if err != nil || !decided {
 		return nil, nil, err
 	}
-	return marked(adjustment(spec)), nil, nil
+	return marked(ctr.GetId(), spec), nil, nil
 }
 
 // StartContainer completes the limits before the first user instruction.

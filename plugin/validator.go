@@ -12,22 +12,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // markKey is an annotation that the plugin adds to each container that it decided the
-// limits of, none included. The validator goes by the plugin that owns it in the
-// adjustment: a tenant can give a pod an annotation of this name, and no adjustment.
+// limits of, none included. Its value is plan.Mark. The validator goes by the plugin that owns
+// it in the adjustment: a tenant can give a pod an annotation of this name, and no adjustment.
 const markKey = "decided.blkio.noderesource.dev"
 
-// marked returns an adjustment with the mark; nil is an empty one.
-func marked(adjust *api.ContainerAdjustment) *api.ContainerAdjustment {
-	if adjust == nil {
-		adjust = &api.ContainerAdjustment{}
-	}
-	adjust.AddAnnotation(markKey, "true")
+// marked returns the adjustment of a decided container, with the mark.
+func marked(container string, spec policy.Settings) *api.ContainerAdjustment {
+	adjust := adjustment(spec)
+	adjust.AddAnnotation(markKey, plan.Mark(container, spec))
 	return adjust
 }
 

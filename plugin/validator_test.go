@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -22,7 +23,7 @@ import (
 type forger struct{ link }
 
 func (*forger) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	return marked(nil), nil, nil
+	return marked("id", nil), nil, nil
 }
 
 // validated is a runtime with a Plugin and a Validator.
@@ -114,12 +115,17 @@ func TestValidator(t *testing.T) {
 	r.hung.Unlock()
 	r.awaitSynced(t, synced+1)
 	r.wantCreate(t, "well again", limited, ctr("a"), true, false)
+	forged := ctr("a")
+	forged.Annotations = map[string]string{markKey: "true io.max:0011223344556677"}
+	adjust, err := r.create(t.Context(), limited, forged)
+	spec := plan.ReadSpec(forged.GetId(), adjust.GetAnnotations()[markKey], adjust.GetLinux().GetResources().GetUnified())
+	if err != nil || len(spec.Own) != 1 || len(spec.Others) > 0 {
+		t.Errorf("the container has another mark than that of the plugin: %v, %v, %v", spec, adjust.GetAnnotations(), err)
+	}
 
 	r.stop()
 	r.wantCreate(t, "gone", limited, ctr("a"), false, true)
 	r.wantCreate(t, "gone, no annotations", plain, ctr("c"), false, false)
-	forged := ctr("a")
-	forged.Annotations = map[string]string{markKey: "true"}
 	r.wantCreate(t, "annotation of the container", limited, forged, false, true)
 	f := &forger{newLink()}
 	if err := f.register(t.Context(), RunConfig{Socket: r.socket, Index: "10", Dial: new(net.Dialer).DialContext}, "forger", f, r.p.log); err != nil {
@@ -141,7 +147,7 @@ func TestValidatorPanics(t *testing.T) {
 	s := &validation{v: NewValidator(log, nil), link: newLink()}
 	req := &api.ValidateContainerAdjustmentRequest{
 		Pod: sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), Container: ctr("a"),
-		Adjust: marked(nil), Owners: &api.OwningPlugins{Owners: map[string]*api.FieldOwners{
+		Adjust: marked("id-a", nil), Owners: &api.OwningPlugins{Owners: map[string]*api.FieldOwners{
 			"id-a": {Compound: map[int32]*api.CompoundFieldOwners{api.Field_Annotations.Key(): nil}},
 		}},
 	}

@@ -208,6 +208,11 @@ func (c Cgroup) child(name string) Cgroup { return Cgroup{h: c.h, path: path.Joi
 // WriteXattr creates or replaces an extended attribute of the cgroup's directory. The
 // kernel stores at most 128 of them for each cgroup, together at most 128 KiB.
 func (c Cgroup) WriteXattr(name string, value []byte) error {
+	if fail := c.h.fake.WriteXattr; fail != nil {
+		if err := fail(c.path, name); err != nil {
+			return c.xattrError("write", name, err)
+		}
+	}
 	err := c.changeXattrs(func(fd int) error {
 		return replaceXattr(value, xattrOf{
 			get:    func(buffer []byte) (int, error) { return unix.Fgetxattr(fd, name, buffer) },

@@ -20,8 +20,16 @@ import (
 type Hierarchy struct {
 	dir string
 	fd  int // of dir, O_PATH
-	// write replaces a write to a file, by its path below dir; nil in all but fakes.
-	write func(name, data string) error
+	fake Fake
+}
+
+// Fake has what replaces the kernel in a directory of plain files. Its functions may be nil.
+type Fake struct {
+	// Write replaces a write to a file, by its path below the directory. It can act like the kernel, for example merge a
+	// line into io.max.
+	Write func(name, data string) error
+	// WriteXattr fails the change of an extended attribute of a cgroup, or lets it happen.
+	WriteXattr func(cgroup, name string) error
 }
 
 // OpenHierarchy opens the cgroup v2 tree that is mounted at dir, "/sys/fs/cgroup". The
@@ -79,12 +87,16 @@ func OpenTree(dir string) (*Hierarchy, error) {
 	return h, nil
 }
 
-// OpenFakeTree is OpenTree for a directory of plain files. Each write goes to the function
-// write, which can act like the kernel, for example merge a line into io.max.
+// OpenFakeTree is OpenFake with Fake.Write.
 func OpenFakeTree(dir string, write func(name, data string) error) (*Hierarchy, error) {
+	return OpenFake(dir, Fake{Write: write})
+}
+
+// OpenFake is OpenTree for a directory of plain files.
+func OpenFake(dir string, fake Fake) (*Hierarchy, error) {
 	h, err := OpenTree(dir)
 	if err == nil {
-		h.write = write
+		h.fake = fake
 	}
 	return h, err
 }
@@ -185,8 +197,8 @@ func (h *Hierarchy) readToEnd(name string) ([]byte, error) {
 // creates a file. O_TRUNC, which a shell's ">" has too, has no effect in the kernel here. In a plain directory
 // the file then holds the last write.
 func (h *Hierarchy) writeFile(name, data string) error {
-	if h.write != nil {
-		return h.write(name, data)
+	if h.fake.Write != nil {
+		return h.fake.Write(name, data)
 	}
 	fd, err := h.open(name, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestApplyOrder(t *testing.T) {
 	if err := record.Write(k.Cgroups.Cgroup(pod), &record.Record{Kind: record.KindPod, Settings: limit(sda, 4)}); err != nil {
 		t.Fatal(err)
 	}
-	targets := NewTargets(planOfBoth(a, b))
+	targets := NewTargets(planOfBoth(a, b), &Written{})
 	k.apply(targets, "")
 	want := []string{
 		pod + "/io.max 8:0 wbps=5",
@@ -112,10 +112,10 @@ func TestApplyOrder(t *testing.T) {
 // TestApplyLift verifies that a limit is on record until it is lifted.
 func TestApplyLift(t *testing.T) {
 	k := newKernel(t, pod)
-	k.apply(NewTargets(planOfBoth()), "")
+	k.apply(NewTargets(planOfBoth(), &Written{}), "")
 	k.writes = nil
 	p := planOf()
-	k.apply(NewTargets(p), "")
+	k.apply(NewTargets(p, &Written{}), "")
 	if d := cmp.Diff([]string{pod + "/io.max 8:16 wbps=max"}, k.writes); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
@@ -167,7 +167,7 @@ func TestApplyFails(t *testing.T) {
 			}
 			target := planOf().Pod
 			target.Want, target.Record.Settings = tt.want, tt.want
-			targets := NewTargets(plan.Plan{Pod: target})
+			targets := NewTargets(plan.Plan{Pod: target}, &Written{})
 			k.fails[pod+"/io.max "+tt.fails] = syscall.EIO
 			text := strings.Replace(writeError, "%q", `"`+tt.fails+`"`, 1)
 			if got := k.apply(targets, ""); !slices.Equal(got, []string{pod + " true, " + text}) {
@@ -208,7 +208,7 @@ func TestApplyRemovedDisk(t *testing.T) {
 		k := newKernel(t, pod)
 		k.IsRemoved = func(d blkio.Dev) bool { return isRemoved && d == sdb }
 		k.fails[pod+"/io.max 8:16 wbps=5"] = syscall.ENODEV
-		targets := NewTargets(planOfBoth())
+		targets := NewTargets(planOfBoth(), &Written{})
 		for range 2 {
 			got := k.apply(targets, "")
 			if failed := strings.Contains(got[0], "8:16"); failed == isRemoved || k.ioMax(pod) != "8:0 wbps=5" || k.IsUnchanged(targets, make([]byte, 0, 512)) {
@@ -251,7 +251,7 @@ func TestApplyEnded(t *testing.T) {
 		defer tree.Close()
 		k.Cgroups = tree
 		want := []string{a + " true, gone", pod + " true 8:0 wbps=5"}
-		if d := cmp.Diff(want, k.apply(NewTargets(planOf(a)), tt.only)); d != "" {
+		if d := cmp.Diff(want, k.apply(NewTargets(planOf(a), &Written{}), tt.only)); d != "" {
 			t.Errorf("%s: -want +got:\n%s", name, d)
 		}
 		if left, err := k.Cgroups.Cgroup(pod).ListAbove(record.Xattr); err != nil || len(left) != tt.records {
@@ -276,7 +276,7 @@ func TestApplyFiles(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		p := planOfWeight()
 		p.Pod.Partial = partial
-		targets := NewTargets(p)
+		targets := NewTargets(p, &Written{})
 		k.apply(targets, "")
 		k.writes = nil
 		k.apply(targets, "")
@@ -297,7 +297,7 @@ func TestApplyUnread(t *testing.T) {
 		k.write(pod+"/cgroup.events", "populated 0\n")
 		k.write(pod+"/io.weight", "default 100\n")
 		k.write(pod+"/"+file, "8:0 wbps=x\n")
-		got := k.apply(NewTargets(planOfWeight()), "")
+		got := k.apply(NewTargets(planOfWeight(), &Written{}), "")
 		for i := range want {
 			want[i] = pod + "/" + want[i]
 		}
@@ -315,9 +315,9 @@ func TestApplyBelow(t *testing.T) {
 	k.write(crun+"/io.max", "8:0 wbps=7\n")
 	k.write(own+"/io.max", "8:0 wbps=6\n")
 	p := planOf(a)
-	p.Containers[0].Spec.Stale = []blkio.Replacement{{Address: limit(sda, 5)[0].Address, From: 7, To: 5}}
+	p.Containers[0].Stale = []blkio.Replacement{{Address: limit(sda, 5)[0].Address, From: 7, To: 5}}
 	k.fails[crun+"/io.max 8:0 wbps=5"] = syscall.EIO
-	targets := NewTargets(p)
+	targets := NewTargets(p, &Written{})
 	if got := k.apply(targets, ""); !strings.Contains(got[0], `write io.max "8:0 wbps=5": input/output error (cgroup `+crun) || k.ioMax(a) != "8:0 wbps=5" {
 		t.Errorf("%q, io.max %q", got, k.ioMax(a))
 	}
@@ -336,7 +336,7 @@ func TestSweepOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, only := range []string{"id-a", ""} {
-		n.apply(NewTargets(planOf(a)), only)
+		n.apply(NewTargets(planOf(a), &Written{}), only)
 		if data, err := own.ReadXattr(record.Xattr); err != nil || (data == nil) != (only == "") {
 			t.Errorf("after a pass over %q: %q, %v", only, data, err)
 		}

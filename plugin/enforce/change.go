@@ -20,12 +20,11 @@ import (
 type change struct {
 	Result
 	last         *seen
+	written      *Written
 	found        found
-	record       record.Record       // the target's, with recorded settings that stay
-	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
+	record       record.Record // the target's, with recorded settings that stay
 	raise, lower []blkio.Line
-	isRemoved    func(blkio.Dev) bool     // Enforcer.IsRemoved
-	isContested  func(blkio.Address) bool // Enforcer.IsContested
+	by           *Enforcer
 	// hasRemoved is true if a limit was not written because its disk has been removed from the node. The next
 	// pass tries again.
 	hasRemoved bool
@@ -35,14 +34,15 @@ type change struct {
 type found struct {
 	texts     []fileText     // of the control files that were read
 	record    *record.Record // may be the target's own, so it must not be changed
+	known     *record.Record // the record, with what this process wrote as well
 	raw       []byte         // the record's bytes
 	unread    error          // why the record could not be read; then it is not replaced
 	isCurrent bool           // the record is the desired one
 }
 
 // inspect reads a cgroup, and returns the writes that it needs.
-func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
-	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved, isContested: e.IsContested}
+func (e *Enforcer) inspect(t *plan.Target, last *seen, w *Written) change {
+	c := change{Result: Result{Target: t, Want: t.Want}, last: last, written: w, record: t.Record, by: e}
 	if t.Cgroup == "" {
 		return c // nothing for us to write to
 	}
@@ -63,14 +63,11 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 		return c
 	}
 	c.Compared, c.found.record, c.found.raw = true, old, raw
-	c.found.isCurrent = old == &t.Record // unless keep or drop changes it
-	if old == nil {
-		old = &record.Record{}
-	}
+	c.found.isCurrent = old == &t.Record // unless keep changes it
+	old = w.recall(t, old)
+	c.found.known = old
 	if t.Partial || t.Ended {
 		c.keep(old)
-	} else {
-		c.drop(old)
 	}
 	c.compare(old)
 	return c
@@ -119,7 +116,7 @@ func (c *change) compare(old *record.Record) {
 func (c *change) concerns(file string, old *record.Record) bool {
 	in := func(s policy.Setting) bool { return s.File() == file }
 	return slices.ContainsFunc(c.Want, in) || slices.ContainsFunc(old.Settings, in) ||
-		slices.ContainsFunc(c.spec, func(r blkio.Replacement) bool { return r.File() == file })
+		slices.ContainsFunc(c.Target.Stale, func(r blkio.Replacement) bool { return r.File() == file })
 }
 
 func (c *change) read(file string) (blkio.Values, error) {
@@ -141,14 +138,7 @@ func (c *change) isEmpty() bool {
 // desired are not lifted for that reason. It leaves out a backstop unless all containers
 // have ended, because an unknown container counts as one without limits.
 func (c *change) keep(old *record.Record) {
-	// While the limits of a container are not decided, its spec is not compared either.
-	c.record.Dropped = c.record.Dropped.Join(old.Dropped)
 	if old.Observed || c.record.Observed {
-		if !old.Observed && c.Target.Container != "" { // the spec may have them: it is compared later
-			for _, s := range old.Settings {
-				c.record.Drop(s.Value)
-			}
-		}
 		return
 	}
 	c.found.isCurrent = false
@@ -157,36 +147,11 @@ func (c *change) keep(old *record.Record) {
 	c.Want = c.record.Settings
 }
 
-// drop removes values of the OCI spec that this program wrote and that are not desired. It
-// records them, because the runtime may write them again when no other record of them
-// exists.
-func (c *change) drop(old *record.Record) {
-	for _, r := range c.Target.Spec.Unwanted {
-		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.Target.Spec.Ours || old.WroteToSpec(value) {
-			c.spec = append(slices.Clip(c.spec), r)
-			c.record.Drop(value)
-			c.found.isCurrent = false
-		}
-	}
-	for _, value := range c.Target.Spec.Replaced {
-		if c.Target.Spec.Ours || old.WroteToSpec(value) {
-			c.record.Drop(value)
-			c.found.isCurrent = false
-		}
-	}
-	if c.record.Observed { // a record with observed settings does not show that this program wrote them
-		for _, r := range c.Target.Spec.Stale {
-			c.record.Drop(blkio.Value{Address: r.Address, Amount: r.From})
-			c.found.isCurrent = false
-		}
-	}
-}
-
 // remember keeps the texts of a cgroup that has all desired settings.
 func (c *change) remember() {
 	*c.last = seen{}
 	switch {
-	case c.hasRemoved, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.found.isCurrent, c.Target.Partial:
+	case c.hasRemoved, len(c.raise)+len(c.lower)+len(c.Target.Stale) > 0, !c.found.isCurrent, c.Target.Partial:
 	case len(c.Want)+len(c.Foreign) == 0:
 		c.last.idle = true
 	default:
@@ -202,7 +167,7 @@ func (c *change) doRaise() {
 	}
 	var err error
 	c.raise, err = c.write(c.raise)
-	c.Err = errors.Join(c.Err, err, c.Cgroup.ReplaceIOMaxBelow(c.spec))
+	c.Err = errors.Join(c.Err, err, c.Cgroup.ReplaceIOMaxBelow(c.Target.Stale))
 }
 
 // doLower writes the record, then the lower values and the weight. If the program ends in
@@ -226,6 +191,7 @@ func (c *change) doLower() {
 	if errors.Is(err, blkio.ErrGone) {
 		return
 	}
+	c.written.note(c)
 	final := c.record
 	if c.Err != nil {
 		c.carry()
@@ -245,12 +211,12 @@ func (c *change) doLower() {
 // carry keeps settings in the record that could not be lifted, so that the next pass knows
 // that this program wrote them.
 func (c *change) carry() {
-	switch {
-	case c.found.record == nil || c.found.record.Observed:
+	switch old := c.found.known; {
+	case old.Observed, len(old.Settings) == 0:
 	case c.record.Observed:
-		c.record = *c.found.record
+		c.record = *old
 	default:
-		c.record.Add(c.found.record, c.found.record.Settings)
+		c.record.Add(old, old.Settings)
 	}
 }
 
@@ -311,7 +277,7 @@ func (c *change) lifted(old *record.Record, actual blkio.Values) policy.Settings
 	if !old.Observed { // those were decided once, and never written
 		out = old.Settings.Without(c.Foreign)
 	}
-	for _, s := range c.spec {
+	for _, s := range c.Target.Stale {
 		if value := actual.At(s.Address); value.Amount == s.From {
 			out = out.Join(policy.Settings{{Value: value}})
 		}

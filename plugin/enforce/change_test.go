@@ -40,7 +40,6 @@ type inspectTest struct {
 	raise    []string
 	lower    []string
 	record   []string // lines of the new record
-	dropped  []string
 }
 
 func (tt *inspectTest) run(t *testing.T) {
@@ -51,7 +50,7 @@ func (tt *inspectTest) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	tt.target.Cgroup, tt.target.Room, tt.target.Record.Settings = pod, 4096, tt.target.Want
-	c := n.inspect(&tt.target, &seen{})
+	c := n.inspect(&tt.target, &seen{}, &Written{})
 	if !c.Compared || c.Err != nil {
 		t.Errorf("compared %v, %v", c.Compared, c.Err)
 	}
@@ -59,7 +58,6 @@ func (tt *inspectTest) run(t *testing.T) {
 		"raised":   cmp.Diff(tt.raise, texts(c.raise...)),
 		"lowered":  cmp.Diff(tt.lower, texts(c.lower...)),
 		"recorded": cmp.Diff(tt.record, texts(c.record.Settings.Lines()...)),
-		"dropped":  cmp.Diff(tt.dropped, texts(c.record.Dropped.Lines()...)),
 	} {
 		if diff != "" {
 			t.Errorf("%s, -want +got:\n%s", what, diff)
@@ -128,32 +126,11 @@ func TestInspect(t *testing.T) {
 
 // TestInspectSpec covers the values of the OCI spec that are not wanted any more.
 func TestInspectSpec(t *testing.T) {
-	fromSpec := []blkio.Replacement{{Address: limit(sda, 1)[0].Address, From: 7, To: blkio.Max}}
+	stale := []blkio.Replacement{{Address: limit(sda, 1)[0].Address, From: 7, To: blkio.Max}}
 	for _, tt := range []inspectTest{
-		{
-			name: "the spec's value that this program wrote", max: "8:0 wbps=7",
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec, Ours: true}},
-			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
-		},
-		{
-			name: "the same by the record", max: "8:0 wbps=7", recorded: record.Record{Settings: limit(sda, 7)},
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}},
-			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
-		},
-		{
-			name: "dropped before, and written by the runtime again", max: "8:0 wbps=7", recorded: record.Record{Dropped: limit(sda, 7)},
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}},
-			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
-		},
-		{
-			name: "dropped before, and not compared yet", recorded: record.Record{Dropped: limit(sda, 7), Observed: true},
-			target: plan.Target{Partial: true}, dropped: []string{"8:0 wbps=7"},
-		},
-		{name: "the spec's value of another program", max: "8:0 wbps=7", target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}}},
-		{
-			name: "the spec's value, changed since by another program", max: "8:0 wbps=8",
-			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec, Ours: true}}, dropped: []string{"8:0 wbps=7"},
-		},
+		{name: "the value that this program wrote", max: "8:0 wbps=7", target: plan.Target{Stale: stale}, raise: []string{"8:0 wbps=max"}},
+		{name: "changed since by another program", max: "8:0 wbps=8", target: plan.Target{Stale: stale}},
+		{name: "changed since, and on record", max: "8:0 wbps=8", recorded: record.Record{Settings: limit(sda, 7)}, target: plan.Target{Stale: stale}, raise: []string{"8:0 wbps=max"}},
 	} {
 		t.Run(tt.name, tt.run)
 	}
@@ -177,7 +154,7 @@ func TestEmptyPodWithoutController(t *testing.T) {
 		if err := os.Remove(filepath.Join(n.dir, pod, blkio.IOMax)); err != nil {
 			t.Fatal(err)
 		}
-		c := n.inspect(&target, &seen{})
+		c := n.inspect(&target, &seen{}, &Written{})
 		if c.Compared != tt.fails || errors.Is(c.Err, blkio.ErrNotSupported) != tt.fails {
 			t.Errorf("%s: compared %v, %v", tt.name, c.Compared, c.Err)
 		}
@@ -193,7 +170,7 @@ func TestErrorOfOneFile(t *testing.T) {
 	weight := policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: 500}}
 	target.Want = policy.NewSettings(target.Want[0], weight)
 	target.Record.Settings = target.Want
-	got := n.apply(NewTargets(plan.Plan{Pod: target}), "")
+	got := n.apply(NewTargets(plan.Plan{Pod: target}, &Written{}), "")
 	if len(got) != 1 || !strings.Contains(got[0], "heavy") || n.ioMax(pod) != "8:0 wbps=5" {
 		t.Errorf("%q, io.max %q", got, n.ioMax(pod))
 	}
@@ -207,7 +184,7 @@ func TestRecordTooLarge(t *testing.T) {
 	n := newNode(t, pod)
 	target := planOf().Pod
 	target.Record.Error = strings.Repeat("x", record.MaxSize+1)
-	got := n.apply(NewTargets(plan.Plan{Pod: target}), "")
+	got := n.apply(NewTargets(plan.Plan{Pod: target}, &Written{}), "")
 	if len(got) != 1 || !strings.Contains(got[0], record.ErrTooLarge.Error()) || n.ioMax(pod) != "8:0 wbps=5" {
 		t.Errorf("%.200q, io.max %q", got, n.ioMax(pod))
 	}
@@ -220,12 +197,12 @@ func TestRecordTooLarge(t *testing.T) {
 // container's cgroup needs another comparison.
 func TestLastLimit(t *testing.T) {
 	n := newNode(t, pod, a)
-	n.apply(NewTargets(planOf(a)), "")
+	n.apply(NewTargets(planOf(a), &Written{}), "")
 	nothing := planOf(a)
 	for _, target := range []*plan.Target{&nothing.Pod, &nothing.Containers[0]} {
 		target.Want, target.Record.Settings = nil, nil
 	}
-	targets := NewTargets(nothing)
+	targets := NewTargets(nothing, &Written{})
 	n.apply(targets, "")
 	if n.ioMax(a) != "8:0 wbps=max" || n.recordOf(a, record.KindContainer) != nil || n.recordOf(pod, record.KindPod) != nil {
 		t.Errorf("io.max %q", n.ioMax(a))
@@ -247,7 +224,7 @@ func TestLastLimit(t *testing.T) {
 // TestNoCgroup verifies that a target without a cgroup is not compared.
 func TestNoCgroup(t *testing.T) {
 	n := newNode(t)
-	targets := NewTargets(plan.Plan{Pod: plan.Target{Want: limit(sda, 5)}})
+	targets := NewTargets(plan.Plan{Pod: plan.Target{Want: limit(sda, 5)}}, &Written{})
 	if diff := cmp.Diff([]string{" false"}, n.apply(targets, "")); diff != "" {
 		t.Error(diff)
 	}
@@ -259,7 +236,7 @@ func TestNoCgroup(t *testing.T) {
 // TestSweep verifies that the record of a container is removed after its cgroup, and that those of others stay.
 func TestSweep(t *testing.T) {
 	n := newNode(t, pod, a, b)
-	n.apply(NewTargets(planOf(a, b)), "")
+	n.apply(NewTargets(planOf(a, b), &Written{}), "")
 	if err := os.RemoveAll(filepath.Join(n.dir, a)); err != nil {
 		t.Fatal(err)
 	}
@@ -272,11 +249,11 @@ func TestSweep(t *testing.T) {
 		}
 		return len(of)
 	}
-	n.apply(NewTargets(planOf(b)), "id-b")
+	n.apply(NewTargets(planOf(b), &Written{}), "id-b")
 	if got := recorded(); got != 2 {
 		t.Errorf("%d records after a pass over one container, want 2", got)
 	}
-	n.apply(NewTargets(planOf(b)), "")
+	n.apply(NewTargets(planOf(b), &Written{}), "")
 	if got := recorded(); got != 1 || n.recordOf(b, record.KindContainer) == nil {
 		t.Errorf("%d records after a full pass, want that of the other container", got)
 	}

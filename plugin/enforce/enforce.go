@@ -25,6 +25,7 @@ type Targets struct {
 	plan.Plan
 	pod        seen   // of Plan.Pod
 	containers []seen // of Plan.Containers
+	written    *Written
 }
 
 // seen is the state of a cgroup when it was last read.
@@ -42,9 +43,10 @@ type fileText struct {
 	text []byte
 }
 
-// NewTargets returns the Targets of a plan. Nothing has been read from the cgroups yet.
-func NewTargets(p plan.Plan) *Targets {
-	return &Targets{Plan: p, containers: make([]seen, len(p.Containers))}
+// NewTargets returns the Targets of a plan. Nothing has been read from the cgroups yet. w has what was written by the
+// earlier plans of the pod.
+func NewTargets(p plan.Plan, w *Written) *Targets {
+	return &Targets{Plan: p, containers: make([]seen, len(p.Containers)), written: w}
 }
 
 // Result describes the writes to one cgroup.
@@ -71,11 +73,11 @@ type Result struct {
 // the pod. With only, it writes to the cgroup of that container and to the pod's. It calls
 // done after each cgroup, because the next one may hang in the kernel.
 func (e *Enforcer) Apply(t *Targets, only string, done func(*Result)) {
-	pod := e.inspect(&t.Pod, &t.pod)
+	pod := e.inspect(&t.Pod, &t.pod, t.written)
 	pod.doRaise()
 	for i := range t.Containers {
 		if only == "" || t.Containers[i].Container == only {
-			c := e.inspect(&t.Containers[i], &t.containers[i])
+			c := e.inspect(&t.Containers[i], &t.containers[i], t.written)
 			c.doRaise()
 			c.doLower()
 			done(&c.Result)
@@ -85,6 +87,7 @@ func (e *Enforcer) Apply(t *Targets, only string, done func(*Result)) {
 	done(&pod.Result)
 	if only == "" {
 		e.sweep(&t.Plan)
+		t.written.sweep(e.Cgroups)
 	}
 }
 

@@ -128,7 +128,7 @@ func TestApply(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, tt.cgroups...)
-			if diff := cmp.Diff(tt.want, n.apply(NewTargets(planOf(a, b)), tt.only)); diff != "" {
+			if diff := cmp.Diff(tt.want, n.apply(NewTargets(planOf(a, b), &Written{}), tt.only)); diff != "" {
 				t.Error(diff)
 			}
 			for _, cg := range tt.cgroups {
@@ -149,7 +149,7 @@ func TestApply(t *testing.T) {
 // changes.
 func TestIsUnchanged(t *testing.T) {
 	n := newNode(t, pod, a)
-	targets := NewTargets(planOf(a))
+	targets := NewTargets(planOf(a), &Written{})
 	isUnchanged := func(want bool, when string) {
 		t.Helper()
 		if got := n.IsUnchanged(targets, make([]byte, 0, 512)); got != want {
@@ -174,7 +174,7 @@ func TestCleared(t *testing.T) {
 	if err := record.Write(n.Cgroups.Cgroup(a), &record.Record{Kind: record.KindContainer, Cleared: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.apply(NewTargets(planOf(a)), ""); got[0] != a+" false" || n.ioMax(a) != "" {
+	if got := n.apply(NewTargets(planOf(a), &Written{}), ""); got[0] != a+" false" || n.ioMax(a) != "" {
 		t.Errorf("%q, io.max %q", got, n.ioMax(a))
 	}
 }
@@ -185,7 +185,7 @@ func TestUnreadableRecord(t *testing.T) {
 	if err := record.WriteRaw(n.Cgroups.Cgroup(pod), record.KindPod, []byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	n.Apply(NewTargets(planOf()), "", func(r *Result) {
+	n.Apply(NewTargets(planOf(), &Written{}), "", func(r *Result) {
 		if !errors.Is(r.Unreadable, record.ErrParse) || r.Err != nil {
 			t.Errorf("%v, %v", r.Unreadable, r.Err)
 		}
@@ -203,7 +203,7 @@ func TestUnreadRecordStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := change{
-		Result: Result{Target: &plan.Target{}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{},
+		Result: Result{Target: &plan.Target{}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{}, written: &Written{}, by: &Enforcer{},
 		found:  found{unread: errors.New("input/output error")},
 		record: record.Record{Kind: record.KindPod, Settings: limit(sda, 1)},
 	}
@@ -218,12 +218,12 @@ func TestUnreadRecordStays(t *testing.T) {
 // TestFailedLiftIsOnRecord verifies that a value that could not be lifted stays in the record.
 func TestFailedLiftIsOnRecord(t *testing.T) {
 	n := newNode(t, pod)
-	n.apply(NewTargets(planOf()), "")
+	n.apply(NewTargets(planOf(), &Written{}), "")
 	for _, observed := range []bool{false, true} {
 		busy := errors.New("device or resource busy")
 		c := change{
 			Result: Result{Target: &plan.Target{Cgroup: pod, Room: 4096}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod), Err: busy},
-			last:   &seen{}, found: found{record: n.recordOf(pod, record.KindPod)},
+			last:   &seen{}, written: &Written{}, by: &Enforcer{}, found: found{record: n.recordOf(pod, record.KindPod), known: n.recordOf(pod, record.KindPod)},
 			record: record.Record{Kind: record.KindPod, Observed: observed},
 		}
 		if c.doLower(); c.Err.Error() != busy.Error() {
@@ -233,7 +233,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 			t.Errorf("observed %v: record %+v", observed, r)
 		}
 	}
-	targets := NewTargets(planOf())
+	targets := NewTargets(planOf(), &Written{})
 	for range 2 {
 		n.apply(targets, "")
 	}

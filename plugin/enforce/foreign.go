@@ -41,7 +41,7 @@ func (c *change) staying(old *record.Record, actual blkio.Values) (stay []policy
 		own, isRecorded := recorded(old, s.Address)
 		switch {
 		case !s.Key.IsRate() || !now.IsLimit() || now == s.Value || isRecorded && own.Value == now:
-		case c.isContested != nil && c.isContested(s.Address), !isRecorded && now.Amount < s.Amount:
+		case c.by.IsContested != nil && c.by.IsContested(s.Address), !isRecorded && now.Amount < s.Amount:
 			stay = append(stay, policy.Setting{Value: now})
 		case isRecorded && own.Value == s.Value: // it was in force
 			c.Replaced = append(c.Replaced, s.Address)

@@ -12,7 +12,7 @@ import (
 )
 
 // Attribute is the extended attribute of the root cgroup with the settings of this program.
-const Attribute = "user.nri-blkio.iocost"
+const Attribute = "user.nri-blkio-iocost"
 
 // maxRecord is the largest size of the attribute. The kernel takes 64 KiB for one attribute
 // (XATTR_SIZE_MAX in include/uapi/linux/limits.h). For all of a cgroup it takes 128 KiB, and until the

@@ -170,6 +170,7 @@ func TestBystanderContainers(t *testing.T) {
 	for i := range 2000 {
 		c := ctr(fmt.Sprint("c", i), bind("/mnt/data/x", "/data", "rbind"))
 		c.Unified = map[string]string{"io.max": tooLong, "memory.high": "1024"}
+		c.Mark = tooLong
 		n.PassBy(batch(), c, Created, n.Policy())
 	}
 	kept := n.peek().bystanders["sb1"].containers
@@ -179,7 +180,7 @@ func TestBystanderContainers(t *testing.T) {
 		if len(c.Spec().Mounts) == 1 {
 			whole++
 		}
-		if c.Unified["io.max"] != "" || c.memoryLimit() != 1024 {
+		if c.Unified["io.max"] != "" || c.Mark != "" || c.memoryLimit() != 1024 {
 			t.Fatalf("kept %d bytes of io.max", len(c.Unified["io.max"]))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -55,7 +56,10 @@ func newBystander(sb *Sandbox, pol *policy.Policy) *bystander {
 func newBystandingCtr(ctr *Container, now State, room int) *bystandingCtr {
 	kept := *ctr
 	kept.State, kept.Unified = now, nil
-	out := &bystandingCtr{Container: &kept, starts: now == Running, size: containerSize + len(ctr.ID) + len(ctr.Name) + len(ctr.Cgroup)}
+	if len(kept.Mark) > plan.MaxMark { // a tenant's text
+		kept.Mark = ""
+	}
+	out := &bystandingCtr{Container: &kept, starts: now == Running, size: containerSize + len(kept.Mark) + len(ctr.ID) + len(ctr.Name) + len(ctr.Cgroup)}
 	for _, file := range []string{blkio.IOMax, blkio.IOWeight, "memory.high"} {
 		text, found := ctr.Unified[file]
 		if !found || len(text) > longestFile {
@@ -164,6 +168,10 @@ func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 		b.forgetFailed(c.Name)
 	}
 	b.note(c)
+	if c.hasOwnSpec() {
+		s.unreadBystanders[b.sandbox.ID] = true
+		s.wakeUp()
+	}
 	return false
 }
 

@@ -67,8 +67,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 			// memory.high may be set: the kubelet sets it, and is not a plugin.
 			return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
 		})
-		others := c.spec.Values
-		c.spec = plan.OCISpec{Values: plan.Kept(spec).Join(others), Ours: len(others) == 0}
+		c.spec.Own = plan.Kept(spec)
 		high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}

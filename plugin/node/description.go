@@ -69,13 +69,17 @@ type Container struct {
 	PID       int    // process ID of the first process, 0 if the runtime does not name it
 	State     State
 	CreatedAt int64
-	// MemoryMax is memory.max in bytes, 0 without a limit. Unified has the files of its cgroup that the runtime
-	// writes.
-	MemoryMax int64
-	Unified   map[string]string
+	OCI
 	// Spec returns the facts by which its disks are found. It is computed on demand, because the mounts are a
 	// tenant's text and may be many.
 	Spec func() *inventory.Spec
+}
+
+// OCI has facts about the OCI spec of a container.
+type OCI struct {
+	MemoryMax int64             // memory.max in bytes, 0 without a limit
+	Unified   map[string]string // the files of its cgroup that the runtime writes
+	Mark      string            // see plan.Mark; "" for a container that was not decided
 }
 
 // State is the state of a container in the list of the runtime.

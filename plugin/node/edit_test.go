@@ -114,8 +114,7 @@ func TestEditedSpec(t *testing.T) {
 		l.run(sb, "a")
 		l.edit(limitsKey+"containers", between)
 		l.restart(policy.Default())
-		c := listed("a", isRunning)
-		c.Unified = map[string]string{"io.max": spec}
+		c := withSpec(listed("a", isRunning), map[string]string{"io.max": spec})
 		l.Synchronize([]*Sandbox{sb}, []*Container{c})
 		l.pass(t.Context())
 		l.edit()

@@ -190,7 +190,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
-	c.spec.Values = plan.SpecValues(ctr.Unified)
+	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
 	return c
 }
 

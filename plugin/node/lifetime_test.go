@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -16,6 +17,12 @@ import (
 func listed(name string, state State) *Container {
 	c := ctr(name)
 	c.State = state
+	return c
+}
+
+// withSpec gives a container the files of an OCI spec that the plugin has written.
+func withSpec(c *Container, unified map[string]string) *Container {
+	c.Unified, c.Mark = unified, plan.Mark(c.ID, plan.SpecValues(unified))
 	return c
 }
 

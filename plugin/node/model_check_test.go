@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -157,22 +156,6 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 		want = grantedTo(d)
 		if w, asked := d.Settings.Weight(); asked {
 			weight = uint32(w.Amount)
-		}
-	}
-	if c.forgotten {
-		spec := plan.SpecValues(c.unified)
-		left := spec.DevLimits()
-		has := r.k.has(c.cgroup)
-		for dev, limits := range left {
-			for key, rate := range limits {
-				if now := want[dev]; rate != blkio.Unset && now[key] == blkio.Unset && has[dev][key] == rate {
-					now[key] = rate
-					want[dev] = now
-				}
-			}
-		}
-		if w, err := r.k.tree.Cgroup(c.cgroup).ReadIOWeight(); err == nil && w.Default == spec.IOWeight().Default {
-			weight = w.Default
 		}
 	}
 	if problem := r.checkLimits(c.cgroup, want); problem != "" {

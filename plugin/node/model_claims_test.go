@@ -13,9 +13,12 @@ import (
 // unknown ones leave those in force that were granted before, so what a container has then depends on earlier events.
 
 // modelClaims are the limits of the claim: none, some, and wrong ones. The last one stands for claims that are unknown.
-var modelClaims = []string{"", "wbps=2Mi", "wbps=5Mi riops=700", "rbps=4Mi", "wbps=2500Ki wiops=90", "wpbs=1Mi", unknownClaims}
+var modelClaims = []string{"", "wbps=2Mi", "wbps=5Mi riops=700", "rbps=4Mi", "wbps=2500Ki wiops=90", wrongClaims, unknownClaims}
 
-const unknownClaims = "unknown"
+const wrongClaims, unknownClaims = "wpbs=1Mi", "unknown"
+
+// modelIsValid reports whether the plugin follows these limits of a claim.
+func modelIsValid(text string) bool { return text != wrongClaims && text != unknownClaims }
 
 // modelClaimsOf returns the claims of a pod by the text of their limits.
 func modelClaimsOf(text string) *policy.Claims {
@@ -42,6 +45,13 @@ func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
 	r.note("%s: its claim has the limits %q", p.name, text)
 	r.tell(func() {
 		p.claim = text
+		if modelIsValid(text) { // the plugin may have followed it before the next one came
+			for _, sb := range p.sandboxes {
+				for _, c := range sb.containers {
+					c.claimed = nil
+				}
+			}
+		}
 		p.claimed = p.claimed || modelClaimsOf(text).HasLimits()
 		r.write(p, runs, true)
 	}, p)

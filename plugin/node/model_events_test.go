@@ -117,8 +117,12 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 	case n < 72:
 		out := make(chan prometheus.Metric, 100)
 		r.now().Collect(out)
-	case n < 82:
+	case n < 79:
 		r.hang(rng)
+	case n < 82:
+		r.clear(rng)
+	case n < 86:
+		r.fault(rng)
 	case n < 89:
 		r.note("all disks answer")
 		r.k.answer()
@@ -209,9 +213,10 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 	r.mu.Unlock()
 	refused := false
 	r.deliver(func(s *session) {
-		adjust, err := s.CreateContainer(context.Background(), p.sandbox(sb), p.container(c))
+		adjust, err := s.createUnder(context.Background(), p.sandbox(sb), p.container(c), r.crio)
 		refused = err != nil
 		maps.Copy(c.unified, plan.Unified(adjust))
+		c.mark = plan.Mark(c.id, adjust)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		sb.told = true
@@ -259,12 +264,12 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 		r.mu.Lock()
 		c.sandbox.told, p.begun = true, true
 		r.mu.Unlock()
-		err = s.StartContainer(context.Background(), p.sandbox(c.sandbox), p.container(c))
+		err = s.startUnder(context.Background(), p.sandbox(c.sandbox), p.container(c), !r.crio)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		calm := settled && epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
 		c.looked = calm && err == nil
-		if calm && err == nil {
+		if isLate := r.crio && r.plugin.known().late[p.uid]; calm && err == nil && !isLate { // CRI-O would not refuse it
 			if problem := r.checkContainer(p, c); problem != "" {
 				r.t.Errorf("at its first instruction: %s", problem)
 			}

@@ -39,6 +39,9 @@ type modelKernel struct {
 	// unreadable is true while the mount table cannot be read.
 	unreadable bool
 	watch      *modelWatch
+	// faults has the errors of writes to io.max, and full those of attributes, by the path of a cgroup.
+	faults, full map[string]error
+	wasFull      bool // an attribute may not have been stored
 }
 
 var (
@@ -50,9 +53,10 @@ func newModelKernel(t testing.TB) *modelKernel {
 	k := &modelKernel{
 		t: t, dir: memoryDir(t),
 		limits: map[string]map[blkio.Dev]blkio.Limits{}, hung: map[string]chan struct{}{},
+		faults: map[string]error{}, full: map[string]error{},
 	}
 	write(t, filepath.Join(k.dir, "cgroup.controllers"), "cpu io memory\n")
-	tree, err := cgroupfs.OpenFakeTree(k.dir, k.write)
+	tree, err := cgroupfs.OpenFake(k.dir, cgroupfs.Fake{Write: k.write, WriteXattr: k.writeXattr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,12 +143,22 @@ func (k *modelKernel) write(name, data string) error {
 	}
 	switch file {
 	case "io.max":
+		if err := k.faults[cgroup]; err != nil {
+			return err
+		}
 		return k.setLimits(cgroup, data)
 	case "io.weight":
 		k.replace(cgroup, file, data+"\n")
 		return nil
 	}
 	return unix.ENOENT
+}
+
+// writeXattr fails the change of an attribute of a cgroup without room for it.
+func (k *modelKernel) writeXattr(cgroup, _ string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.full[cgroup]
 }
 
 // latency is how long the next write takes, so that events meet a writer.
@@ -247,7 +261,7 @@ func (k *modelKernel) hang(place string) {
 	}
 }
 
-// answer ends all calls that hang, and makes all files readable.
+// answer ends all calls that hang, and all errors.
 func (k *modelKernel) answer() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -255,6 +269,8 @@ func (k *modelKernel) answer() {
 		close(gate)
 	}
 	clear(k.hung)
+	clear(k.faults)
+	clear(k.full)
 	k.unreadable = false
 }
 

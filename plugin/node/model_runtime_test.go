@@ -15,7 +15,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -43,6 +42,7 @@ type modelRuntime struct {
 	epoch   int  // changes with each policy, and with each disk that comes back
 	syncs   int  // changes as the plugin starts or connects
 	broken  bool // the mount table could not be read at some time of this round
+	crio    bool // it is CRI-O: all disks are in the spec, and it only logs an error of StartContainer
 	calm    bool // nothing happens in this round that only a later pass mends
 	pods    []*modelPod
 	team    string // a label of the namespace of all pods
@@ -99,11 +99,9 @@ type modelContainer struct {
 	state            modelState
 	data             string            // where its data is on the host
 	unified          map[string]string // of its OCI spec
+	mark             string            // the plugin's annotation in its OCI spec
 	placed           bool              // its cgroup is there
 	looked           bool              // the plugin got its start, and resolved it without waiting for a disk
-	// forgotten is true if the plugin restarted before it had recorded that the spec is its own. The values of
-	// the spec may then stay under a policy that does not have them any more.
-	forgotten bool
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
 	granted modelLimits
@@ -124,6 +122,7 @@ func newModelRuntime(t testing.TB) *modelRuntime {
 func (r *modelRuntime) restart() {
 	r.lock()
 	defer r.unlock()
+	r.storeAll()
 	r.end()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,10 +138,6 @@ func (r *modelRuntime) restart() {
 		r.t.Error(err)
 		return
 	}
-	r.eachContainer(func(c *modelContainer) {
-		known, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
-		c.forgotten = c.forgotten || len(c.unified) > 0 && (err != nil || known == nil)
-	})
 	r.tellAll(n)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -309,7 +304,7 @@ func (p *modelPod) container(c *modelContainer) *Container {
 	}
 	return &Container{
 		ID: c.id, Sandbox: c.sandbox.id, Name: c.name, State: state[c.state], Spec: specOf(c.name, p.spec.mounts(c.name, c.data)...),
-		Cgroup: fmt.Sprintf("kubepods-pod%s.slice:cri-containerd:%s", p.uid, c.id), Unified: maps.Clone(c.unified),
+		Cgroup: fmt.Sprintf("kubepods-pod%s.slice:cri-containerd:%s", p.uid, c.id), OCI: OCI{Unified: maps.Clone(c.unified), Mark: c.mark},
 	}
 }
 

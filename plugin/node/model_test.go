@@ -64,6 +64,7 @@ func runModel(t *testing.T, seed uint64) int {
 		}
 		r.end()
 	}()
+	r.crio = rng.IntN(4) == 0
 	r.restart()
 	r.connect()
 	for range modelRounds {
@@ -133,6 +134,7 @@ func (r *modelRuntime) rest() {
 	r.mu.Lock()
 	r.broken = false
 	r.mu.Unlock()
+	r.undo()
 	r.connect()
 	synctest.Wait()
 	for range 3 {

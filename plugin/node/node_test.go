@@ -179,12 +179,17 @@ func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 
 // CreateContainer returns the settings of the spec.
 func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container) (policy.Settings, error) {
+	return s.createUnder(ctx, sb, c, false)
+}
+
+// createUnder is CreateContainer under a runtime that splits lines or not.
+func (s *session) createUnder(ctx context.Context, sb *Sandbox, c *Container, splitsLines bool) (policy.Settings, error) {
 	if s.passesBy(sb, c, Created) {
 		return nil, nil
 	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
-	spec, decided, err := s.n.Create(ctx, sb, c, false)
+	spec, decided, err := s.n.Create(ctx, sb, c, splitsLines)
 	if !decided && len(spec) > 0 {
 		panic("settings without a decision")
 	}
@@ -192,12 +197,17 @@ func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container
 }
 
 func (s *session) StartContainer(ctx context.Context, sb *Sandbox, c *Container) error {
+	return s.startUnder(ctx, sb, c, true)
+}
+
+// startUnder is StartContainer under a runtime that heeds its errors or not.
+func (s *session) startUnder(ctx context.Context, sb *Sandbox, c *Container, canRefuse bool) error {
 	if s.passesBy(sb, c, Running) {
 		return nil
 	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
-	return s.n.Start(ctx, sb, c, true)
+	return s.n.Start(ctx, sb, c, canRefuse)
 }
 
 // StopContainer sends an event of a container. The event has no sandbox if that was removed.

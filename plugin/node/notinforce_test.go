@@ -216,7 +216,7 @@ func TestEventClaims(t *testing.T) {
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
 	e := editOf{claims: []string{"a", "b", "c", "d", "e"}}
-	if got, want := e.applied(partLabels | partClaims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
+	if got, want := e.applied(partLabels|partClaims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // The pod of a bystander can have limits from an earlier process whose policy had a class for the pod. The
-// plugin finds them by the records on the cgroups. Most pods never had any, so no event waits for such a read.
+// plugin finds them by the records on the cgroups, and by the marks of the containers. A container that has not
+// started under that process has no record. Most pods never had any limit, so no event waits for such a read.
 
 // admitUnread reads the records of those bystanders that could not be read so far, and logs an error that
 // lasts.
@@ -40,7 +43,7 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 		switch found, err := n.hasRecord(sb); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case found:
+		case found, n.pods.hasOwnSpec(sb.ID):
 			pod, cgroup := n.describePod(sb)
 			n.pods.admitBystander(pod, cgroup, true)
 		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // the kernel does not support them, so there are no records
@@ -68,6 +71,16 @@ func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
 	containers, unlisted := cg.ListAbove(record.Xattr)
 	return len(containers) > 0, cmp.Or(err, unlisted)
 }
+
+// hasOwnSpec reports whether the OCI spec of a container of a bystander has limits of an earlier process.
+func (t *podTable) hasOwnSpec(id string) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	b := s.bystanders[id]
+	return b != nil && slices.ContainsFunc(b.containers, (*bystandingCtr).hasOwnSpec)
+}
+
+func (c *bystandingCtr) hasOwnSpec() bool { return len(plan.ReadSpec(c.ID, c.Mark, c.Unified).Own) > 0 }
 
 // findRemovedBystanders forgets bystanders whose cgroup was removed without an event. findRemovedPods does the same for the pods
 // of the state.

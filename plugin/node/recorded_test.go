@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -57,6 +58,23 @@ func TestNextSandboxOfFormer(t *testing.T) {
 		if got := wbps(t, n, cgroupOf("b")); got != blkio.Max || n.peek().unexpected != 0 {
 			t.Errorf("the container has %v, %d unexpected events", got, n.peek().unexpected)
 		}
+	}
+}
+
+// TestSharesAreNoRecord verifies that a pod without limits stays a bystander if the keeper of weights has its attribute on the
+// pod's cgroup.
+func TestSharesAreNoRecord(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("db"))
+	n := newNode(t, h)
+	if err := h.Cgroup(podCgroup).WriteXattr(shares.Attribute, []byte("254:16")); err != nil {
+		t.Fatal(err)
+	}
+	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("db", isRunning)})
+	if err := n.admitRecorded(t.Context(), n.pods.takeUnread(true)); err != nil {
+		t.Error(err)
+	}
+	if pods, _, _ := n.Counts(); pods != 0 {
+		t.Errorf("%d pods are part of the state, and none has a record", pods)
 	}
 }
 

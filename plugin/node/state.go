@@ -78,13 +78,15 @@ type groupIdentity struct {
 	// values. It is a channel, because a write to a dying disk can hang and waiters have
 	// deadlines.
 	token chan struct{}
+	// written has what this process wrote to the group's cgroups. Only the holder of the token uses it.
+	written *enforce.Written
 }
 
 // in returns the group. It may not be part of the state any more.
 func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
 func newGroup(cgroup, key string) *group {
-	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, pods: map[string]*pod{}}
+	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}, pods: map[string]*pod{}}
 	g.ref = guard.RefTo[state](g)
 	return g
 }

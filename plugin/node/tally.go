@@ -176,7 +176,7 @@ func (t *tally) addContainer(c *snapshot) {
 	case pol != nil:
 		own, total = c.decision.desired.Settings, c.decision.total
 	case len(own) == 0:
-		own = c.spec.Values
+		own = c.spec.Values()
 	}
 	t.pod.undecided = !t.addSettings(own) || t.pod.undecided
 	t.addBound(own, total)

@@ -23,7 +23,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	} else {
 		v.Pod.Policy = v.request.under(pol) // may parse the annotations, so without the lock
 	}
-	fresh := enforce.NewTargets(plan.New(v.View))
+	fresh := enforce.NewTargets(plan.New(v.View), of.written)
 	a.pods.notePlan(&v, fresh, unread == nil)
 	return fresh
 }

@@ -57,7 +57,6 @@ type wire struct {
 type wireSettings struct {
 	Settings []string `json:"settings,omitempty"`
 	Weights  []string `json:"weights,omitempty"`
-	Dropped  []string `json:"dropped,omitempty"`
 	Lowered  []string `json:"lowered,omitempty"`
 }
 
@@ -148,8 +147,7 @@ func (r *Record) wire() *wire {
 		w.Disks[dev.String()] = name
 	}
 	known := map[policy.Source]string{{}: "-"}
-	w.Settings, w.Weights, w.Dropped = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Dropped, known)
-	w.Lowered = w.lines(r.Lowered, known)
+	w.Settings, w.Weights, w.Lowered = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Lowered, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
@@ -264,9 +262,6 @@ func (w *wire) record() (*Record, error) {
 		return nil, err
 	}
 	if r.Weights, err = w.settings(w.Weights); err != nil {
-		return nil, err
-	}
-	if r.Dropped, err = w.settings(w.Dropped); err != nil {
 		return nil, err
 	}
 	if r.Lowered, err = w.settings(w.Lowered); err != nil {

@@ -72,11 +72,11 @@ func TestMarshal(t *testing.T) {
 		{
 			"without a source",
 			&Record{
-				Dropped:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),
+				Lowered:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),
 				Exits:    []Exit{{"log", []uint64{7, 8}, policy.NewSettings(set(blkio.Wiops, vda, 9, policy.Source{})), at}},
 				Observed: true, Cleared: true, Unvetted: true, Error: `"<e>"`, Warnings: []string{"w"}, Skipped: []string{"s"},
 			},
-			`{"v":2,"kind":"","namespace":"","pod":"","uid":"","dropped":["- io.max wbps=5 254:0","- io.weight default=50"],"skipped":["s"],` +
+			`{"v":2,"kind":"","namespace":"","pod":"","uid":"","lowered":["- io.max wbps=5 254:0","- io.weight default=50"],"skipped":["s"],` +
 				`"warnings":["w"],"error":"\"<e>\"","observed":true,"cleared":true,"unvetted":true,` +
 				`"exits":[{"container":"log","cgroupIDs":[7,8],"limits":["- io.max wiops=9 254:0"],"at":"2026-11-22T22:30:00Z"}]}`,
 		},
@@ -162,7 +162,7 @@ func TestParseLater(t *testing.T) {
 	for _, text := range []string{
 		`{"v":2,"sources":[{"k":"annotation","n":0}],"settings":["0 io.max wbps=7 254:0"]}`,
 		`{"v":2,"names":["a"],"sources":[{"k":"gossip","n":0}],"settings":["0 io.max wbps=7 254:0"]}`,
-		`{"v":2,"disks":{"sda":"sda"}}`, `{"v":2,"dropped":["x"]}`, `{"v":2,"weights":["x"]}`, `{"v":2,"exits":[{"limits":["x"]}]}`, `{"v":2,"kind":7}`,
+		`{"v":2,"disks":{"sda":"sda"}}`, `{"v":2,"lowered":["x"]}`, `{"v":2,"weights":["x"]}`, `{"v":2,"exits":[{"limits":["x"]}]}`, `{"v":2,"kind":7}`,
 	} {
 		if r, err := Parse([]byte(text)); !errors.Is(err, ErrParse) {
 			t.Errorf("%s is %+v, %v", text, r, err)

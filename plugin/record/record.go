@@ -43,10 +43,6 @@ type Record struct {
 	// Unvetted is true while the budget of the namespace had no room for a running container, or could not be asked. A restarted
 	// plugin asks it again.
 	Unvetted bool
-	// Dropped are values that this program wrote into the OCI spec and that are not desired
-	// any more. The runtime writes them again with each update of the container's
-	// resources.
-	Dropped policy.Settings
 	// Lowered are values that were granted and are not in force, see policy.Desired. Of a pod they
 	// include those above the backstop.
 	Lowered policy.Settings
@@ -54,6 +50,11 @@ type Record struct {
 	Exits []Exit
 	// Edit has the annotations and labels of a pod that replace those that the runtime reports; nil for none.
 	Edit *Edit
+}
+
+// Identity returns a record of the same cgroup without settings.
+func (r *Record) Identity() Record {
+	return Record{Kind: r.Kind, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Container: r.Container, ContainerID: r.ContainerID}
 }
 
 // Granted returns the settings in force, without the backstop, in the form of a decision.
@@ -81,29 +82,15 @@ func (r *Record) HasWeight() bool {
 	return w.Default != 0 || len(w.Devices) > 0
 }
 
-// WroteToSpec reports whether this program wrote a value into the OCI spec, by the record.
-func (r *Record) WroteToSpec(v blkio.Value) bool {
-	if s, found := r.Dropped.Get(v.Address); found && s.Value == v {
-		return true
-	}
-	s, found := r.Settings.Get(v.Address)
-	return found && s.Value == v && !r.Observed
-}
-
 // Add adds those settings whose addresses r does not have. o has the names of their disks.
 func (r *Record) Add(o *Record, settings policy.Settings) {
 	r.Settings = r.Settings.Join(settings)
 	r.Disks = policy.DiskNames(r.Settings, o.Disks, r.Disks)
 }
 
-// Drop adds a value to Dropped.
-func (r *Record) Drop(v blkio.Value) {
-	r.Dropped = r.Dropped.Join(policy.Settings{{Value: v}})
-}
-
 // Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
-	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0 && len(r.Lowered) == 0 && r.Edit == nil
+	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Lowered) == 0 && r.Edit == nil
 }
 
 // HasSettings reports whether r has the same settings as o, and both are in force or both

@@ -51,34 +51,6 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestPut verifies that a value of the OCI spec is this program's if its record has it, in force or dropped.
-func TestPut(t *testing.T) {
-	r := example()
-	r.Drop(set(blkio.Rbps, vda, 7, policy.Source{}).Value)
-	r.Drop(set(blkio.Weight, blkio.Dev{}, 300, policy.Source{}).Value)
-	observed := *r
-	observed.Observed = true
-	for _, tt := range []struct {
-		value           blkio.Value
-		put, ifObserved bool
-	}{
-		{set(blkio.Wbps, vda, 10, star).Value, true, false},
-		{set(blkio.Wbps, vda, 11, star).Value, false, false},
-		{set(blkio.Rbps, vda, 7, star).Value, true, true},
-		{set(blkio.Rbps, vda, 8, star).Value, false, false},
-		{set(blkio.Rbps, vdb, 7, star).Value, false, false},
-		{set(blkio.Weight, blkio.Dev{}, 50, star).Value, true, false},
-		{set(blkio.Weight, blkio.Dev{}, 300, star).Value, true, true},
-	} {
-		if got := r.WroteToSpec(tt.value); got != tt.put {
-			t.Errorf("%+v: %v, want %v", tt.value, got, tt.put)
-		}
-		if got := observed.WroteToSpec(tt.value); got != tt.ifObserved {
-			t.Errorf("observed, %+v: %v, want %v", tt.value, got, tt.ifObserved)
-		}
-	}
-}
-
 // TestAdd verifies that the values of a record stay, with the names of the disks.
 func TestAdd(t *testing.T) {
 	r := &Record{Settings: policy.NewSettings(set(blkio.Wbps, vda, 5, path)), Disks: map[blkio.Dev]string{vda: "vda"}}
@@ -121,7 +93,7 @@ func TestEmpty(t *testing.T) {
 		t.Error("nothing is asked for")
 	}
 	for _, r := range []*Record{
-		example(), {Error: "e"}, {Warnings: []string{"w"}}, {Skipped: []string{"s"}}, {Exits: []Exit{{}}}, {Dropped: example().Settings}, {Lowered: example().Settings}, {Weights: example().Settings},
+		example(), {Error: "e"}, {Warnings: []string{"w"}}, {Skipped: []string{"s"}}, {Exits: []Exit{{}}}, {Lowered: example().Settings}, {Weights: example().Settings},
 	} {
 		if r.Empty() {
 			t.Errorf("%+v is empty", r)

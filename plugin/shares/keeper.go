@@ -13,8 +13,8 @@ import (
 )
 
 // Attribute is the extended attribute of a cgroup that has weights of a Keeper. Its value has
-// the device numbers, separated by blanks.
-const Attribute = "user.nri-blkio.shares"
+// the device numbers, separated by blanks. The pod's directory also has the records of containers, as "user.nri-blkio.NAME".
+const Attribute = "user.nri-blkio-shares"
 
 // allEvery is how often a Keeper reads all cgroups again, to see weights that another program
 // has changed. Systemd does so with each daemon-reload.

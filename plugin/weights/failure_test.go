@@ -182,7 +182,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	const want = "set up io.cost on disk dm-0 253:0: no answer\n" +
 		"set up io.cost on disk nvme0n1 259:0, disk nvme1n1 259:1, disk nvme2n1 259:2, and 2 more: " +
-		"no room for the disk in the record user.nri-blkio.iocost"
+		"no room for the disk in the record user.nri-blkio-iocost"
 	if err := setUpError(states); err == nil || err.Error() != want || !errors.Is(err, iocost.ErrNoRoom) {
 		t.Errorf("%v", err)
 	}

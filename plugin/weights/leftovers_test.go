@@ -11,13 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestNothingIsLeft verifies that no setting is left once all works and no pod has a weight, after random pods,
-// operators, failures and restarts.
+// operators, failures and restarts, beside the reconciler of limits.
 func TestNothingIsLeft(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
@@ -41,7 +44,7 @@ func TestNothingIsLeft(t *testing.T) {
 // anything changes one thing about the node.
 func (n *node) anything(rnd *rand.Rand) {
 	disks := [][]blkio.Disk{{vda}, {vdb}, {vda, vdb}}[rnd.IntN(3)]
-	switch rnd.IntN(11) {
+	switch rnd.IntN(12) {
 	case 0:
 		n.demand.Weighted = nil
 	case 1:
@@ -73,6 +76,10 @@ func (n *node) anything(rnd *rand.Rand) {
 		if rnd.IntN(2) == 0 {
 			n.known.Model = &blkio.CostModel{Rbps: 1 << 20, RSeqIOPS: 100, RRandIOPS: 100, Wbps: 1 << 20, WSeqIOPS: 100, WRandIOPS: 100}
 		}
+	case 11:
+		target := plan.Target{Cgroup: pod, Record: record.Record{Kind: record.KindPod, Namespace: "ns", Pod: "p", UID: "u"}, Room: record.MaxSize}
+		limits := &enforce.Enforcer{Cgroups: n.keeper.cfg.Cgroups}
+		limits.Apply(enforce.NewTargets(plan.Plan{Pod: target}, &enforce.Written{}), "", func(*enforce.Result) {})
 	}
 }
 

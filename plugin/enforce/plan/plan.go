@@ -19,7 +19,7 @@ type Target struct {
 	Container string // its ID; "" for the pod's cgroup
 	Cgroup    string // path below the cgroup root
 	Want      policy.Settings
-	Spec      Spec
+	Stale     []blkio.Replacement // values of the OCI spec, see OCISpec
 	// Weights has the weights of the pod as a whole, also on single disks. Those on single disks are not in
 	// Want, because the Keeper that divides a disk between pods can need another value in their place.
 	Weights policy.Settings
@@ -32,20 +32,6 @@ type Target struct {
 	Ended  bool
 	Record record.Record
 	Room   int // largest size of the record, in bytes
-}
-
-// Spec has the values of a container's OCI spec that differ from the desired ones. The
-// runtime writes the values of the spec again with each update of the container. crun
-// writes them to a child of the container's cgroup as well.
-type Spec struct {
-	Stale []blkio.Replacement // values for which another one is desired
-	// Unwanted has the values for which none is desired. They are removed if this program wrote them into the
-	// spec, by Ours or by the cgroup's record.
-	Unwanted []blkio.Replacement
-	// Replaced has the values for which another one is desired. They are recorded, because none may be desired later, when
-	// it is not known any more that this program wrote them into the spec.
-	Replaced []blkio.Value
-	Ours     bool // this program wrote all of them into the spec, when the container was created
 }
 
 // View is the state of a pod that its plan is computed from.
@@ -106,12 +92,6 @@ type Container struct {
 type Gaps struct {
 	Undecided bool // its settings
 	Partial   bool // some of its disks
-}
-
-// OCISpec has the values of io.max and io.weight in the OCI spec of a container.
-type OCISpec struct {
-	Values policy.Settings
-	Ours   bool // this program wrote them at CreateContainer; otherwise another program may have
 }
 
 // New returns the plan of a pod.

@@ -212,9 +212,9 @@ func TestUndecided(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi"}, "a")
 	v.Running[0].Undecided, v.Running[0].Partial, v.Running[0].Desired = true, true, policy.Desired{}
-	v.Running[0].Spec = OCISpec{Values: setting(blkio.Wbps, 7), Ours: true}
+	v.Running[0].Spec = OCISpec{Own: setting(blkio.Wbps, 7)}
 	got := New(v).Containers[0]
-	if got.Record.Error != "limits not decided yet: its disks are resolved next" || !got.Partial || got.Spec.Unwanted != nil || !got.Spec.Ours {
+	if got.Record.Error != "limits not decided yet: its disks are resolved next" || !got.Partial || got.Stale != nil {
 		t.Errorf("%+v", got)
 	}
 	v.Running[0].Err = errors.New("no answer")
@@ -245,37 +245,6 @@ func setting(k blkio.Key, amount blkio.Amount) policy.Settings {
 		dev = blkio.Dev{}
 	}
 	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: k, Dev: dev}, Amount: amount}}}
-}
-
-func TestCompareSpec(t *testing.T) {
-	to := func(k blkio.Key, from, to blkio.Amount) []blkio.Replacement {
-		return []blkio.Replacement{{Address: setting(k, 1)[0].Address, From: from, To: to}}
-	}
-	value := func(k blkio.Key, amount blkio.Amount) []blkio.Value {
-		return []blkio.Value{setting(k, amount)[0].Value}
-	}
-	for _, tt := range []struct {
-		name          string
-		spec, desired policy.Settings
-		observed      bool
-		want          Spec
-	}{
-		{"nothing", nil, setting(blkio.Wbps, 5), false, Spec{}},
-		{"the same", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), false, Spec{}},
-		{"the same, observed", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), true, Spec{Stale: to(blkio.Wbps, 5, blkio.Max)}},
-		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max), Replaced: value(blkio.Wbps, 6)}},
-		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7), Replaced: value(blkio.Wbps, 5)}},
-		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{Replaced: value(blkio.Wbps, 5)}},
-		{"not desired", setting(blkio.Wbps, 5), nil, false, Spec{Unwanted: to(blkio.Wbps, 5, blkio.Max)}},
-		{"another weight", setting(blkio.Weight, 50), setting(blkio.Weight, 70), false, Spec{Replaced: value(blkio.Weight, 50)}},
-		{"no weight", setting(blkio.Weight, 50), nil, false, Spec{Unwanted: to(blkio.Weight, 50, 100)}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, compareSpec(tt.spec, tt.desired, tt.observed)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
 }
 
 // TestKept verifies that memory.high is given once.

@@ -22,14 +22,12 @@ func (v *View) containerTarget(c *Container, observed bool) Target {
 		Record: v.newRecord(record.KindContainer, c.Desired, err, observed),
 	}
 	t.Record.Container, t.Record.ContainerID, t.Record.Unvetted = c.Name, c.ID, c.Unvetted
-	want := v.Weights.effective(Kept(c.Desired.Settings))
 	if !observed {
-		t.Want = want
+		t.Want = v.Weights.effective(Kept(c.Desired.Settings))
 	}
 	if !c.Undecided {
-		t.Spec = compareSpec(c.Spec.Values, want, observed)
+		t.Stale = c.Spec.stale(t.Want, c.Partial && !observed)
 	}
-	t.Spec.Ours = c.Spec.Ours
 	return t
 }
 
@@ -41,30 +39,6 @@ var errPending = errors.New("its disks are resolved next")
 // change it afterwards.
 func Kept(s policy.Settings) policy.Settings {
 	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.MemoryHigh })
-}
-
-// compareSpec compares the values of an OCI spec with the desired ones. If settings are
-// only observed, a value of the spec that is equal to a desired one was written by this
-// program before, and is stale.
-func compareSpec(spec, desired policy.Settings, observed bool) Spec {
-	var out Spec
-	for _, s := range spec {
-		value := blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
-		want, found := desired.Get(s.Address)
-		if found && want.Amount != s.Amount {
-			out.Replaced = append(out.Replaced, s.Value)
-		}
-		switch {
-		case !found, observed && want.Amount != s.Amount: // of an earlier class, or of another program
-			out.Unwanted = append(out.Unwanted, value)
-		case observed && want.Amount == s.Amount:
-			out.Stale = append(out.Stale, value)
-		case want.Amount > s.Amount && !s.Key.IsShare():
-			value.To = want.Amount
-			out.Stale = append(out.Stale, value)
-		}
-	}
-	return out
 }
 
 func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool) record.Record {

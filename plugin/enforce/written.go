@@ -1,0 +1,58 @@
+package enforce
+
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+)
+
+// Written has the settings that this process wrote to the cgroups of a pod. The records have them as well, unless a record
+// could not be stored. The zero value is empty. Only one goroutine at a time may use it.
+type Written struct {
+	of map[string]record.Record // with Settings and Disks, by the path of the cgroup
+}
+
+// recall returns the record of a target's cgroup, with what this process wrote there and the record does not have. old is
+// nil if there is no record.
+func (w *Written) recall(t *plan.Target, old *record.Record) *record.Record {
+	written := w.of[t.Cgroup]
+	switch {
+	case len(written.Settings) == 0 && old == nil:
+		return &record.Record{}
+	case len(written.Settings) == 0, old != nil && !old.Observed && slices.Equal(old.Settings, written.Settings):
+		return old
+	}
+	known := t.Record.Identity()
+	if old != nil && !old.Observed { // observed settings were never written
+		known = *old
+	}
+	known.Add(&written, written.Settings)
+	return &known
+}
+
+// note notes what was written to a cgroup. After an error, some of the earlier settings may still be there.
+func (w *Written) note(c *change) {
+	now := record.Record{Settings: c.Want, Disks: c.record.Disks}
+	if before := w.of[c.Target.Cgroup]; c.Err != nil {
+		now.Add(&before, before.Settings)
+	}
+	switch {
+	case len(now.Settings) == 0:
+		delete(w.of, c.Target.Cgroup)
+	case w.of == nil:
+		w.of = map[string]record.Record{c.Target.Cgroup: now}
+	default:
+		w.of[c.Target.Cgroup] = now
+	}
+}
+
+// sweep forgets cgroups that were removed.
+func (w *Written) sweep(cgroups *cgroupfs.Hierarchy) {
+	for path := range w.of {
+		if !cgroups.Cgroup(path).Exists() {
+			delete(w.of, path)
+		}
+	}
+}
