@@ -80,10 +80,13 @@ func (c *Container) Invalidate() bool {
 // InvalidateFor makes the container unresolved if the last Find did not cover all of these targets, so that the
 // next Find resolves them. A change of the node policy can add targets while the container runs.
 func (c *Container) InvalidateFor(t annotation.Targets) {
-	if c.targets != nil && !c.targets.Covers(t) {
+	if c.targets != nil && !c.Covers(t) {
 		c.spec = c.kept
 	}
 }
+
+// Covers reports whether the last Find has searched for all of these targets.
+func (c *Container) Covers(t annotation.Targets) bool { return c.targets != nil && c.targets.Covers(t) }
 
 // IsUncompared reports whether the mounts of the container's first process have still to be
 // compared with the OCI spec, see Finder.Compare.

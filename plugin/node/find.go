@@ -172,11 +172,12 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	if c.isFound(targets, layers) {
 		return nil
 	}
+	isSame := c.disks.Covers(targets)
 	err := n.recallContainer(&c)
 	if err == nil {
 		err = n.finder().find(ctx, targets, layers, &c)
 	}
-	n.pods.noteFound(ctx, &c, err)
+	n.pods.noteFound(ctx, &c, isSame, err)
 	return cmp.Or(err, c.search.notCompared)
 }
 
@@ -204,8 +205,8 @@ func (t *podTable) endSearch(c identity) {
 	<-c.token
 }
 
-// noteFound notes what a search has found, or its error.
-func (t *podTable) noteFound(ctx context.Context, found *snapshot, err error) {
+// noteFound notes what a search has found, or its error. isSame is true if the search before was for the same targets.
+func (t *podTable) noteFound(ctx context.Context, found *snapshot, isSame bool, err error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := found.in(s)
@@ -216,8 +217,8 @@ func (t *podTable) noteFound(ctx context.Context, found *snapshot, err error) {
 		}
 		return
 	}
-	if c.search.done && c.decision.policy != nil && found.usesMoreThan(&c.snapshot) {
-		c.vetted, c.unanswered = false, c.starting // the budget was asked about other disks
+	if isSame && found.usesMoreThan(&c.snapshot) { // the budget was asked about other disks
+		c.vetted, c.unanswered = false, c.starting
 	}
 	if c.decision.policy == nil && found.former.unvetted {
 		c.vetted = false
