@@ -43,7 +43,7 @@ func grantedTo(d policy.Desired) modelLimits {
 
 // decided returns the desired limits of one container while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
-	d, _ := r.ruledIn(p, c.sandbox).Container(p.spec.facts(c.name, c.data)) // beside an error is the rest
+	d, _ := r.ruledIn(p, c.sandbox).Container(p.facts(c)) // beside an error is the rest
 	return d
 }
 
@@ -65,14 +65,14 @@ func (r *modelRuntime) ruledBy(p *modelPod, by modelFacts) *policy.Pod {
 func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLimits {
 	var facts []policy.Container
 	for _, c := range running {
-		facts = append(facts, p.spec.facts(c.name, c.data))
+		facts = append(facts, p.facts(c))
 	}
 	total, _ := r.ruled(p).Total(facts)
 	out := grantedTo(total)
 	if !r.policy.Writeback.Backstop {
 		return out
 	}
-	for _, disk := range []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk} {
+	for _, disk := range modelDisks() {
 		for key := range blkio.NumLimits {
 			sum := blkio.Amount(0)
 			for _, c := range running {
@@ -102,7 +102,7 @@ func usesNot(d *policy.Desired, at blkio.Address) bool {
 // checkLimits compares the limits of a cgroup. Those of another program may stay where we
 // want none, and on the cgroup of a pod: see foreign.
 func (r *modelRuntime) checkLimits(cgroup string, want modelLimits) string {
-	return r.checkDisks(cgroup, want, rootDisk, dataDisk, thirdDisk, slowDisk)
+	return r.checkDisks(cgroup, want, modelDisks()...)
 }
 
 func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blkio.Disk) string {
@@ -230,9 +230,12 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 	case len(running) > 0 && r.raised(): // its desired limits depend on the earlier ones
 	case len(running) > 0 && (p.isMixed() || r.keepsTotal(p, running) || r.keepsSome(p, running)):
 	case len(running) > 0:
-		disks := []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk}
+		disks := modelDisks()
 		if p.spec.moves { // a container that has ended may have had another one
 			disks = append(disks[:1:1], modelBacking(running[0].data).Disks[0])
+		}
+		if p.used {
+			disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool { return d == usedDisk })
 		}
 		if problem := r.checkDisks(p.cgroup, r.podLimits(p, running), disks...); problem != "" {
 			report("%d running: %s", len(running), problem)

@@ -214,7 +214,7 @@ func (r *modelRuntime) keepsTotal(p *modelPod, running []*modelContainer) bool {
 	}
 	var facts []policy.Container
 	for _, c := range running {
-		facts = append(facts, p.spec.facts(c.name, c.data))
+		facts = append(facts, p.facts(c))
 	}
 	total, err := r.ruled(p).Total(facts)
 	return err != nil || len(total.Errors) > 0
@@ -229,7 +229,7 @@ func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string,
 		reported := modelFacts{annotations: ownOf(sb.reported), tier: sb.tier}
 		if !isKnown { // whether the document counts depends on the containers that it has when it becomes known
 			sb.asked = nil
-			p.unsettled = p.unsettled || p.hasDocument && (!reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier}) || modelClaimsOf(p.document().claim).HasLimits())
+			p.unsettled = p.unsettled || p.mayInherit() || p.hasDocument && (!reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier}) || modelClaimsOf(p.document().claim).HasLimits())
 			continue
 		}
 		if sb.asked == nil || !asked.equal(*sb.asked) {
@@ -295,7 +295,7 @@ func (r *modelRuntime) rejects(p *modelPod, sb *modelSandbox, next modelFacts) b
 		if c.state == modelExited {
 			continue
 		}
-		facts := p.spec.facts(c.name, c.data)
+		facts := p.facts(c)
 		d, err := by.Container(facts)
 		total, totalErr := by.Total([]policy.Container{facts})
 		for _, e := range append(d.Errors, total.Errors...) {

@@ -25,6 +25,7 @@ func (r *modelRuntime) stopContainer(p *modelPod, c *modelContainer, rng *rand.R
 	watched := r.k.isReported(c.cgroup) // mostly it is, since the event comes 0.2 s later
 	r.mu.Lock()
 	c.state, c.placed = modelExited, false
+	p.used = p.used || c.uses
 	r.mu.Unlock()
 	told := r.deliver(func(s *session) { s.StopContainer(r.podOf(p, c, rng), p.container(c)) })
 	r.mu.Lock()
@@ -96,6 +97,20 @@ func (r *modelRuntime) update(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 	pause(rng)
 	told := r.deliver(func(s *session) { s.PostUpdateContainer(p.sandbox(sb), p.container(c)) })
 	r.note("%s: update %s, told %v", p.name, c.id, told)
+}
+
+// use has a container use a disk that none of its mounts is on.
+func (r *modelRuntime) use(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
+	running := r.in(sb, modelRunning)
+	if len(running) == 0 {
+		return
+	}
+	c := running[rng.IntN(len(running))]
+	r.k.countUse(c.cgroup, usedDisk.Dev)
+	r.mu.Lock()
+	c.uses = true
+	r.mu.Unlock()
+	r.note("%s: %s uses the disk %s", p.name, c.id, usedDisk.Name)
 }
 
 // modelDrift is a limit that another program writes.

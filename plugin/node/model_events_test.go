@@ -72,8 +72,12 @@ func (r *modelRuntime) do(e modelEvent) {
 	case n < 84:
 		r.edit(p, e.rng)
 	case n < 87:
-		if !r.calm {
+		switch {
+		case r.calm:
+		case e.rng.IntN(2) == 0:
 			r.drift(p, sb, e.rng)
+		default:
+			r.use(p, sb, e.rng)
 		}
 	case n < 92:
 		r.replaceSandbox(p, e.rng)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -47,7 +48,12 @@ type modelKernel struct {
 var (
 	thirdDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
 	slowDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 48}, Name: "vdd"}
+	usedDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 64}, Name: "raw"} // of no mount
 )
+
+func modelDisks() []blkio.Disk {
+	return []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk, usedDisk}
+}
 
 func newModelKernel(t testing.TB) *modelKernel {
 	k := &modelKernel{
@@ -178,6 +184,15 @@ func (k *modelKernel) runtimeWrites(cgroup, unified string) {
 			k.t.Errorf("the runtime writes %q to %s: %v", line, cgroup, err)
 		}
 	}
+}
+
+// countUse counts I/O of a container to a disk, for its cgroup and that of its pod.
+func (k *modelKernel) countUse(cgroup string, dev blkio.Dev) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text := fmt.Sprintf("%s rbytes=%d wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n", dev, 2*inventory.MinUsage)
+	k.replace(cgroup, "io.stat", text)
+	k.replace(path.Dir(cgroup), "io.stat", text)
 }
 
 func (k *modelKernel) setWeight(cgroup, weight string) {

@@ -67,6 +67,9 @@ type modelPod struct {
 	// begun is true if a container has begun since the plugin first knew one of the pod's sandboxes. unclean is
 	// true if one has ended since then whose data may not be on its disk.
 	begun, unclean bool
+	// used is true if a container has ended that used a disk without a mount. The limit of the pod on that disk stays, because
+	// the container has brought it.
+	used bool
 	// missed is true if the plugin knows a sandbox that was removed while it was not connected. The plugin
 	// keeps the pod until the next list.
 	missed bool
@@ -101,6 +104,7 @@ type modelContainer struct {
 	unified          map[string]string // of its OCI spec
 	mark             string            // the plugin's annotation in its OCI spec
 	placed           bool              // its cgroup is there
+	uses             bool              // it uses a disk that no mount declares
 	looked           bool              // the plugin got its start, and resolved it without waiting for a disk
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
@@ -333,8 +337,13 @@ func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
 // addSandbox makes a sandbox for a pod. The caller holds mu.
 func (r *modelRuntime) addSandbox(p *modelPod) {
 	r.ids++
+	p.unsettled = p.unsettled || p.mayInherit()
 	p.sandboxes = append(p.sandboxes, &modelSandbox{id: fmt.Sprint("s", r.ids), ready: true, reported: p.annotations, tier: p.tier})
 }
+
+// mayInherit reports whether a new sandbox may get the labels of its namespace from an earlier one, because the document of
+// the pod is lost.
+func (p *modelPod) mayInherit() bool { return !p.hasDocument && len(p.sandboxes) > 0 }
 
 // current is the pod's newest sandbox.
 func (p *modelPod) current() *modelSandbox { return p.sandboxes[len(p.sandboxes)-1] }

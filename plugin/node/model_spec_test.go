@@ -3,6 +3,7 @@ package node
 import (
 	"math/rand/v2"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -74,6 +75,15 @@ func (s modelSpec) facts(name, data string) policy.Container {
 			continue
 		}
 		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: modelBacking(m.Source)})
+	}
+	return out
+}
+
+// facts returns the facts about a container by which policy decides. The disk that it uses without a mount is among them.
+func (p *modelPod) facts(c *modelContainer) policy.Container {
+	out := p.spec.facts(c.name, c.data)
+	if c.uses {
+		out.Undeclared = []blkio.Disk{usedDisk}
 	}
 	return out
 }
