@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -143,10 +142,10 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	if err := n.applier().restoreEdits(g); err != nil {
 		return []error{err} // the annotations are not known yet
 	}
-	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
+	undeclared := n.undeclared(newSharedReads(&n.environment))
 	edited, followed, errs := n.tryEdits(ctx, g)
 	for _, c := range edited {
-		if undeclared.compareUse(ctx, stacks, c.ref) { // before any write, as below
+		if undeclared.compareUse(ctx, c.ref) { // before any write, as below
 			errs = append(errs, n.resolve(ctx, c))
 		}
 	}
@@ -158,7 +157,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	for _, c := range unresolved {
 		before := n.pods.snapshot(c.ref)
 		err := n.resolve(ctx, c)
-		if err == nil && undeclared.compareUse(ctx, stacks, c.ref) {
+		if err == nil && undeclared.compareUse(ctx, c.ref) {
 			// This comes before any write. After a restart of the plugin the limits are in force, and a plan
 			// without the undeclared disks would lift them until the next pass.
 			err = n.resolve(ctx, c)

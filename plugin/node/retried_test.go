@@ -69,7 +69,7 @@ func TestHungResolutionIsCounted(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if len(n.pods.takeDirty()) != 1 {
+		if n.settle(t.Context()) != 1 {
 			t.Error("the late result of the resolution did not make the pod dirty")
 		}
 		n.pass(t.Context())

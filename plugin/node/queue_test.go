@@ -1,0 +1,27 @@
+package node
+
+import "context"
+
+// pass is a pass over all pods, and what follows from it.
+func (n *Node) pass(ctx context.Context) {
+	n.beginPass(ctx)
+	n.settle(ctx)
+}
+
+// settle reconciles groups until none is due, like a worker of the reconciler, and returns how many turns that took.
+func (n *Node) settle(ctx context.Context) (turns int) {
+	for next, ok := n.pods.nextTurn(ctx); ok; next, ok = n.pods.nextTurn(ctx) {
+		n.reconcileTurn(ctx, next)
+		turns++
+	}
+	n.endPass()
+	return turns
+}
+
+// groups returns all groups.
+func (n *Node) groups() (out []groupIdentity) {
+	for _, g := range n.peek().groups {
+		out = append(out, g.groupIdentity)
+	}
+	return out
+}
