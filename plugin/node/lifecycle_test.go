@@ -37,8 +37,6 @@ func limit(t *testing.T, n *Node, cgroup string) blkio.Limits {
 	return m[rootDisk.Dev]
 }
 
-
-
 // TestOwnFailureIsRepaired verifies that a container starts although its mounts could not be read. It counts as
 // unlimited for its pod, and gets its limits later.
 func TestOwnFailureIsRepaired(t *testing.T) {

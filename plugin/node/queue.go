@@ -7,16 +7,18 @@ import (
 )
 
 // queue orders the groups that the reconciler has to work on by the times from which on they are due. A change makes a group due at
-// once, a retry or a paced edit later, and a pass makes all of them due. A worker needs a place to take a group. It gives the place
-// back with the group, or earlier if the work takes long: then a disk that does not answer delays no group but its own. No two
-// workers have the same group.
+// once, a retry or a paced edit later, and a pass makes all of them due. A group takes a place while a worker has it, and no two
+// workers have the same group. A worker that takes longer than patience goes on without the place, so that a disk that does not
+// answer delays no group but its own.
 //
 // A queue has neither a clock nor a lock.
 type queue struct {
-	waiting []*group // in the order of byDue
-	places  int      // free
-	added   int      // number of calls of add that had an effect
-	pass    queuePass
+	waiting  []*group // in the order of byDue
+	placed   []*group // those that take a place, in the order in which they were taken
+	places   int
+	patience time.Duration
+	added    int // number of calls of add that had an effect
+	pass     queuePass
 }
 
 // queuePass is the pass over all groups that is under way.
@@ -27,23 +29,25 @@ type queuePass struct {
 
 // entry is the part of a group that its queue uses.
 type entry struct {
-	due    time.Time // zero if nothing is to be done, apart from what the worker does
+	due    time.Time // zero if nothing is to be done, apart from what a worker does
 	added  int       // queue.added at that time
-	worker workerState
-	// inPass is true if the pass waits for a worker to take the group, and takenInPass if it waits for the worker that has it.
-	inPass, takenInPass bool
+	inPass bool      // the pass waits until a worker has taken the group, and is done
+	worker worker
+	taken  time.Time // when the worker took the group
 }
 
-// workerState describes the worker of a group.
-type workerState int
+// worker describes the worker of a group.
+type worker int
 
 const (
-	noWorker        workerState = iota
-	workerWithPlace             // the worker has the place that it needed to take the group
-	workerWithoutPlace
+	noWorker worker = iota
+	working
+	workingForPass // the pass waits for the worker
 )
 
-func newQueue(places int) queue { return queue{places: places} }
+func newQueue(places int, patience time.Duration) queue {
+	return queue{places: places, patience: patience}
+}
 
 // add makes a group due at some time, unless it is due earlier. If a worker has the group, another one takes it afterwards.
 func (q *queue) add(g *group, at time.Time) {
@@ -74,7 +78,7 @@ func (q *queue) addToPass(g *group, now time.Time) {
 	}
 }
 
-// hasten makes a group due now that waits for a later time, and reports whether it does wait.
+// hasten makes a group due now that waits for a later time, and reports whether there was such a time.
 func (q *queue) hasten(g *group, now time.Time) bool {
 	if !g.entry.due.After(now) {
 		return false
@@ -85,40 +89,52 @@ func (q *queue) hasten(g *group, now time.Time) bool {
 
 // first returns the group that is due first, and nil if none is due or no place is free.
 func (q *queue) first(now time.Time) *group {
-	if q.places == 0 || len(q.waiting) == 0 || q.waiting[0].entry.due.After(now) {
+	for len(q.placed) > 0 && !now.Before(q.placed[0].entry.taken.Add(q.patience)) {
+		q.placed = slices.Delete(q.placed, 0, 1)
+	}
+	if len(q.placed) == q.places || len(q.waiting) == 0 || q.waiting[0].entry.due.After(now) {
 		return nil
 	}
 	return q.waiting[0]
 }
 
-// take gives a group that waits to a worker, and reports whether it is due as part of a pass.
-func (q *queue) take(g *group) (inPass bool) {
-	q.remove(g)
-	q.places--
-	inPass = g.entry.inPass
-	g.entry = entry{worker: workerWithPlace, takenInPass: inPass}
-	return inPass
+// next returns the time from which on first can return a group, and false if that takes a change of the queue.
+func (q *queue) next() (at time.Time, waits bool) {
+	if len(q.waiting) == 0 {
+		return time.Time{}, false
+	}
+	at = q.waiting[0].entry.due
+	if len(q.placed) == q.places {
+		if left := q.placed[0].entry.taken.Add(q.patience); left.After(at) {
+			at = left
+		}
+	}
+	return at, true
 }
 
-// giveBack gives the place of a group's worker to another worker.
-func (q *queue) giveBack(g *group) {
-	if g.entry.worker == workerWithPlace {
-		g.entry.worker = workerWithoutPlace
-		q.places++
+// take gives a group that waits to a worker, and reports whether it is due as a part of the pass.
+func (q *queue) take(g *group, now time.Time) (inPass bool) {
+	q.remove(g)
+	q.placed = append(q.placed, g)
+	inPass = g.entry.inPass
+	g.entry = entry{worker: working, taken: now}
+	if inPass {
+		g.entry.worker = workingForPass
 	}
+	return inPass
 }
 
 // done takes a group back from its worker.
 func (q *queue) done(g *group) {
-	q.giveBack(g)
-	e := &g.entry
-	e.worker = noWorker
-	if !e.due.IsZero() {
-		q.insert(g)
+	if at := slices.Index(q.placed, g); at >= 0 {
+		q.placed = slices.Delete(q.placed, at, at+1)
 	}
-	if e.takenInPass {
-		e.takenInPass = false
+	e := &g.entry
+	if e.worker == workingForPass {
 		q.pass.left--
+	}
+	if e.worker = noWorker; !e.due.IsZero() {
+		q.insert(g)
 	}
 }
 
@@ -129,21 +145,12 @@ func (q *queue) drop(g *group) {
 	if e.inPass {
 		q.pass.left--
 	}
-	*e = entry{worker: e.worker, takenInPass: e.takenInPass}
-}
-
-// next returns the time at which a group will be due, and false if none waits for a time or for the place that it needs.
-func (q *queue) next() (time.Time, bool) {
-	if q.places == 0 || len(q.waiting) == 0 {
-		return time.Time{}, false
-	}
-	return q.waiting[0].entry.due, true
+	e.due, e.inPass = time.Time{}, false
 }
 
 // endPass returns when the pass began, if all of its groups are done.
 func (q *queue) endPass() (began time.Time, ended bool) {
-	began = q.pass.began
-	if began.IsZero() || q.pass.left > 0 {
+	if began = q.pass.began; began.IsZero() || q.pass.left > 0 {
 		return time.Time{}, false
 	}
 	q.pass.began = time.Time{}
@@ -156,7 +163,7 @@ func (q *queue) insert(g *group) {
 	q.waiting = slices.Insert(q.waiting, at, g)
 }
 
-// remove is the inverse of insert.
+// remove is the inverse of insert. It does nothing if the group does not wait.
 func (q *queue) remove(g *group) {
 	if at, found := slices.BinarySearchFunc(q.waiting, g, byDue); found {
 		q.waiting = slices.Delete(q.waiting, at, at+1)

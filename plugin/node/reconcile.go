@@ -17,8 +17,8 @@ import (
 const (
 	passDeadline    = time.Second
 	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
-	maxReconciled   = 4               // groups that are reconciled at the same time, apart from those that take longer than patientFor
-	// patientFor is the time after which a group that is being reconciled leaves its place to another group.
+	maxReconciled   = 4               // groups that are reconciled at the same time, without those that take longer than patientFor
+	// patientFor is the time after which the work on a group goes on beside that on maxReconciled other groups.
 	patientFor = 20 * time.Millisecond
 	// firstPause is the time from a group's first failure to the first retry.
 	firstPause = 100 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 // that changed it, and all pods at every resync and when disks change.
 func (n *Node) reconcile(ctx context.Context) {
 	var workers sync.WaitGroup
-	defer workers.Wait()
+	defer waitFor(&workers, passDeadline) // one can hang in the kernel
 	tick, due := time.NewTicker(n.resync), time.NewTimer(0)
 	defer tick.Stop()
 	defer due.Stop()
@@ -36,11 +36,11 @@ func (n *Node) reconcile(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-due.C:
 		case <-n.wake:
 			n.recovery.Step("find recorded pods", func() {
 				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass retries, and logs an error
 			})
-		case <-due.C:
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
 				n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
@@ -49,13 +49,26 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-n.all:
 			n.beginPass(ctx)
 		}
-		n.endPass()
 		for next, ok := n.pods.nextTurn(ctx); ok; next, ok = n.pods.nextTurn(ctx) {
 			workers.Go(func() { n.work(ctx, next) })
 		}
 		if at, waits := n.pods.nextDue(); waits {
 			due.Reset(time.Until(at))
 		}
+		n.endPass()
+	}
+}
+
+// waitFor waits for goroutines, at most d.
+func waitFor(all *sync.WaitGroup, d time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(d):
 	}
 }
 
@@ -73,7 +86,9 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.recovery.Step("find weights of unlisted pods", n.findUnlisted)
 	n.recovery.Step("find unknown facts", n.warnLacking)
 	n.shared.Store(newSharedReads(&n.environment))
-	n.pods.markAllDue(began)
+	for _, g := range n.pods.markAllDue(began) {
+		n.logProblem(ctx, g, errWriteHangs)
+	}
 }
 
 // dropPlans has all groups planned again.
@@ -109,35 +124,29 @@ func (n *Node) work(ctx context.Context, next turn) {
 // reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	g := t.groupIdentity
-	long := time.AfterFunc(patientFor, func() { n.pods.giveBack(g) })
-	if !t.inPass || !n.isQuiet(ctx, g) {
+	if quiet := t.inPass && n.isQuiet(ctx, g); !quiet && ctx.Err() == nil {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 	}
 	if t.inPass {
 		n.recovery.Step("find unmatched targets", func() { n.warnUnmatched(g) })
 	}
 	n.recovery.Step("note decisions", func() { n.noteDecisions(g) })
-	long.Stop()
 	n.pods.endTurn(g)
 	n.endPass()
 }
 
-// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for nearly all groups.
-func (n *Node) isQuiet(ctx context.Context, g groupIdentity) bool {
-	unchanged, undeclared := false, n.undeclared(n.shared.Load())
-	var use []containerRef
-	err := n.inFlight.passes.For(ctx, g.key, passDeadline, func(ctx context.Context) error {
-		n.recovery.Step("find running containers", func() { n.findRunning(g) })
-		n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
-		n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
-		n.recovery.Step("find undeclared disks", func() { use = undeclared.mayBeUsed(g) })
-		n.recovery.Step("compare a pod", func() { unchanged = n.groupIsUnchanged(g) })
-		return nil
+// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for
+// nearly all groups. It reads files of cgroups only, unless a container may use an undeclared disk, so its calls are not bounded.
+func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
+	n.recovery.Step("find running containers", func() { n.findRunning(g) })
+	n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
+	n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
+	n.recovery.Step("find undeclared disks", func() {
+		undeclared := n.undeclared(n.shared.Load())
+		undeclared.find(ctx, g)
 	})
-	if err != nil {
-		return false // some cgroup does not answer; reconcileGroup logs that
-	}
-	return !undeclared.find(ctx, g, use) && unchanged
+	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g) })
+	return quiet
 }
 
 // groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event

@@ -13,7 +13,7 @@ type podTable struct{ state *guard.Value[state] }
 
 func newPodTable(wake chan<- struct{}) podTable {
 	return podTable{guard.New(state{
-		pods: map[string]*pod{}, namespaces: map[string]map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled), wake: wake,
+		pods: map[string]*pod{}, namespaces: map[string]map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
 		bystanders: map[string]*bystander{}, unreadBystanders: map[string]bool{}, apiServer: apiServer{live: map[string]Live{}},
 	})}
 }
@@ -34,16 +34,21 @@ func (t *podTable) markAllDirty() {
 	}
 }
 
-// markAllDue has the reconciler compare all groups, as a pass that began at some time.
-func (t *podTable) markAllDue(began time.Time) {
+// markAllDue has the reconciler compare all groups, as a pass that began at some time. It returns the groups whose worker hangs.
+func (t *podTable) markAllDue(began time.Time) (hung []groupIdentity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	now := time.Now()
 	s.queue.beginPass(began)
 	for _, g := range s.groups {
-		if len(g.pods) > 0 {
-			s.queue.addToPass(g, time.Now())
+		if len(g.pods) == 0 {
+			continue
+		}
+		if s.queue.addToPass(g, now); g.entry.worker != noWorker && g.writeHangs(now) {
+			hung = append(hung, g.groupIdentity)
 		}
 	}
+	return hung
 }
 
 // endPass returns when a pass began that has ended.
@@ -63,7 +68,7 @@ func (t *podTable) nextTurn(ctx context.Context) (_ turn, ok bool) {
 		return turn{}, false
 	}
 	s.reviseDelayed(g, now)
-	return turn{g.groupIdentity, s.queue.take(g)}, true
+	return turn{g.groupIdentity, s.queue.take(g, now)}, true
 }
 
 // nextDue returns when the next group is due.
@@ -71,14 +76,6 @@ func (t *podTable) nextDue() (at time.Time, waits bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return s.queue.next()
-}
-
-// giveBack lets another group have the place of one that is being reconciled.
-func (t *podTable) giveBack(g groupIdentity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	s.queue.giveBack(g.in(s))
-	s.wakeUp()
 }
 
 // endTurn puts a group back into the queue, where it waits if it is due again.
@@ -127,8 +124,11 @@ func (t *podTable) tryTake(g groupIdentity) bool {
 func (t *podTable) writeHangs(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	since := g.in(s).writing
-	return !since.IsZero() && time.Since(since) > passDeadline
+	return g.in(s).writeHangs(time.Now())
+}
+
+func (g *group) writeHangs(now time.Time) bool {
+	return !g.writing.IsZero() && now.Sub(g.writing) > passDeadline
 }
 
 // release gives the token back. It does so under the lock, so that it does not overwrite what the next writer notes. The

@@ -35,37 +35,21 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 	return undeclared{&n.environment, shared, &n.pods, &n.inFlight.passes}
 }
 
-// mayBeUsed returns the containers of a group whose I/O has to be read.
-func (u *undeclared) mayBeUsed(g groupIdentity) (out []containerRef) {
-	for _, c := range u.pods.coveringUndeclared(g) {
-		if u.mayUseUndeclared(c) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// find finds the undeclared disks of containers of a group. It reports whether their limits have to be decided or written again.
-func (u *undeclared) find(ctx context.Context, g groupIdentity, of []containerRef) (changed bool) {
+// find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
+func (u *undeclared) find(ctx context.Context, g groupIdentity) {
+	of := slices.DeleteFunc(u.pods.coveringUndeclared(g), func(c containerRef) bool { return !u.mayUseUndeclared(c) })
 	if len(of) == 0 {
-		return false
+		return
 	}
-	found := make(chan bool, 1)
 	err := u.passes.For(ctx, g.key+" undeclared", resolveDeadline, func(ctx context.Context) error {
-		changed := false
 		for _, c := range of {
-			u.recovery.Step("find undeclared disks of a container", func() { changed = u.compareUse(ctx, c) || changed })
+			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c) })
 		}
-		found <- changed
 		return ctx.Err()
 	})
-	if err != nil {
-		if ctx.Err() == nil {
-			u.log.WithError(err).WithField("cgroup", g.cgroup).Warn("Finding undeclared disks failed for some containers")
-		}
-		return true // unknown
+	if err != nil && ctx.Err() == nil {
+		u.log.WithError(err).WithField("cgroup", g.cgroup).Warn("Finding undeclared disks failed for some containers")
 	}
-	return <-found
 }
 
 // coveringUndeclared returns the containers of a group for which coversUndeclared holds.
