@@ -1,14 +1,18 @@
 package inventory
 
 import (
+	"sync"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // AncestorStats caches the I/O counters of the ancestors of containers' cgroups for one
-// pass. The counters of a cgroup include those of its descendants, removed ones included.
+// pass. The counters of a cgroup include those of its descendants, removed ones included. It is safe for concurrent use.
 type AncestorStats struct {
-	read  func(cgroup string) (map[blkio.Dev]blkio.Stat, error)
+	read func(cgroup string) (map[blkio.Dev]blkio.Stat, error)
+
+	mu    sync.Mutex          // guards known
 	known map[string]ancestor // by cgroup
 }
 
@@ -17,15 +21,15 @@ type ancestor struct {
 	err   error
 }
 
-// NewAncestorStats returns a cache that calls read once for each cgroup.
-func NewAncestorStats(read func(cgroup string) (map[blkio.Dev]blkio.Stat, error)) AncestorStats {
-	return AncestorStats{read, map[string]ancestor{}}
+// NewAncestorStats returns a cache that calls read once for each cgroup, and again only while it has no answer.
+func NewAncestorStats(read func(cgroup string) (map[blkio.Dev]blkio.Stat, error)) *AncestorStats {
+	return &AncestorStats{read: read, known: map[string]ancestor{}}
 }
 
 // MayUseUndeclared reports whether a container may have used an undeclared disk, by the
 // counters of its ancestors. It reads them from the top, because the counters of the
 // ancestor of all pods often answer for all of them.
-func (s AncestorStats) MayUseUndeclared(cgroup string, facts *policy.Container) bool {
+func (s *AncestorStats) MayUseUndeclared(cgroup string, facts *policy.Container) bool {
 	for i, r := range cgroup {
 		if r == '/' && !s.of(cgroup[:i]).mayUseUndeclared(facts) {
 			return false
@@ -34,11 +38,15 @@ func (s AncestorStats) MayUseUndeclared(cgroup string, facts *policy.Container) 
 	return true
 }
 
-func (s AncestorStats) of(cgroup string) ancestor {
+func (s *AncestorStats) of(cgroup string) (one ancestor) {
+	s.mu.Lock()
 	one, known := s.known[cgroup]
+	s.mu.Unlock()
 	if !known {
 		one.stats, one.err = s.read(cgroup)
+		s.mu.Lock()
 		s.known[cgroup] = one
+		s.mu.Unlock()
 	}
 	return one
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -17,11 +18,17 @@ import (
 const underDeadline = time.Second
 
 // Stacks caches for one pass which disks are below others, which ones the kernel swaps to,
-// and which ones have mounted filesystems.
+// and which ones have mounted filesystems. It is safe for concurrent use.
 type Stacks struct {
-	disks   Disks
-	under   map[blkio.Dev]under
-	once    bool // the fields below have been read
+	disks Disks
+
+	mu     sync.Mutex // guards the fields below; never held during a read, which can hang
+	under  map[blkio.Dev]under
+	shared *shared // nil before it was read
+}
+
+// shared has the facts that are the same for all containers.
+type shared struct {
 	swap    map[blkio.Dev]bool
 	swapErr error
 	mounted map[blkio.Dev]bool
@@ -45,8 +52,8 @@ func (s *Stacks) disk(dev blkio.Dev) []blkio.Disk {
 // explained returns the disks whose I/O a container is charged with because it uses disks
 // above them, or because the kernel swaps.
 func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, stats map[blkio.Dev]blkio.Stat) (map[blkio.Dev]bool, error) {
-	s.readShared(ctx)
-	out, err := maps.Clone(s.swap), s.swapErr
+	all := s.readShared(ctx)
+	out, err := maps.Clone(all.swap), all.swapErr
 	for dev := range declared {
 		err = errors.Join(err, s.AddUnder(ctx, dev, out))
 	}
@@ -59,23 +66,32 @@ func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, sta
 }
 
 // readShared reads, once, the facts that are the same for all containers.
-func (s *Stacks) readShared(ctx context.Context) {
-	if s.once {
-		return
+func (s *Stacks) readShared(ctx context.Context) *shared {
+	s.mu.Lock()
+	known := s.shared
+	s.mu.Unlock()
+	if known != nil {
+		return known
 	}
-	s.once, s.swap, s.mounted = true, map[blkio.Dev]bool{}, s.disks.MountedDisks()
+	fresh := &shared{swap: map[blkio.Dev]bool{}, mounted: s.disks.MountedDisks()}
 	var disks []blkio.Disk
-	disks, s.swapErr = s.disks.SwapDisks(ctx)
+	disks, fresh.swapErr = s.disks.SwapDisks(ctx)
 	for _, d := range disks {
-		s.swap[d.Dev] = true
-		s.swapErr = errors.Join(s.swapErr, s.AddUnder(ctx, d.Dev, s.swap))
+		fresh.swap[d.Dev] = true
+		fresh.swapErr = errors.Join(fresh.swapErr, s.AddUnder(ctx, d.Dev, fresh.swap))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shared = fresh
+	return fresh
 }
 
 // AddUnder adds to a set all disks below a disk: I/O to the disk is I/O to them as well.
 // With an error, some may be missing.
 func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]bool) error {
+	s.mu.Lock()
 	u, known := s.under[dev]
+	s.mu.Unlock()
 	if !known {
 		within, cancel := context.WithTimeout(ctx, underDeadline)
 		u.disks = s.disks.Under(within, dev)
@@ -83,7 +99,9 @@ func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]b
 			u.err = fmt.Errorf("find the disks below %s: no answer", dev)
 		}
 		cancel()
+		s.mu.Lock()
 		s.under[dev] = u
+		s.mu.Unlock()
 	}
 	for _, d := range u.disks {
 		to[d.Dev] = true

@@ -76,7 +76,7 @@ func (s *Stacks) FindUndeclared(ctx context.Context, facts *policy.Container, la
 			out.Undeclared = append(out.Undeclared, last.Undeclared[known])
 		case starred[dev]:
 			out.Undeclared = append(out.Undeclared, s.disk(dev)...)
-		case explained[dev] || s.mounted[dev]:
+		case explained[dev] || s.readShared(ctx).mounted[dev]:
 			out.charged[dev] = charge{bytes, true}
 		case before.explained: // the disk above was removed, and may have been used since the last comparison
 			out.charged[dev] = charge{bytes, false}

@@ -44,8 +44,8 @@ func TestBackstop(t *testing.T) {
 		}
 	}
 	n.RemovedPod("sb1")
-	if len(n.peek().pods) != 0 || len(n.peek().dirty) != 0 {
-		t.Errorf("a removed pod left %v, %v", n.peek().pods, n.peek().dirty)
+	if len(n.peek().pods) != 0 || len(n.peek().queue.waiting) != 0 {
+		t.Errorf("a removed pod left %v, %v", n.peek().pods, n.peek().queue.waiting)
 	}
 }
 

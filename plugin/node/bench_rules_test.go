@@ -101,10 +101,10 @@ func BenchmarkBystanders(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	n.reconcileAll(b.Context())
+	n.pass(b.Context())
 	b.ReportAllocs()
 	for b.Loop() {
-		n.reconcileAll(b.Context())
+		n.pass(b.Context())
 	}
 }
 
@@ -171,7 +171,7 @@ func BenchmarkReload(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		began := time.Now()
 		n.Reload(policies[i%2])
-		n.reconcileGroups(b.Context(), n.pods.takeDirty())
+		n.settle(b.Context())
 		reloads = append(reloads, time.Since(began))
 		b.StopTimer()
 		want := fmt.Sprintf("wbps=%d", (20+20*(i%2)+(benchRules-1)%benchClasses)<<20)
@@ -192,7 +192,7 @@ func BenchmarkBesideReload(b *testing.B) {
 	reloads := 0
 	n.benchBeside(b, &session{n, time.Minute}, func() {
 		n.Reload(policies[reloads%2])
-		n.reconcileGroups(b.Context(), n.pods.takeDirty())
+		n.settle(b.Context())
 		reloads++
 	})
 }
@@ -221,6 +221,6 @@ func reloadedNode(b *testing.B) (n *Node, dir string, policies []*policy.Policy)
 			}
 		}
 	}
-	n.reconcileAll(b.Context())
+	n.pass(b.Context())
 	return n, dir, policies
 }

@@ -188,7 +188,7 @@ func BenchmarkReconcile(b *testing.B) {
 	b.Run("changed=0", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			n.p.reconcileAll(b.Context())
+			n.p.pass(b.Context())
 		}
 		b.ReportMetric(float64(n.writes(b)), "writes")
 		if n.takeOff(b, 0); n.writes(b) != 1 {
@@ -197,7 +197,7 @@ func BenchmarkReconcile(b *testing.B) {
 	})
 	for _, changed := range []int{1, 10, benchPods} {
 		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
-			n.p.reconcileAll(b.Context())
+			n.p.pass(b.Context())
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
@@ -205,7 +205,7 @@ func BenchmarkReconcile(b *testing.B) {
 					n.takeOff(b, i)
 				}
 				b.StartTimer()
-				n.p.reconcileAll(b.Context())
+				n.p.pass(b.Context())
 			}
 			n.check(b, changed)
 		})
@@ -277,9 +277,9 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 			}
 		}
 	}
-	n.p.reconcileAll(b.Context())
+	n.p.pass(b.Context())
 	n.completeFiles(b)
-	n.p.reconcileAll(b.Context())
+	n.p.pass(b.Context())
 	n.check(b, benchPods)
 	return n
 }
@@ -302,7 +302,7 @@ func (n *reconciledNode) writes(b *testing.B) int {
 		log.ReplaceHooks(logrus.LevelHooks{})
 	}()
 	n.p.cgroups = readOnly(b, n.dir)
-	n.p.reconcileAll(b.Context())
+	n.p.pass(b.Context())
 	return errors.n
 }
 
@@ -311,7 +311,7 @@ func (n *reconciledNode) completeFiles(b *testing.B) {
 	if n.isKernel {
 		return
 	}
-	for _, g := range n.p.pods.takeAll() {
+	for _, g := range n.p.groups() {
 		plan := n.p.applier().planFor(g)
 		for _, t := range append(plan.Containers, plan.Pod) {
 			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}

@@ -68,7 +68,7 @@ func TestDisksByName(t *testing.T) {
 	want := map[blkio.Dev]blkio.Limits{rootDisk.Dev: {blkio.Rbps: 9 << 20}, dataDisk.Dev: both, low.Dev: {blkio.Wbps: 6 << 20}}
 	check := func(when string, n *Node) {
 		t.Helper()
-		n.reconcileAll(t.Context())
+		n.pass(t.Context())
 		if diff := cmp.Diff(want, s.lines(t, n)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", when, diff)
 		}

@@ -64,7 +64,7 @@ func TestBudgetOfTotalAtStart(t *testing.T) {
 			t.Errorf("start: %v", err)
 		}
 		b.pass(t.Context())
-		b.reconcileAll(t.Context())
+		b.pass(t.Context())
 		if got := limit(t, b.Node, sliceOf("1"))[blkio.Wbps]; got != 10*mi {
 			t.Errorf("the pod's cgroup has wbps=%d after a rejection", got)
 		}

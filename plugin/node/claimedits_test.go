@@ -241,11 +241,11 @@ func TestFailedWritesAreNotForeign(t *testing.T) {
 	}
 	l.edit(limitsKey+"containers", "rootfs wbps=1Mi")
 	for range 4 {
-		l.reconcileAll(t.Context())
+		l.pass(t.Context())
 	}
 	l.refuse = nil
 	for range 3 {
-		l.reconcileAll(t.Context())
+		l.pass(t.Context())
 	}
 	l.want("writes work again", all(mi, mi))
 }

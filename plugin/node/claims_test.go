@@ -118,7 +118,7 @@ func TestClaimsAway(t *testing.T) {
 				t.Helper()
 				for range 2 {
 					l.pass(t.Context())
-					l.reconcileAll(t.Context())
+					l.pass(t.Context())
 					l.wantData(when, all(2*mi, 2*mi))
 				}
 			}
@@ -179,7 +179,7 @@ rules: [{name: all, class: shared}]
 			l.SetLive("u1", &unknown)
 			for range 2 {
 				l.pass(t.Context())
-				l.reconcileAll(t.Context())
+				l.pass(t.Context())
 				l.wantData("unknown", all(tt.want, tt.want))
 			}
 			l.restart(policyOf("shared"))
@@ -187,7 +187,7 @@ rules: [{name: all, class: shared}]
 			l.wantData("restarted", all(tt.want, tt.want))
 			l.Reload(policyOf("other"))
 			l.pass(t.Context())
-			l.reconcileAll(t.Context())
+			l.pass(t.Context())
 			if tt.annotations == nil {
 				l.wantData("another class", all(0, 0))
 			}

@@ -93,7 +93,7 @@ func TestEditRecordStays(t *testing.T) {
 	l.edit()
 	l.restart(policy.Default())
 	l.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isRunning), listed("b", isRunning)})
-	for _, g := range l.pods.takeDirty() {
+	for _, g := range l.groups() {
 		_ = l.applier().write(g, "") // nothing is decided yet
 	}
 	if r := recordOf(t, l.Node, podCgroup); r == nil || r.Edit == nil || len(r.Edit.Annotations) != 0 {
@@ -241,13 +241,11 @@ func TestLongEdit(t *testing.T) {
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: live})
 	rounds := 0
 	for ; rounds < 100; rounds++ {
-		dirty := l.pods.takeDirty()
-		if len(dirty) == 0 {
+		next, ok := l.pods.nextTurn(t.Context())
+		if !ok {
 			break
 		}
-		for _, g := range dirty {
-			l.reconcileGroup(t.Context(), g)
-		}
+		l.reconcileTurn(t.Context(), next)
 	}
 	l.want("too long", all(2*mi, 2*mi))
 	if r := recordOf(t, l.Node, podCgroup); !strings.Contains(r.Error, "longer than 32768 bytes") {

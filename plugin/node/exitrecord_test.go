@@ -155,7 +155,7 @@ func TestExitsAreNotRewritten(t *testing.T) {
 	n.pass(t.Context())
 	n.pass(t.Context())
 	for _, g := range n.peek().groups {
-		if !n.groupIsUnchanged(g.groupIdentity, make([]byte, 0, 512)) {
+		if !n.groupIsUnchanged(g.groupIdentity) {
 			t.Error("the group is not unchanged after two passes")
 		}
 	}

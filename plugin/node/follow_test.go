@@ -65,9 +65,7 @@ func TestMountsChanged(t *testing.T) {
 			}
 			limited := func() []blkio.Dev {
 				n.MountsChanged()
-				for _, g := range n.pods.takeDirty() {
-					n.reconcileGroup(t.Context(), g)
-				}
+				n.settle(t.Context())
 				for _, pod := range n.peek().pods {
 					return slices.SortedFunc(maps.Keys(n.applier().planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
 				}
@@ -137,11 +135,7 @@ func TestReloadDuringResolution(t *testing.T) {
 	if err := n.start(t.Context(), batch(), ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	dirty := func() {
-		for _, g := range n.pods.takeDirty() {
-			n.reconcileGroup(t.Context(), g)
-		}
-	}
+	dirty := func() (turns int) { return n.settle(t.Context()) }
 	want := func(when, rate string) { // the files of the tree hold the last write alone
 		t.Helper()
 		for _, cgroup := range []string{cgroupOf("a"), podCgroup} {
@@ -166,11 +160,10 @@ func TestReloadDuringResolution(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("during the resolution", "")
-	dirty()
-	want("after it", "wbps=41943040")
-	if again := n.pods.takeDirty(); len(again) > 0 {
-		t.Error("the pod is dirty again after the resolution")
+	if turns := dirty(); turns != 1 {
+		t.Errorf("the reconciler takes the pod %d times after the resolution, want once", turns)
 	}
+	want("after it", "wbps=41943040")
 }
 
 // TestLayerStays verifies that a runtime that was restarted with another snapshotter does not move the writable

@@ -12,7 +12,7 @@ import (
 func (l *liveNode) another(line string) {
 	l.t.Helper()
 	l.k.runtimeWrites(podCgroup, line)
-	l.reconcileAll(l.t.Context())
+	l.pass(l.t.Context())
 }
 
 // wantForeign compares wbps of the pod on the root disk, the warnings about other programs in its record, and the metric.
@@ -60,7 +60,7 @@ func TestForeignFirst(t *testing.T) {
 	l.run(sb, "a", "b")
 	for range 3 {
 		l.pass(t.Context())
-		l.reconcileAll(t.Context())
+		l.pass(t.Context())
 		l.wantForeign("lower", mi, staysLow, staysOther)
 	}
 	if n := l.foreignLogs(); n > 2 { // while only one of the containers runs, the backstop is another
@@ -69,7 +69,7 @@ func TestForeignFirst(t *testing.T) {
 	l.writes = nil
 	l.restart(policy.Default())
 	l.list(sb, "a", "b")
-	l.reconcileAll(t.Context())
+	l.pass(t.Context())
 	l.wantForeign("restarted", mi, staysLow, staysOther)
 	for _, w := range l.writes {
 		if strings.HasPrefix(w, "kubepods-pod1.slice 254:") {
@@ -115,7 +115,7 @@ func TestForeignContainer(t *testing.T) {
 	l.run(sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi")), "a", "b")
 	for range 2 * maxReplaced {
 		l.k.runtimeWrites(cgroupOf("a"), "254:0 wbps=1048576")
-		l.reconcileAll(t.Context())
+		l.pass(t.Context())
 		l.want("container", map[string]blkio.Amount{cgroupOf("a"): 2 * mi})
 	}
 }

@@ -52,7 +52,6 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 			return weak.Make(c.pod.in(n.peek()))
 		}()
 		synctest.Wait()
-		n.pods.takeDirty()
 		runtime.GC()
 		runtime.GC()
 		if gone.Value() != nil {
@@ -78,7 +77,7 @@ func TestCleanBehindSlowSync(t *testing.T) {
 		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 		passes := func() {
 			for range 3 {
-				for _, g := range d.p.pods.takeAll() {
+				for _, g := range d.p.groups() {
 					d.p.findClean(t.Context(), g)
 				}
 			}

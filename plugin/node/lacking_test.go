@@ -35,7 +35,7 @@ func TestLackingFacts(t *testing.T) {
 				l := newLiveNode(t)
 				l.Reload(rules(t, tt.policy))
 				l.list(sandbox(nil), "a")
-				l.reconcileAll(t.Context())
+				l.pass(t.Context())
 				l.wantLacking(tt.metric, 0)
 				want := 0
 				if tt.isSaid {
@@ -43,7 +43,7 @@ func TestLackingFacts(t *testing.T) {
 				}
 				for range 3 {
 					time.Sleep(l.resync)
-					l.reconcileAll(t.Context())
+					l.pass(t.Context())
 				}
 				l.wantLacking(tt.metric, want)
 				if got := int(scrape(t, l.Node)[tt.metric]); got != want {
@@ -53,7 +53,7 @@ func TestLackingFacts(t *testing.T) {
 					Namespace: "prod", Name: "db-0", Kinds: policy.ContainerKinds{"a": policy.EphemeralContainer},
 					NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod"},
 				})
-				l.reconcileAll(t.Context())
+				l.pass(t.Context())
 				if got := scrape(t, l.Node)[tt.metric]; got != 0 {
 					t.Errorf("the metric is %v with known facts", got)
 				}

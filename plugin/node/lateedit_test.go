@@ -114,7 +114,8 @@ func TestLateIsOneEvent(t *testing.T) {
 	b.run(small, member(small, "x"))
 	b.runLate(late, member(late, "x"))
 	for i := range 5 {
-		b.reconcileGroup(t.Context(), b.peek().pods["sb-2"].group)
+		b.pods.markDirty(b.peek().pods["sb-2"].group)
+		b.settle(t.Context())
 		b.RemovedPod(small.ID)
 		small = tenant(fmt.Sprint(10+i), fmt.Sprintf("* wbps=%dMi", 19-i))
 		b.run(small, member(small, "x"))

@@ -36,8 +36,6 @@ func limit(t *testing.T, n *Node, cgroup string) blkio.Limits {
 	return m[rootDisk.Dev]
 }
 
-func (n *Node) pass(ctx context.Context) { n.reconcileAll(ctx) }
-
 // TestOwnFailureIsRepaired verifies that a container starts although its mounts could not be read. It counts as
 // unlimited for its pod, and gets its limits later.
 func TestOwnFailureIsRepaired(t *testing.T) {
@@ -111,8 +109,8 @@ func TestSandboxReplaced(t *testing.T) {
 	}
 	n.RemovedPod("sb1")
 	n.RemovedPod("sb2")
-	if len(n.peek().groups) != 0 || len(n.peek().pods) != 0 || len(n.peek().dirty) != 0 {
-		t.Errorf("left behind: %v, %v, %v", n.peek().groups, n.peek().pods, n.peek().dirty)
+	if len(n.peek().groups) != 0 || len(n.peek().pods) != 0 || len(n.peek().queue.waiting) != 0 {
+		t.Errorf("left behind: %v, %v, %v", n.peek().groups, n.peek().pods, n.peek().queue.waiting)
 	}
 }
 

@@ -234,9 +234,7 @@ func TestRestored(t *testing.T) {
 		t.Error("not counted after its start")
 	}
 	for range 3 {
-		for _, g := range n.pods.takeDirty() {
-			n.reconcileGroup(t.Context(), g)
-		}
+		n.settle(t.Context())
 		n.pass(t.Context())
 		if c := n.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
 			t.Errorf("%+v while there is no cgroup", c)
@@ -276,7 +274,7 @@ func TestProblemEndsWithoutRetry(t *testing.T) {
 	if err := s.StartContainer(t.Context(), sb, ctr("b")); err != nil {
 		t.Fatal(err)
 	}
-	g := n.pods.takeDirty()[0] // the lost connection leaves it undone
+	g := n.peek().pods["sb1"].group // the lost connection leaves it undone
 	if err := n.applier().apply(t.Context(), g, ""); err != nil || n.pods.planOf(g) == nil {
 		t.Fatalf("%v, plan %v, want one that is in force", err, n.pods.planOf(g))
 	}

@@ -75,10 +75,7 @@ func (n *Node) SetLive(uid string, live *Live) {
 		// A request does not keep them, so it would differ from them after each edit.
 		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
 	}
-	delayed, moved := n.pods.setLive(uid, kept)
-	for of, wait := range delayed {
-		time.AfterFunc(wait, func() { n.pods.reviseDelayed(of) })
-	}
+	moved := n.pods.setLive(uid, kept)
 	n.admitBystandersIf(n.pods.bystanding(uid), moved, n.concernsLive)
 }
 
@@ -94,8 +91,8 @@ func (t *podTable) forgetLive(uid string) {
 	}
 }
 
-// setLive returns the pods that follow later, each with the time until then, and whether the labels of the namespace were edited.
-func (t *podTable) setLive(uid string, live Live) (delayed map[podIdentity]time.Duration, moved bool) {
+// setLive reports whether the labels of the namespace were edited.
+func (t *podTable) setLive(uid string, live Live) (moved bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	former, known := s.liveOf(uid, live.Namespace, live.Name)
@@ -112,20 +109,9 @@ func (t *podTable) setLive(uid string, live Live) (delayed map[podIdentity]time.
 		if _, known := s.liveOf(uid, pod.namespace, pod.name); known {
 			s.followNamespace(pod, &live) // no edit of the pod's author delays it
 		}
-		if pod.pace.isDelayed {
-			continue
-		}
-		wait := pod.pace.wait(now)
-		if wait <= 0 {
-			s.reviseCounted(pod, now)
-			continue
-		}
-		if delayed == nil {
-			delayed = map[podIdentity]time.Duration{}
-		}
-		pod.pace.isDelayed, delayed[pod.podIdentity] = true, wait
+		s.revisePaced(pod, now)
 	}
-	return delayed, moved
+	return moved
 }
 
 // concernsLive reports whether a sandbox concerns the plugin by what the API server knows about its pod.

@@ -372,7 +372,7 @@ func (n *Node) known() modelKnown {
 			left("namespaces without a pod", 1)
 		}
 	}
-	left("dirty pods", len(s.dirty))
+	left("dirty pods", len(s.queue.waiting))
 	left("events that no phase allows for", s.unexpected)
 	left("calls of the runtime", n.inFlight.calls.Count())
 	left("calls of the reconciler", n.inFlight.passes.Count())

@@ -108,11 +108,12 @@ type reconciler struct {
 	signals
 	unlabelled lacking // pods without labels of their namespace
 	kindless   lacking // pods without kinds of containers
+	shared     atomic.Pointer[sharedReads]
 }
 
 // signals wake the reconciler. Each holds at most one token.
 type signals struct {
-	wake chan struct{} // there are dirty groups
+	wake chan struct{} // the queue of groups has changed, or there are unread bystanders
 	all  chan struct{} // a pass over all pods is due
 }
 

@@ -283,11 +283,13 @@ func BenchmarkNoteDecisions(b *testing.B) {
 			n.run(sb, member(sb, "db"))
 			n.run(sb, member(sb, "sidecar"))
 		}
-		groups := n.pods.takeAll()
+		groups := n.groups()
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				n.eachAlone("note decisions", groups, n.noteDecisions)
+				for _, g := range groups {
+					n.noteDecisions(g)
+				}
 			}
 		})
 	}

@@ -15,10 +15,8 @@ type pace struct {
 	isDelayed bool      // a change waits, which reviseDelayed takes up
 }
 
-// wait returns the time until the next change may count.
-func (p *pace) wait(now time.Time) time.Duration {
-	return p.paid.Add(-(changesAtOnce - 1) * changeInterval).Sub(now)
-}
+// due returns when the next change may count.
+func (p *pace) due() time.Time { return p.paid.Add(-(changesAtOnce - 1) * changeInterval) }
 
 // pay counts a change.
 func (p *pace) pay(now time.Time) {
@@ -28,20 +26,23 @@ func (p *pace) pay(now time.Time) {
 	p.paid = p.paid.Add(changeInterval)
 }
 
-// reviseDelayed has a pod follow the newest of the live changes that came too soon after others.
-func (t *podTable) reviseDelayed(of podIdentity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	p := of.in(s)
-	if p.pace.isDelayed = false; s.pods[p.id] == p {
-		s.reviseCounted(p, time.Now())
+// revisePaced has a pod follow what the API server knows about it, if its pace allows for that, and later otherwise.
+func (s *state) revisePaced(p *pod, now time.Time) {
+	if p.pace.isDelayed = p.pace.due().After(now); p.pace.isDelayed {
+		s.reconcileAt(p.group.in(s), p.pace.due())
+		return
 	}
-}
-
-// reviseCounted is revise, and counts a change of the pod.
-func (s *state) reviseCounted(p *pod, now time.Time) {
 	had, by := p.edit, p.request.now.Load()
 	if s.revise(p); p.edit != had || p.request.now.Load() != by {
 		p.pace.pay(now)
+	}
+}
+
+// reviseDelayed has the pods of a group follow the newest of the live changes that came too soon after others.
+func (s *state) reviseDelayed(g *group, now time.Time) {
+	for _, p := range g.pods {
+		if p.pace.isDelayed {
+			s.revisePaced(p, now)
+		}
 	}
 }

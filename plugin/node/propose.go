@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/grant"
@@ -120,10 +119,10 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
-// settle decides those containers of a pod whose disks are known, and that are not decided by the policy and the request that count.
+// decidePod decides those containers of a pod whose disks are known, and that are not decided by the policy and the request that count.
 // Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
 // An error means that ctx ended before.
-func (n *Node) settle(ctx context.Context, pod podIdentity) (decided bool, _ error) {
+func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
 	late := map[containerRef]*annotation.Error{}
 	for ctx.Err() == nil {
 		pol, v := n.policy.Load(), n.pods.viewPod(pod)
@@ -218,7 +217,7 @@ func (n *Node) noteDecided(before, now *snapshot) {
 // resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
 func (n *Node) resolve(ctx context.Context, of identity) error {
 	err := n.find(ctx, of)
-	decided, unsettled := n.settle(ctx, of.pod)
+	decided, unsettled := n.decidePod(ctx, of.pod)
 	if decided {
 		n.pods.markDirty(of.pod.group)
 	}
@@ -281,22 +280,22 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) 
 			pods = append(pods, c.pod)
 		}
 	}
-	settle := func() {
+	decide := func() {
 		for _, pod := range pods {
-			if _, err := n.settle(ctx, pod); err != nil {
+			if _, err := n.decidePod(ctx, pod); err != nil {
 				errs = append(errs, err)
 			}
 		}
 	}
-	settle()
+	decide()
 	// This comes before any write. After a restart of the plugin the limits are in force, and a plan without the undeclared disks
 	// would lift them until the next pass.
-	stacks, undeclared, changed := inventory.NewStacks(n.storage), n.undeclared(), false
+	undeclared, changed := n.undeclared(newSharedReads(&n.environment)), false
 	for _, c := range unresolved {
-		changed = undeclared.compareUse(ctx, stacks, c.ref) || changed
+		changed = undeclared.compareUse(ctx, c.ref) || changed
 	}
 	if changed {
-		settle()
+		decide()
 	}
 	return errs
 }

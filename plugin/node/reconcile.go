@@ -1,14 +1,11 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"iter"
-	"maps"
+	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -20,7 +17,9 @@ import (
 const (
 	passDeadline    = time.Second
 	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
-	maxReconciled   = 4               // groups that are reconciled at the same time
+	maxReconciled   = 4               // groups that are reconciled at the same time, without those that take longer than patientFor
+	// patientFor is the time after which the work on a group goes on beside that on maxReconciled other groups.
+	patientFor = 20 * time.Millisecond
 	// firstPause is the time from a group's first failure to the first retry.
 	firstPause = 100 * time.Millisecond
 )
@@ -28,148 +27,143 @@ const (
 // reconcile keeps the cgroups equal to the desired values until ctx ends. It reconciles a pod after each event
 // that changed it, and all pods at every resync and when disks change.
 func (n *Node) reconcile(ctx context.Context) {
-	tick := time.NewTicker(n.resync)
+	var workers sync.WaitGroup
+	defer waitFor(&workers, passDeadline) // one can hang in the kernel
+	tick, due := time.NewTicker(n.resync), time.NewTimer(0)
 	defer tick.Stop()
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-due.C:
 		case <-n.wake:
 			n.recovery.Step("find recorded pods", func() {
 				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass retries, and logs an error
 			})
-			n.reconcileGroups(ctx, n.pods.takeDirty())
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
 				n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			})
-			n.reconcileAll(ctx)
+			n.beginPass(ctx)
 		case <-n.all:
-			n.reconcileAll(ctx)
+			n.beginPass(ctx)
 		}
+		for next, ok := n.pods.nextTurn(ctx); ok; next, ok = n.pods.nextTurn(ctx) {
+			workers.Go(func() { n.work(ctx, next) })
+		}
+		if at, waits := n.pods.nextDue(); waits {
+			due.Reset(time.Until(at))
+		}
+		n.endPass()
 	}
 }
 
-// reconcileAll compares every pod with its cgroups. It finds limits that another program edited, a disk that
-// was removed and has returned, a weight that systemd reset, and a start that was missed.
-func (n *Node) reconcileAll(ctx context.Context) {
-	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
+// waitFor waits for goroutines, at most d.
+func waitFor(all *sync.WaitGroup, d time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(d):
+	}
+}
+
+// beginPass has every pod compared with its cgroups. A pass finds limits that another program edited, a disk that was removed
+// and has returned, a weight that systemd reset, and a start that was missed.
+func (n *Node) beginPass(ctx context.Context) {
+	began := time.Now()
 	n.recovery.Step("find recorded pods", func() { n.admitUnread(ctx) })
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
-	groups := n.pods.takeAll()
 	n.recovery.Step("find support for weights", func() {
 		if n.weight.Refresh() {
-			n.pods.dropPlans(groups) // the warning of a weight appears or disappears
+			n.pods.dropPlans() // the warning of a weight appears or disappears
 		}
 	})
-	n.each("find running containers", groups, n.findRunning)
-	n.each("find removed pods", groups, n.findRemovedPods)
-	n.eachAlone("find data left to write", groups, func(g groupIdentity) { n.findClean(ctx, g) })
-	undeclared := n.undeclared()
-	n.each("find undeclared disks", groups, func(some []groupIdentity) { undeclared.find(ctx, some) })
-	n.reconcileGroups(ctx, n.unreconciled(ctx, groups))
-	n.eachAlone("find unmatched targets", groups, n.warnUnmatched)
-	n.eachAlone("note decisions", groups, n.noteDecisions)
 	n.recovery.Step("find unknown facts", n.warnLacking)
-}
-
-// each makes a step for groups. After a panic it makes the step for each of them alone, so that
-// only the group that causes the panic is left out.
-func (n *Node) each(step string, groups []groupIdentity, fn func([]groupIdentity)) {
-	if !n.recovery.Step(step, func() { fn(groups) }) {
-		n.eachAlone(step, groups, func(g groupIdentity) { fn([]groupIdentity{g}) })
+	n.shared.Store(newSharedReads(&n.environment))
+	for _, g := range n.pods.markAllDue(began) {
+		n.logProblem(ctx, g, errWriteHangs)
 	}
 }
 
-// eachAlone makes a step for each group. A panic ends the step for one group only.
-func (n *Node) eachAlone(step string, groups []groupIdentity, fn func(groupIdentity)) {
-	for _, g := range groups {
-		n.recovery.Step(step, func() { fn(g) })
-	}
-}
-
-// reconcileGroups reconciles up to maxReconciled groups at a time, and returns when all have ended. A group whose disk does not
-// answer takes one of these places until its deadlines, and the other groups use the others.
-func (n *Node) reconcileGroups(ctx context.Context, groups []groupIdentity) {
-	var running errgroup.Group
-	running.SetLimit(maxReconciled)
-	for _, g := range groups {
-		running.Go(func() error {
-			n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
-			return nil
-		})
-	}
-	_ = running.Wait() // reconcileGroup logs errors, and returns none
-}
-
-// unreconciled returns the groups that need reconcileGroup. In most passes nearly all groups are unchanged, so
-// one bounded call checks all of them.
-func (n *Node) unreconciled(ctx context.Context, groups []groupIdentity) []groupIdentity {
-	found := make(chan []groupIdentity, 1)
-	err := n.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
-		var out []groupIdentity
-		buf := make([]byte, 0, 4096)
-		for _, g := range groups {
-			if !n.groupIsUnchanged(g, buf) {
-				out = append(out, g)
-			}
-		}
-		found <- out
-		return nil
-	})
-	if err != nil {
-		return groups // some cgroup does not answer, so each group gets a bounded call of its own
-	}
-	return <-found
-}
-
-func (t *podTable) dropPlans(groups []groupIdentity) {
+// dropPlans has all groups planned again.
+func (t *podTable) dropPlans() {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, g := range groups {
-		s.changed(g.in(s))
+	for _, g := range s.groups {
+		s.changed(g)
 	}
+}
+
+// endPass counts a pass whose last pod was reconciled.
+func (n *Node) endPass() {
+	if began, ended := n.pods.endPass(); ended {
+		n.metrics.passes.Observe(time.Since(began).Seconds())
+	}
+}
+
+// turn is a group that a worker has taken from the queue.
+type turn struct {
+	groupIdentity
+	inPass bool
+}
+
+// work reconciles a group that was taken from the queue, and then other ones while they are due.
+func (n *Node) work(ctx context.Context, next turn) {
+	defer n.pods.wakeUp() // the reconciler waits for the group that is due next
+	for ok := true; ok; next, ok = n.pods.nextTurn(ctx) {
+		n.reconcileTurn(ctx, next)
+	}
+}
+
+// reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
+func (n *Node) reconcileTurn(ctx context.Context, t turn) {
+	g := t.groupIdentity
+	if quiet := t.inPass && n.isQuiet(ctx, g); !quiet && ctx.Err() == nil {
+		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
+	}
+	if t.inPass {
+		n.recovery.Step("find unmatched targets", func() { n.warnUnmatched(g) })
+	}
+	n.recovery.Step("note decisions", func() { n.noteDecisions(g) })
+	n.pods.endTurn(g)
+	n.endPass()
+}
+
+// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for
+// nearly all groups. It reads files of cgroups only, unless a container may use an undeclared disk, so its calls are not bounded.
+func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
+	n.recovery.Step("find running containers", func() { n.findRunning(g) })
+	n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
+	n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
+	n.recovery.Step("find undeclared disks", func() {
+		undeclared := n.undeclared(n.shared.Load())
+		undeclared.find(ctx, g)
+	})
+	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g) })
+	return quiet
 }
 
 // groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
 // of the pod has written all limits since a failure, only reconcileGroup ends the problem.
-func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
+func (n *Node) groupIsUnchanged(g groupIdentity) bool {
 	if n.pods.problemLasts(g) || !n.pods.tryTake(g) {
 		return false
 	}
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
 	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unresolved)+len(hung) == 0 && !n.pods.hasEdit(g) && n.applier().enforcer().IsUnchanged(targets, buf)
-}
-
-func (t *podTable) takeDirty() []groupIdentity {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	defer clear(s.dirty)
-	return identities(len(s.dirty), maps.Keys(s.dirty))
-}
-
-func (t *podTable) takeAll() []groupIdentity {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	clear(s.dirty)
-	return identities(len(s.groups), maps.Values(s.groups))
-}
-
-// identities returns the identities of count groups.
-func identities(count int, groups iter.Seq[*group]) []groupIdentity {
-	out := make([]groupIdentity, 0, count)
-	for g := range groups {
-		out = append(out, g.groupIdentity)
-	}
-	return out
+	return targets != nil && len(unresolved)+len(hung) == 0 && !n.pods.hasEdit(g) && n.applier().enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
 // event before the plugin connected, or before the container had its cgroup.
-func (n *Node) findRunning(groups []groupIdentity) {
-	for _, c := range n.pods.mayHaveStarted(groups) {
+func (n *Node) findRunning(g groupIdentity) {
+	for _, c := range n.pods.mayHaveStarted(g) {
 		// The next pass repeats a read that failed.
 		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
 			n.pods.noteRunning(c)
@@ -177,17 +171,14 @@ func (n *Node) findRunning(groups []groupIdentity) {
 	}
 }
 
-// mayHaveStarted returns the containers of groups that have no process as far as the plugin knows.
-func (t *podTable) mayHaveStarted(groups []groupIdentity) []identity {
+// mayHaveStarted returns the containers of a group that have no process as far as the plugin knows.
+func (t *podTable) mayHaveStarted(g groupIdentity) (out []identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	var out []identity
-	for _, g := range groups {
-		for _, pod := range g.in(s).pods {
-			for _, c := range pod.containers {
-				if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
-					out = append(out, c.identity)
-				}
+	for _, pod := range g.in(s).pods {
+		for _, c := range pod.containers {
+			if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
+				out = append(out, c.identity)
 			}
 		}
 	}
@@ -211,42 +202,36 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
 		if !n.pods.tryTake(g) {
-			return n.errIfWriteHangs(g) // the goroutine that writes will mark the group dirty
+			return cmp.Or(n.errIfWriteHangs(g), errWritten)
 		}
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
+	waits := written == errWritten
+	if waits {
+		written = nil
+	}
 	err := errors.Join(resolved, written)
 	n.logProblem(ctx, g, err)
-	n.retryLater(ctx, g, err != nil || n.pods.hasLate(g))
-	n.noteDecisions(g)
+	n.pods.retryLater(g, err != nil || waits || n.pods.hasLate(g), n.resync)
 }
+
+// errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
+var errWritten = errors.New("another goroutine is writing")
 
 // retryLater has the reconciler retry a group after a failure, and with a late container. The pause grows with each failure in a row. Once
-// it reaches the resync, the next pass over the node is the retry.
-func (n *Node) retryLater(ctx context.Context, g groupIdentity, failed bool) {
-	pause := n.pods.nextPause(g, failed, n.resync)
-	if pause == 0 || pause >= n.resync || ctx.Err() != nil {
-		return
-	}
-	time.AfterFunc(pause, func() {
-		if ctx.Err() == nil {
-			n.pods.markDirty(g)
-		}
-	})
-}
-
-// nextPause returns the time until the next retry of a group, at most longest. It returns 0 without a failure.
-func (t *podTable) nextPause(g groupIdentity, failed bool, longest time.Duration) time.Duration {
+// it reaches longest, the next pass over the node is the retry.
+func (t *podTable) retryLater(of groupIdentity, failed bool, longest time.Duration) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	retry := &g.in(s).retry
+	g := of.in(s)
 	if !failed {
-		retry.pause = 0
-	} else {
-		retry.pause = min(max(2*retry.pause, firstPause), longest)
+		g.retry.pause = 0
+		return
 	}
-	return retry.pause
+	if g.retry.pause = min(max(2*g.retry.pause, firstPause), longest); g.retry.pause < longest {
+		s.reconcileAt(g, time.Now().Add(g.retry.pause))
+	}
 }
 
 // logProblem logs the error that keeps limits from being in force. It logs when the error begins, again every ten

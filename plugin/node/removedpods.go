@@ -9,12 +9,10 @@ import (
 // findRemovedPods forgets the pods without a running container and without a cgroup. A restarted containerd sends no
 // RemovePodSandbox for pods from before its restart. Without findRemovedPods, the plugin would keep them after each
 // restart (docs/reference/quirks.md).
-func (n *Node) findRemovedPods(groups []groupIdentity) {
-	for _, g := range groups {
-		if changes, idle := n.pods.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
-			for _, pod := range n.pods.forgetRemovedPods(g, changes) {
-				n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
-			}
+func (n *Node) findRemovedPods(g groupIdentity) {
+	if changes, idle := n.pods.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
+		for _, pod := range n.pods.forgetRemovedPods(g, changes) {
+			n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
 		}
 	}
 }

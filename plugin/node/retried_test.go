@@ -69,7 +69,7 @@ func TestHungResolutionIsCounted(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if len(n.pods.takeDirty()) != 1 {
+		if n.settle(t.Context()) != 1 {
 			t.Error("the late result of the resolution did not make the pod dirty")
 		}
 		n.pass(t.Context())
@@ -141,7 +141,7 @@ func TestLateRejection(t *testing.T) {
 	b.wantGranted("started", "tenant-a vda wbps 2Mi of 200Mi, 1 pods; tenant-a vdb wbps 2Mi of 200Mi, 1 pods")
 }
 
-// TestHungPodDelaysNoOther verifies that a pass over the node limits the other pods while the disk of one does not answer.
+// TestHungPodDelaysNoOther verifies that the reconciler limits the other pods while the disk of one does not answer.
 func TestHungPodDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 20
@@ -166,8 +166,9 @@ func TestHungPodDelaysNoOther(t *testing.T) {
 			sandboxes, containers = append(sandboxes, sb), append(containers, db)
 		}
 		n.Synchronize(sandboxes, containers)
-		var pass sync.WaitGroup
-		pass.Go(func() { n.pass(t.Context()) })
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { n.reconcile(ctx) })
 		synctest.Wait() // no time has passed
 		for i := range pods {
 			text, want := read(t, filepath.Join(dir, benchScope(i, "db"), "io.max")), fmt.Sprintf("wbps=%d", 50<<20)
@@ -176,6 +177,7 @@ func TestHungPodDelaysNoOther(t *testing.T) {
 			}
 		}
 		close(hang)
-		pass.Wait()
+		cancel()
+		running.Wait()
 	})
 }

@@ -30,9 +30,9 @@ type state struct {
 	unreadBystanders map[string]bool
 	apiServer
 	counts
-	// dirty has the groups that the reconciler has to compare with their cgroups. A token in wake makes it do
-	// so.
-	dirty map[*group]bool
+	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
+	// queue.
+	queue queue
 	wake  chan<- struct{}
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch handover.Adder
@@ -60,11 +60,14 @@ type group struct {
 	groupIdentity
 	pods map[string]*pod // by sandbox ID
 
-	drain    lifecycle.Drain
-	plan     *enforce.Targets // nil after a change
-	changes  int              // number of changes; a plan is kept only if this is the same as when the plan began
-	retry    retry
-	writer   writer
+	entry   entry
+	drain   lifecycle.Drain
+	plan    *enforce.Targets // nil after a change
+	changes int              // number of changes; a plan is kept only if this is the same as when the plan began
+	retry   retry
+	// writing is when the goroutine took the token that writes the group's cgroups; zero without one, and until a new one has
+	// the lock.
+	writing  time.Time
 	recorded recorded
 	foreign  foreign
 }
@@ -89,12 +92,6 @@ func newGroup(cgroup, key string) *group {
 	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}, pods: map[string]*pod{}}
 	g.ref = guard.RefTo[state](g)
 	return g
-}
-
-// writer is the goroutine that writes the group's cgroups. It holds the group's token.
-type writer struct {
-	since  time.Time // when it took the token; zero without a writer, and until a new one has the lock
-	missed bool      // another goroutine found the token taken, and left its work to the writer
 }
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
@@ -282,7 +279,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 		s.markDirty(g)
 		return
 	}
-	delete(s.dirty, g)
+	s.queue.drop(g)
 	g.recorded.exits, g.recorded.read = nil, false // a hand-over may reference the group for hours
 	s.drop(g)
 }
@@ -327,14 +324,18 @@ func (s *state) changed(g *group) {
 	g.drain.Change()
 }
 
-// markDirty has the reconciler compare a group that may have changed, unless its last pod has left.
+// markDirty has the reconciler compare a group that may have changed.
 func (s *state) markDirty(g *group) {
 	s.changed(g)
-	if s.groups[g.key] != g {
-		return
+	s.reconcileAt(g, time.Now())
+}
+
+// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left.
+func (s *state) reconcileAt(g *group, at time.Time) {
+	if len(g.pods) > 0 {
+		s.queue.add(g, at)
+		s.wakeUp()
 	}
-	s.dirty[g] = true
-	s.wakeUp()
 }
 
 // wakeUp wakes the reconciler.

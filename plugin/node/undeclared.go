@@ -15,50 +15,50 @@ import (
 // undeclared finds the undeclared disks of containers.
 type undeclared struct {
 	*environment
+	*sharedReads
 	pods   *podTable
 	passes *bounded.Calls
 }
 
-func (n *Node) undeclared() undeclared {
-	return undeclared{&n.environment, &n.pods, &n.inFlight.passes}
+// sharedReads has what is read once for all containers of a pass.
+type sharedReads struct {
+	stacks *inventory.Stacks
+	above  *inventory.AncestorStats
 }
 
-// find finds the undeclared disks of the containers of groups. A group with a new one becomes unreconciled.
-func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
-	of := u.pods.coveringUndeclared(groups)
+func newSharedReads(e *environment) *sharedReads {
+	return &sharedReads{inventory.NewStacks(e.storage), inventory.NewAncestorStats(e.readIOStat)}
+}
+
+func (n *Node) undeclared(shared *sharedReads) undeclared {
+	return undeclared{&n.environment, shared, &n.pods, &n.inFlight.passes}
+}
+
+// find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
+func (u *undeclared) find(ctx context.Context, g groupIdentity) {
+	of := slices.DeleteFunc(u.pods.coveringUndeclared(g), func(c containerRef) bool { return !u.mayUseUndeclared(c) })
 	if len(of) == 0 {
 		return
 	}
-	err := u.passes.For(ctx, " undeclared", resolveDeadline, func(ctx context.Context) error {
-		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
+	err := u.passes.For(ctx, g.key+" undeclared", resolveDeadline, func(ctx context.Context) error {
 		for _, c := range of {
-			u.recovery.Step("find undeclared disks of a container", func() {
-				if u.mayUseUndeclared(above, c) {
-					u.compareUse(ctx, stacks, c)
-				}
-			})
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c) })
 		}
-		return nil
+		return ctx.Err()
 	})
 	if err != nil && ctx.Err() == nil {
-		u.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
+		u.log.WithError(err).WithField("cgroup", g.cgroup).Warn("Finding undeclared disks failed for some containers")
 	}
 }
 
-// coveringUndeclared returns the containers of groups for which coversUndeclared holds.
-func (t *podTable) coveringUndeclared(groups []groupIdentity) []containerRef {
-	out := make([]containerRef, 0, 2*len(groups))
+// coveringUndeclared returns the containers of a group for which coversUndeclared holds.
+func (t *podTable) coveringUndeclared(g groupIdentity) (out []containerRef) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, g := range groups {
-		for _, pod := range g.in(s).pods {
-			for _, c := range pod.containers {
-				if c.coversUndeclared() {
-					out = append(out, c.ref)
-				}
+	for _, pod := range g.in(s).pods {
+		for _, c := range pod.containers {
+			if c.coversUndeclared() {
+				out = append(out, c.ref)
 			}
 		}
 	}
@@ -78,19 +78,19 @@ func (c *snapshot) isPartial() bool {
 
 // mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
 // own: no cgroup above them has used another disk than the declared disks of the container.
-func (u *undeclared) mayUseUndeclared(above inventory.AncestorStats, c containerRef) bool {
+func (u *undeclared) mayUseUndeclared(c containerRef) bool {
 	now := u.pods.snapshot(c)
 	known := now.use.pending || now.use.failure != "" || !now.use.seen.IsZero()
-	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
+	return known || u.above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
 
-func (u *undeclared) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
-	return u.cgroups.Cgroup(cgroup).ReadIOStat()
+func (e *environment) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
+	return e.cgroups.Cgroup(cgroup).ReadIOStat()
 }
 
 // compareUse compares the I/O of a container with its declared disks. It reports whether its limits have to be
 // decided or written again.
-func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
+func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 	old, wanted := u.pods.snapshotIf(c, (*snapshot).coversUndeclared)
 	if !wanted {
 		return false
@@ -105,7 +105,7 @@ func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c
 		if old.use.pending {
 			starred = old.former.starred
 		}
-		found, err = stacks.FindUndeclared(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
+		found, err = u.stacks.FindUndeclared(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false

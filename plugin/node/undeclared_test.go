@@ -56,7 +56,7 @@ func TestUndeclaredIsLimited(t *testing.T) {
 	want := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, dataDisk.Dev: two, plugged.Dev: one}
 	pass := func(want map[blkio.Dev]blkio.Limits) {
 		t.Helper()
-		n.reconcileAll(t.Context())
+		n.pass(t.Context())
 		if diff := cmp.Diff(want, s.lines(t, n)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
@@ -98,7 +98,7 @@ func TestUndeclaredByAnyWay(t *testing.T) {
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
 		n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() })
-		n.reconcileAll(t.Context())
+		n.pass(t.Context())
 		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, n))
 		}
@@ -127,7 +127,7 @@ func TestUndeclaredAfterRestart(t *testing.T) {
 			n, s, dir := reaching(t, "* wbps=1Mi")
 			stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 			write(t, stat, used)
-			n.reconcileAll(t.Context())
+			n.pass(t.Context())
 
 			next := newNode(t, n.cgroups)
 			next.storage = s
@@ -137,9 +137,7 @@ func TestUndeclaredAfterRestart(t *testing.T) {
 			c.State = Running
 			next.Synchronize([]*Sandbox{sandbox(map[string]string{limitsKey + "container.a": "* wbps=1Mi"})}, []*Container{c})
 			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), held+" riops=max wiops=max\n254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
-			for _, g := range next.pods.takeDirty() {
-				next.reconcileGroup(t.Context(), g)
-			}
+			next.settle(t.Context())
 			got := read(t, filepath.Join(dir, cgroupOf("a"), "io.max"))
 			if strings.HasPrefix(got, held) == tt.lifts {
 				t.Errorf("lifted: %v, want %v: %q", !tt.lifts, tt.lifts, got)
@@ -147,7 +145,7 @@ func TestUndeclaredAfterRestart(t *testing.T) {
 			// The limits of the record are still in force when the disks are known again.
 			s.fails = nil
 			if write(t, stat, used); !tt.lifts {
-				next.reconcileAll(t.Context())
+				next.pass(t.Context())
 				if got := s.lines(t, next); got[plugged.Dev] != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 					t.Errorf("limited are %v", got)
 				}
@@ -167,7 +165,7 @@ func TestUndeclaredAfterRestartOfPod(t *testing.T) {
 	}
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	n.reconcileAll(t.Context())
+	n.pass(t.Context())
 
 	next := newNode(t, h)
 	next.storage = s
@@ -175,7 +173,7 @@ func TestUndeclaredAfterRestartOfPod(t *testing.T) {
 	c := ctr("a")
 	c.State = Running
 	next.Synchronize([]*Sandbox{sb}, []*Container{c})
-	next.reconcileAll(t.Context())
+	next.pass(t.Context())
 	for _, g := range next.peek().groups {
 		if got := next.applier().planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
@@ -190,12 +188,11 @@ func TestUndeclaredHangs(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	n.log = log
 	s.hangs = blkio.Dev{Major: 7}
-	c, u := n.peek().pods["sb1"].containers["id-a"], n.undeclared()
-	stacks := inventory.NewStacks(s)
+	c, u := n.peek().pods["sb1"].containers["id-a"], n.undeclared(newSharedReads(&n.environment))
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Undeclared != nil {
+		if u.compareUse(t.Context(), c.ref) || c.use.seen.Undeclared != nil {
 			t.Errorf("found %v", c.use.seen.Undeclared)
 		}
 	}
@@ -206,7 +203,7 @@ func TestUndeclaredHangs(t *testing.T) {
 		t.Errorf("the disks below others were read %d times, want at most 5", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	if !u.compareUse(t.Context(), stacks, c.ref) {
+	if !u.compareUse(t.Context(), c.ref) {
 		t.Error("a container that does not use the hanging disk is not compared")
 	}
 }
@@ -217,7 +214,7 @@ func TestOnlyStarIsRead(t *testing.T) {
 		n, s, dir := reaching(t, value, bind("/mnt/data", "/data"))
 		write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 		before := s.lines(t, n)
-		n.reconcileAll(t.Context())
+		n.pass(t.Context())
 		if diff := cmp.Diff(before, s.lines(t, n)); diff != "" || s.asked > 0 {
 			t.Errorf("%s: the disks below %d disks were read, want none; limits -want +got:\n%s", value, s.asked, diff)
 		}
@@ -228,14 +225,18 @@ func TestOnlyStarIsRead(t *testing.T) {
 // container for which a pass had no time is left for the next pass.
 func TestUndeclaredAndRemoved(t *testing.T) {
 	n, _, dir := reaching(t, "* wbps=1Mi")
-	c, u := n.peek().pods["sb1"].containers["id-a"], n.undeclared()
+	c := n.peek().pods["sb1"].containers["id-a"]
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
+	compare := func(ctx context.Context) bool {
+		u := n.undeclared(newSharedReads(&n.environment))
+		return u.compareUse(ctx, c.ref)
+	}
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Undeclared != nil {
+	if compare(late) || c.use.seen.Undeclared != nil {
 		t.Errorf("compared after the end of the context: %v", c.use.seen.Undeclared)
 	}
-	if !u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if !compare(t.Context()) || compare(t.Context()) {
 		t.Error("a change is not reported exactly once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -244,11 +245,11 @@ func TestUndeclaredAndRemoved(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Undeclared, []blkio.Disk{plugged}) {
+	if compare(t.Context()) || !slices.Equal(c.use.seen.Undeclared, []blkio.Disk{plugged}) {
 		t.Errorf("undeclared disks after the cgroup was removed: %v, want the known one", c.use.seen.Undeclared)
 	}
 	n.Stopped("sb1", "id-a")
-	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if compare(t.Context()) {
 		t.Error("an ended container was compared")
 	}
 }
@@ -274,7 +275,7 @@ func TestUndeclaredByCgroupAbove(t *testing.T) {
 		{above, moved(inventory.MinUsage, "254:0"), both},
 	} {
 		write(t, filepath.Join(dir, step.cgroup, "io.stat"), step.stat)
-		n.reconcileAll(t.Context())
+		n.pass(t.Context())
 		if diff := cmp.Diff(step.want, s.lines(t, n)); diff != "" {
 			t.Errorf("step %d: -want +got:\n%s", i, diff)
 		}

@@ -1,0 +1,176 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// queue orders the groups that the reconciler has to work on by the times from which on they are due. A change makes a group due at
+// once, a retry or a paced edit later, and a pass makes all of them due. A group takes a place while a worker has it, and no two
+// workers have the same group. A worker that takes longer than patience goes on without the place, so that a disk that does not
+// answer delays no group but its own.
+//
+// A queue has neither a clock nor a lock.
+type queue struct {
+	waiting  []*group // in the order of byDue
+	placed   []*group // those that take a place, in the order in which they were taken
+	places   int
+	patience time.Duration
+	added    int // number of calls of add that had an effect
+	pass     queuePass
+}
+
+// queuePass is the pass over all groups that is under way.
+type queuePass struct {
+	began time.Time // zero without a pass
+	left  int       // groups of the pass that are not done
+}
+
+// entry is the part of a group that its queue uses.
+type entry struct {
+	due    time.Time // zero if nothing is to be done, apart from what a worker does
+	added  int       // queue.added at that time
+	inPass bool      // the pass waits until a worker has taken the group, and is done
+	worker worker
+	taken  time.Time // when the worker took the group
+}
+
+// worker describes the worker of a group.
+type worker int
+
+const (
+	noWorker worker = iota
+	working
+	workingForPass // the pass waits for the worker
+)
+
+func newQueue(places int, patience time.Duration) queue {
+	return queue{places: places, patience: patience}
+}
+
+// add makes a group due at some time, unless it is due earlier. If a worker has the group, another one takes it afterwards.
+func (q *queue) add(g *group, at time.Time) {
+	e := &g.entry
+	if !e.due.IsZero() && !at.Before(e.due) {
+		return
+	}
+	q.remove(g)
+	q.added++
+	if e.due, e.added = at, q.added; e.worker == noWorker {
+		q.insert(g)
+	}
+}
+
+// beginPass begins a pass. One that is under way goes on with the groups of the new one.
+func (q *queue) beginPass(now time.Time) {
+	if q.pass.began.IsZero() {
+		q.pass.began = now
+	}
+}
+
+// addToPass makes a group due as a part of the pass.
+func (q *queue) addToPass(g *group, now time.Time) {
+	q.add(g, now)
+	if !g.entry.inPass {
+		g.entry.inPass = true
+		q.pass.left++
+	}
+}
+
+// hasten makes a group due now that waits for a later time, and reports whether there was such a time.
+func (q *queue) hasten(g *group, now time.Time) bool {
+	if !g.entry.due.After(now) {
+		return false
+	}
+	q.add(g, now)
+	return true
+}
+
+// first returns the group that is due first, and nil if none is due or no place is free.
+func (q *queue) first(now time.Time) *group {
+	for len(q.placed) > 0 && !now.Before(q.placed[0].entry.taken.Add(q.patience)) {
+		q.placed = slices.Delete(q.placed, 0, 1)
+	}
+	if len(q.placed) == q.places || len(q.waiting) == 0 || q.waiting[0].entry.due.After(now) {
+		return nil
+	}
+	return q.waiting[0]
+}
+
+// next returns the time from which on first can return a group, and false if that takes a change of the queue.
+func (q *queue) next() (at time.Time, waits bool) {
+	if len(q.waiting) == 0 {
+		return time.Time{}, false
+	}
+	at = q.waiting[0].entry.due
+	if len(q.placed) == q.places {
+		if left := q.placed[0].entry.taken.Add(q.patience); left.After(at) {
+			at = left
+		}
+	}
+	return at, true
+}
+
+// take gives a group that waits to a worker, and reports whether it is due as a part of the pass.
+func (q *queue) take(g *group, now time.Time) (inPass bool) {
+	q.remove(g)
+	q.placed = append(q.placed, g)
+	inPass = g.entry.inPass
+	g.entry = entry{worker: working, taken: now}
+	if inPass {
+		g.entry.worker = workingForPass
+	}
+	return inPass
+}
+
+// done takes a group back from its worker.
+func (q *queue) done(g *group) {
+	if at := slices.Index(q.placed, g); at >= 0 {
+		q.placed = slices.Delete(q.placed, at, at+1)
+	}
+	e := &g.entry
+	if e.worker == workingForPass {
+		q.pass.left--
+	}
+	if e.worker = noWorker; !e.due.IsZero() {
+		q.insert(g)
+	}
+}
+
+// drop has no other worker take a group.
+func (q *queue) drop(g *group) {
+	q.remove(g)
+	e := &g.entry
+	if e.inPass {
+		q.pass.left--
+	}
+	e.due, e.inPass = time.Time{}, false
+}
+
+// endPass returns when the pass began, if all of its groups are done.
+func (q *queue) endPass() (began time.Time, ended bool) {
+	if began = q.pass.began; began.IsZero() || q.pass.left > 0 {
+		return time.Time{}, false
+	}
+	q.pass.began = time.Time{}
+	return began, true
+}
+
+// insert has a group wait at its place in the order.
+func (q *queue) insert(g *group) {
+	at, _ := slices.BinarySearchFunc(q.waiting, g, byDue)
+	q.waiting = slices.Insert(q.waiting, at, g)
+}
+
+// remove is the inverse of insert. It does nothing if the group does not wait.
+func (q *queue) remove(g *group) {
+	if at, found := slices.BinarySearchFunc(q.waiting, g, byDue); found {
+		q.waiting = slices.Delete(q.waiting, at, at+1)
+	}
+}
+
+// byDue compares two groups by the times at which they are due. Of equal ones, the group that was added first comes first.
+func byDue(a, b *group) int {
+	return cmp.Or(a.entry.due.Compare(b.entry.due), cmp.Compare(a.entry.added, b.entry.added))
+}
