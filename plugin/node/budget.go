@@ -7,26 +7,30 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// A budget is the most that the pods of a namespace may be granted together on a disk. What they are granted is
-// derived from the state each time, and stored nowhere: a container that ends, is removed or is created again
-// cannot leave a wrong sum behind.
+// A budget is the most that the pods of a namespace may be granted together on a physical disk. What a pod is granted is derived from
+// the state (tally.go) and stored nowhere: a container that ends, is removed or is created again cannot leave a wrong sum
+// behind. What all pods of a namespace are granted is kept up to date (sums.go).
 
-// former is the grant to a container by the records of an earlier process. It counts until this process has
-// decided the container.
+// former is the grant to a container by the records of an earlier process, and what is below the devices there. It counts until a
+// policy with the budget has decided the container.
 type former struct {
-	own, total policy.Settings
-	read       bool // false before the records were read
+	own, total policy.Settings // counts until any policy has decided the container
+	lowest     map[blkio.Dev][]blkio.Disk
+	by         *policy.Pod // the policy whose decision was read; nil if the records were
+	read       bool        // false before the first read
 }
 
 // unlistedPod is a pod that is known by the records on its cgroups only, because the runtime has not listed what runs.
 type unlistedPod struct {
-	own   []policy.Settings // of its containers
-	total policy.Settings
+	own    []policy.Settings // of its containers
+	total  policy.Settings
+	lowest map[blkio.Dev][]blkio.Disk
 }
 
 // admit makes a new container part of its pod, unless the budget of its namespace has no room for it.
@@ -56,15 +60,16 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	return excess
 }
 
-// readFormer reads the records of those containers of the namespace that are not decided yet, and returns the pods
+// readFormer reads what is granted to those containers of the namespace that are not decided yet, and returns the pods
 // that no event has reported. It does nothing without a budget.
 func (n *Node) readFormer(c *snapshot) []unlistedPod {
-	if c.decision.policy.Budget() == nil {
+	b := c.decision.policy.Budget()
+	if b == nil {
 		return nil
 	}
-	for _, of := range n.pods.undecided(c.pod.namespace) {
-		if f, err := n.formerOf(of); err == nil {
-			n.pods.noteFormer(of, f)
+	for _, of := range n.pods.unread(c.pod.namespace, b) {
+		if f, err := n.formerOf(&of); err == nil {
+			n.pods.noteFormer(of.identity, f)
 		}
 	}
 	if n.listing.done.Load() {
@@ -73,22 +78,40 @@ func (n *Node) readFormer(c *snapshot) []unlistedPod {
 	return n.unlistedPods(c.pod.namespace)
 }
 
-// formerOf reads the records of a container and its pod. A missing record is empty.
-func (n *Node) formerOf(c identity) (former, error) {
+// formerOf reads what a container and its pod are granted: from their records, unless the container is decided. A missing record
+// is empty.
+func (n *Node) formerOf(c *snapshot) (former, error) {
+	f := former{read: true, by: c.decision.policy}
+	if f.by != nil {
+		f.lowest = n.lowest(c.decision.desired.Settings, c.decision.total)
+		return f, nil
+	}
 	own, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
 	if err != nil && !errors.Is(err, blkio.ErrGone) {
 		return former{}, err
 	}
-	f := former{read: true, own: rates(own)}
-	if c.pod.group.cgroup == "" {
-		return f, nil
+	if f.own = rates(own); c.pod.group.cgroup != "" {
+		total, err := record.Read(n.cgroups.Cgroup(c.pod.group.cgroup), record.KindPod)
+		if err != nil && !errors.Is(err, blkio.ErrGone) {
+			return former{}, err
+		}
+		f.total = rates(total)
 	}
-	total, err := record.Read(n.cgroups.Cgroup(c.pod.group.cgroup), record.KindPod)
-	if err != nil && !errors.Is(err, blkio.ErrGone) {
-		return former{}, err
-	}
-	f.total = rates(total)
+	f.lowest = n.lowest(f.own, f.total, c.spec.Values)
 	return f, nil
+}
+
+// lowest returns the physical disks below those of settings, see policy.Container.Lowest.
+func (n *Node) lowest(of ...policy.Settings) map[blkio.Dev][]blkio.Disk {
+	var devs []blkio.Dev
+	for _, list := range of {
+		for _, s := range list {
+			if s.Key.IsRate() {
+				devs = append(devs, s.Dev)
+			}
+		}
+	}
+	return inventory.Lowest(n.storage, devs)
 }
 
 // rates returns the limits of a record, without the backstop. Observed ones count, as those of an observed
@@ -128,17 +151,24 @@ func (n *Node) unlistedPods(namespace string) []unlistedPod {
 	if err != nil {
 		n.log.WithError(err).Warn("Reading the records of a namespace failed: its budget counts only what is known")
 	}
+	for i := range out {
+		out[i].lowest = n.lowest(append(out[i].own, out[i].total)...)
+	}
 	return out
 }
 
-// undecided returns the containers of a namespace that count and whose records were not read yet.
-func (t *podTable) undecided(namespace string) (out []identity) {
+// unread returns the containers of a namespace that count for its budget, and for which formerOf was not called yet.
+func (t *podTable) unread(namespace string, b *policy.NamespaceBudget) (out []snapshot) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, pod := range s.namespaces[namespace] {
-		for _, c := range pod.containers {
-			if c.decision.policy == nil && !c.former.read && c.cgroup != "" && pod.group.in(s).counts(pod, c) {
-				out = append(out, c.identity)
+	sums := s.sumsOf(namespace, b)
+	sums.update(nil)
+	for g := range sums.unread {
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
+					out = append(out, c.snapshot)
+				}
 			}
 		}
 	}
@@ -149,6 +179,7 @@ func (t *podTable) noteFormer(c identity, f former) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c.in(s).former = f
+	s.recount(c.pod.group.in(s))
 }
 
 func (t *podTable) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
@@ -170,30 +201,12 @@ func (s *state) excess(of []*snapshot, unlisted []unlistedPod, grows func(blkio.
 		if err := claim.Check(); err != nil {
 			return err
 		}
-		t.grow(c)
+		t.own.AddContainer(&c.decision.desired, c.decision.policy.Budget())
 	}
 	return nil
 }
 
 // claim returns the claim of a container to a budget of which other containers have the sums of t.
 func (c *snapshot) claim(t *tally) policy.Claim {
-	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
-}
-
-// tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
-func (s *state) tallyFor(of []*snapshot, unlisted []unlistedPod) *tally {
-	t, names := newTally(of[0].decision.policy.Budget()), map[string]bool{}
-	for _, c := range of {
-		t.addCharges(c)
-		names[c.name] = true
-	}
-	namespace, own := of[0].pod.namespace, of[0].pod.group.in(s)
-	s.addNamespace(t, namespace, own)
-	for i := range unlisted {
-		t.addUnlisted(&unlisted[i])
-	}
-	t.begin()
-	own.addTo(t, namespace, names)
-	t.end(true)
-	return t
+	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Own: &t.own, Others: t.others}
 }

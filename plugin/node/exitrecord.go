@@ -71,6 +71,7 @@ func (t *podTable) notePodRecord(of groupIdentity, r *record.Record) {
 		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
 		if !g.recorded.isOutdated {
 			g.recorded.granted = r.Granted()
+			s.recount(g)
 		}
 	}
 }

@@ -255,6 +255,7 @@ func (s *state) rememberRejected(c *snapshot) {
 	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
 		before.arrival = c.arrival
 		p.known[c.name] = before
+		s.recount(p.group.in(s))
 	} else {
 		c.disks.Facts.Stage = policy.Rejected
 		if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
@@ -308,6 +309,7 @@ func (t *podTable) startAccepted(of identity) {
 		c.unanswered = false
 		if c.decision.policy != nil {
 			of.pod.in(s).total = c.decision.total
+			s.recount(of.pod.group.in(s))
 		}
 	}
 }
@@ -319,6 +321,10 @@ func (s *state) add(c *snapshot) *container {
 	added.snapshot = *c
 	p := c.pod.in(s)
 	p.containers[c.id], p.isNew, p.reported = added, false, nil
+	s.recount(p.group.in(s))
+	if c.cgroup != "" {
+		s.byCgroup.add(c.cgroup, added)
+	}
 	if p.edit.waits {
 		p.edit.waits = false
 		s.markDirty(p.group.in(s))

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -86,14 +85,13 @@ func (n *Node) readUnlisted() *unlisted {
 func (t *podTable) isReported(cgroup string) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for of, ofPod := range map[string]bool{cgroup: true, path.Dir(cgroup): false} {
-		g := s.groups[of]
-		if g == nil {
-			continue
-		}
+	if len(s.byCgroup[cgroup]) > 0 {
+		return true
+	}
+	if g := s.groups[cgroup]; g != nil {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
-				if ofPod && c.mayRun() || c.cgroup == cgroup {
+				if c.mayRun() {
 					return true
 				}
 			}
