@@ -15,21 +15,34 @@ type Claim struct {
 	Pod     *Pod
 	Desired *Desired // of the container
 	Total   Settings // of its pod as a whole, with the disks of the container
-	// Granted returns what is granted so far at an address.
-	Granted func(at blkio.Address) Granted
-	// Grows reports whether an edit grants the pod more at an address. The others are not checked. It is nil for a new container,
-	// for which all addresses are checked.
+	Own     *Share   // of its pod so far, without the container
+	// Others returns what the other pods of the namespace are granted at an address of a physical disk.
+	Others func(at blkio.Address) Granted
+	// Grows reports whether an edit grants the pod more at an address of a physical disk. The others are not checked. It is nil for a
+	// new container, for which all are checked.
 	Grows func(at blkio.Address) bool
 }
 
-// Granted is the sum of the amounts that the pods of a namespace are granted of one key on one disk.
+// Granted is the sum of the amounts that pods of a namespace are granted of one key on one physical disk.
 type Granted struct {
-	Others blkio.Amount // the sum over the other pods: of each, the smaller of its pod-total and the sum of its containers
-	Own    blkio.Amount // the sum over the other containers of the pod
-	Bound  blkio.Amount // the limit of the pod as a whole so far; blkio.Unset for none. Claim.Total replaces it
-	Pods   int          // the number of pods, the own one included, that are granted something
-	// Undecided is true if the limits of some container are not known yet. It counts as one without a limit.
+	Amount blkio.Amount // the sum of the portions of the pods
+	Pods   int          // that are granted something
+	// Undecided is true if the limits of some pod are not known yet. It counts as one without a limit.
 	Undecided bool
+}
+
+// Add adds what one more pod is granted.
+func (g *Granted) Add(amount blkio.Amount) {
+	if g.Amount = Plus(g.Amount, amount); amount != 0 {
+		g.Pods++
+	}
+}
+
+// charge is what a container takes of a budget at an address of a physical disk.
+type charge struct {
+	blkio.Address
+	amount blkio.Amount  // its own limits; 0 if only its pod as a whole has one
+	from   blkio.Address // the one of its devices on the disk with the highest limit
 }
 
 // Check returns an error if the budget has no room for the container, or if the container uses a disk without
@@ -39,80 +52,96 @@ func (c *Claim) Check() *annotation.Error {
 	if b == nil {
 		return nil
 	}
-	var charges []charge
-	c.Desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { charges = append(charges, charge{at, amount}) })
-	// An entry of pod-total can name a mount that the container only reads, on a disk that others write.
-	for _, x := range c.Total {
-		if b.Has(x.Key) && !slices.ContainsFunc(charges, func(of charge) bool { return of.at == x.Address }) {
-			charges = append(charges, charge{at: x.Address})
-		}
+	next := c.Own.with(c.Desired, c.Total, b)
+	charges, unlimited := c.charges(&next)
+	if unlimited != nil {
+		return c.unlimited(*unlimited)
 	}
-	if c.Grows != nil {
-		charges = slices.DeleteFunc(charges, func(x charge) bool { return !c.Grows(x.at) })
-	}
-	slices.SortFunc(charges, func(a, b charge) int { return a.at.Compare(b.at) })
-	for _, x := range charges {
-		if now := c.Granted(x.at); x.amount == blkio.Max && c.bound(x.at, &now) == blkio.Max {
-			return c.unlimited(x.at)
-		}
-	}
-	for _, x := range charges {
-		if err := c.checkOne(x, b.Limits[x.at.Key]); err != nil {
+	before, after := c.Own.Portions(), next.Portions()
+	for i := range charges {
+		if err := c.checkOne(&charges[i], before, after); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// charge is the amount that a container uses of a budget at an address: 0 if only its pod as a whole has a limit there.
-type charge struct {
-	at     blkio.Address
-	amount blkio.Amount
+// charges returns what the container takes of the budget, sorted by address, and the first address of a device that it uses without
+// a limit. next is its pod with the container.
+func (c *Claim) charges(next *Share) (out []charge, unlimited *blkio.Address) {
+	b := c.Pod.Budget()
+	add := func(device blkio.Address, amount blkio.Amount) {
+		next.below(device.Dev, "", func(d blkio.Disk) {
+			at := blkio.Address{Key: device.Key, Dev: d.Dev}
+			if c.Grows != nil && !c.Grows(at) {
+				return
+			}
+			out = append(out, charge{at, amount, device})
+			if amount == blkio.Max && next.bound(device) == blkio.Max && (unlimited == nil || device.Compare(*unlimited) < 0) {
+				unlimited = &device
+			}
+		})
+	}
+	c.Desired.Charges(b, add)
+	for _, x := range c.Total { // an entry of pod-total can name a mount that the container only reads, on a disk that others write
+		if b.Has(x.Key) {
+			add(x.Address, 0)
+		}
+	}
+	slices.SortFunc(out, func(a, b charge) int {
+		return cmp.Or(a.Compare(b.Address), cmp.Compare(b.amount, a.amount), a.from.Compare(b.from))
+	})
+	last := 0
+	for i := 1; i < len(out); i++ {
+		if out[i].Address != out[last].Address {
+			last++
+			out[last] = out[i]
+		} else {
+			out[last].amount = Plus(out[last].amount, out[i].amount)
+		}
+	}
+	return out[:min(len(out), last+1)], unlimited
 }
 
-// bound returns the limit of the pod as a whole once it has the container; blkio.Max for none. It can be higher than so far: the
-// container may have the mount that an entry of pod-total names.
-func (c *Claim) bound(at blkio.Address, now *Granted) blkio.Amount {
-	total, _ := c.Total.Get(at)
-	return cmp.Or(total.Amount, now.Bound, blkio.Max)
-}
-
-// checkOne returns an error if what the pod is granted at an address would grow beyond the budget.
-func (c *Claim) checkOne(x charge, most blkio.Amount) *annotation.Error {
-	now := c.Granted(x.at)
-	bound := c.bound(x.at, &now)
-	before, sum := min(now.Own, cmp.Or(now.Bound, blkio.Max)), Plus(now.Own, x.amount)
-	after := min(sum, bound)
-	if after <= before || Plus(now.Others, after) <= most {
+// checkOne returns an error if what the pod is granted at an address would grow beyond the budget. before and after are the
+// portions of the pod.
+func (c *Claim) checkOne(x *charge, before, after []Portion) *annotation.Error {
+	now, others, most := c.Own.grantedIn(before, x.Address), c.Others(x.Address), c.Pod.budget.Limits[x.Key]
+	next, _ := PortionAt(after, x.Address)
+	if next.Granted <= now || Plus(others.Amount, next.Granted) <= most {
 		return nil
 	}
-	source, value, used := c.source(x.at), x.amount, Plus(now.Others, before)
+	source, value, used := c.source(x.from), x.amount, Plus(others.Amount, now)
 	room := most - min(used, most)
-	if sum > bound || x.amount == 0 { // the limit of the pod decides
-		if s, found := c.Total.Get(x.at); found {
+	if next.Sum > next.Granted || x.amount == 0 { // the limit of the pod decides
+		if s, found := c.Total.Get(x.from); found {
 			source = s.Source
 		}
-		value, room = after, most-min(now.Others, most)
+		value, room = next.Granted, most-min(others.Amount, most)
 	}
-	k := x.at.Key
+	pods := others.Pods
+	if now != 0 {
+		pods++
+	}
+	k := x.Key
 	all, waits, cause := annotation.FormatAmount(k, most), true, ""
 	switch {
 	case value > most:
 		room, waits, cause = most, false, all
-	case used == blkio.Max && now.Undecided:
+	case used == blkio.Max && others.Undecided:
 		cause = "the limits of a pod that runs are not decided yet"
 	case used == blkio.Max:
 		cause = "a pod without a limit there counts as granted all of " + all
-	case now.Others == 0:
+	case others.Amount == 0:
 		waits, cause = false, annotation.FormatAmount(k, used)+" of "+all+" are granted to other containers of the pod"
-	case now.Pods == 1:
+	case pods == 1:
 		cause = annotation.FormatAmount(k, used) + " of " + all + " are granted to 1 pod"
 	default:
-		cause = annotation.FormatAmount(k, used) + " of " + all + " are granted to " + strconv.Itoa(now.Pods) + " pods"
+		cause = annotation.FormatAmount(k, used) + " of " + all + " are granted to " + strconv.Itoa(pods) + " pods"
 	}
 	return &annotation.Error{
 		Annotation: source.Text(),
-		Cause: k.String() + "=" + annotation.FormatAmount(k, value) + " on " + c.diskText(x.at.Dev) +
+		Cause: k.String() + "=" + annotation.FormatAmount(k, value) + " on " + c.diskText(x.Dev) +
 			" exceeds the budget of namespace " + c.Pod.namespaceText() + ": " + cause,
 		Hint: c.remedy(k, room, waits, source.Kind),
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // claimed returns the error of a budget for a container with its root filesystem on sda.
-func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]string, granted Granted) *annotation.Error {
+func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]string, granted grantedBefore) *annotation.Error {
 	t.Helper()
 	pod := p.ForPod(&PodFacts{Namespace: namespace}, annotation.Parse(annotations))
 	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
@@ -19,14 +19,44 @@ func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]s
 	if err != nil || totalErr != nil {
 		t.Skip(err, totalErr) // of a fuzz test; a table's annotations are right
 	}
-	claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Granted: granted.at}
+	claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Own: granted.own(), Others: granted.others}
 	return claim.Check()
 }
 
-// at returns what is granted at an address: of wbps only.
-func (g Granted) at(at blkio.Address) Granted {
-	if at.Key != blkio.Wbps {
+// grantedBefore is what is granted on sda before a container is created: of wbps only.
+type grantedBefore struct {
+	Others, Own blkio.Amount
+	Bound       blkio.Amount // the limit of the pod as a whole; blkio.Unset for none
+	Pods        int          // with the own one
+	Undecided   bool
+}
+
+var wbpsOfSda = blkio.Address{Key: blkio.Wbps, Dev: sda.Dev}
+
+// own returns the share of the pod.
+func (g grantedBefore) own() *Share {
+	s := &Share{}
+	if s.Add(wbpsOfSda, g.Own, &Desired{}); g.Bound != blkio.Unset {
+		s.Bind(wbpsOfSda, g.Bound)
+	}
+	return s
+}
+
+// others returns what the other pods are granted.
+func (g grantedBefore) others(at blkio.Address) Granted {
+	if at != wbpsOfSda {
 		return Granted{}
+	}
+	if g.Own != 0 {
+		g.Pods--
+	}
+	return Granted{Amount: g.Others, Pods: g.Pods, Undecided: g.Undecided}
+}
+
+// ofKey returns what is granted of a key.
+func (g grantedBefore) ofKey(k blkio.Key) grantedBefore {
+	if k != blkio.Wbps {
+		return grantedBefore{}
 	}
 	return g
 }
@@ -35,7 +65,7 @@ func (g Granted) at(at blkio.Address) Granted {
 type claimCase struct {
 	name, namespace string
 	annotations     map[string]string
-	granted         Granted
+	granted         grantedBefore
 	want            string
 }
 
@@ -76,37 +106,37 @@ func checkClaims(t *testing.T, cases []claimCase) {
 // TestClaim verifies the cause and the advice in the error when a budget has no room.
 func TestClaim(t *testing.T) {
 	checkClaims(t, []claimCase{
-		{"room", "tenant-a", eachContainer("* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 2}, ""},
-		{"no budget", "web", eachContainer("* wbps=500Mi"), Granted{Others: blkio.Max}, ""},
-		{"exempt", "tenant-free", nil, Granted{Others: blkio.Max}, ""},
+		{"room", "tenant-a", eachContainer("* wbps=50Mi"), grantedBefore{Others: 150 * mi, Pods: 2}, ""},
+		{"no budget", "web", eachContainer("* wbps=500Mi"), grantedBefore{Others: blkio.Max}, ""},
+		{"exempt", "tenant-free", nil, grantedBefore{Others: blkio.Max}, ""},
 		{
 			"too much", "tenant-a", eachContainer("* wbps=50Mi"),
-			Granted{Others: 180 * mi, Pods: 3},
+			grantedBefore{Others: 180 * mi, Pods: 3},
 			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)",
 		},
 		{
 			"one pod, and no room for the floor", "tenant-a", eachContainer("* wbps=50Mi"),
-			Granted{Others: 200*mi - 10, Pods: 1},
+			grantedBefore{Others: 200*mi - 10, Pods: 1},
 			"containers: wbps=50Mi" + exceedsBudget + "209715190 of 200Mi are granted to 1 pod (wait for room)",
 		},
 		{
 			"a budget that was lowered", "tenant-a", eachContainer("* wbps=1Mi"),
-			Granted{Others: 250 * mi, Pods: 2},
+			grantedBefore{Others: 250 * mi, Pods: 2},
 			"containers: wbps=1Mi" + exceedsBudget + "250Mi of 200Mi are granted to 2 pods (wait for room)",
 		},
 		{
 			"more than the whole budget", "tenant-a", eachContainer("* wbps=201Mi"),
-			Granted{Others: 10 * mi, Pods: 1},
+			grantedBefore{Others: 10 * mi, Pods: 1},
 			"containers: wbps=201Mi" + exceedsBudget + "200Mi (write at most 200Mi)",
 		},
 		{
 			"a pod without a limit", "tenant-a", eachContainer("* wbps=50Mi"),
-			Granted{Others: blkio.Max, Pods: 2},
+			grantedBefore{Others: blkio.Max, Pods: 2},
 			"containers: wbps=50Mi" + exceedsBudget + "a pod without a limit there counts as granted all of 200Mi (wait for room)",
 		},
 		{
 			"a pod that is not decided", "tenant-a", eachContainer("* wbps=50Mi"),
-			Granted{Others: blkio.Max, Pods: 2, Undecided: true},
+			grantedBefore{Others: blkio.Max, Pods: 2, Undecided: true},
 			"containers: wbps=50Mi" + exceedsBudget + "the limits of a pod that runs are not decided yet (wait for room)",
 		},
 	})
@@ -118,32 +148,32 @@ func TestClaimOfPod(t *testing.T) {
 	checkClaims(t, []claimCase{
 		{
 			"the pod's other containers", "tenant-a", eachContainer("* wbps=50Mi"),
-			Granted{Own: 180 * mi, Pods: 1},
+			grantedBefore{Own: 180 * mi, Pods: 1},
 			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to other containers of the pod (write at most 20Mi)",
 		},
 		{
 			"both", "tenant-a", eachContainer("* wbps=50Mi"),
-			Granted{Others: 100 * mi, Own: 80 * mi, Pods: 2},
+			grantedBefore{Others: 100 * mi, Own: 80 * mi, Pods: 2},
 			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
 		},
-		{"a pod that has all already", "tenant-a", eachContainer("* wbps=50Mi"), Granted{Own: blkio.Max, Pods: 1}, ""},
-		{"only the pod as a whole", "tenant-a", eachAndTotal("* riops=50"), Granted{Others: 150 * mi, Pods: 1}, ""},
+		{"a pod that has all already", "tenant-a", eachContainer("* wbps=50Mi"), grantedBefore{Own: blkio.Max, Pods: 1}, ""},
+		{"only the pod as a whole", "tenant-a", eachAndTotal("* riops=50"), grantedBefore{Others: 150 * mi, Pods: 1}, ""},
 		{
 			"the pod as a whole", "tenant-a", eachAndTotal("* riops=50"),
-			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 50 * mi, Pods: 2},
+			grantedBefore{Others: 180 * mi, Own: blkio.Max, Bound: 50 * mi, Pods: 2},
 			"",
 		},
 		{
 			"the pod as a whole had less before", "tenant-a", eachAndTotal("* riops=50"),
-			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
+			grantedBefore{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
 			"pod-total: wbps=50Mi" + exceedsBudget + "190Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
 		},
 		{
 			"the pod as a whole exceeds", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"),
-			Granted{Others: 180 * mi, Own: 15 * mi, Pods: 2},
+			grantedBefore{Others: 180 * mi, Own: 15 * mi, Pods: 2},
 			"pod-total: wbps=50Mi" + exceedsBudget + "195Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
 		},
-		{"within the pod as a whole", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"), Granted{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
+		{"within the pod as a whole", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"), grantedBefore{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
 	})
 }
 
@@ -153,19 +183,19 @@ func TestClaimNeedsLimit(t *testing.T) {
 	checkClaims(t, []claimCase{
 		{
 			"no limit", "tenant-a", nil,
-			Granted{},
+			grantedBefore{},
 			`containers: wbps of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* wbps=25Mi")`,
 		},
 		{
 			"no limit for one key", "tenant-a",
 			map[string]string{keyEach: "* wbps=1Mi"},
-			Granted{},
+			grantedBefore{},
 			`containers: riops of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* riops=125")`,
 		},
 		{
 			"max", "tenant-a",
 			map[string]string{keyDB: "* wbps=max riops=50"},
-			Granted{Own: blkio.Max},
+			grantedBefore{Own: blkio.Max},
 			`container.db: wbps of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* wbps=25Mi")`,
 		},
 	})
@@ -177,17 +207,17 @@ func TestClaimOfRule(t *testing.T) {
 	checkClaims(t, []claimCase{
 		{
 			"a class", "tenant-classed", nil,
-			Granted{Others: 190 * mi, Pods: 2},
+			grantedBefore{Others: 190 * mi, Pods: 2},
 			`"rule classed, class tenant": wbps=20Mi on disk sda exceeds the budget of namespace tenant-classed: 190Mi of 200Mi are granted to 2 pods (wait for room, or write at most 10Mi in an annotation)`,
 		},
 		{
 			"a class that cannot be changed", "tenant-closed", nil,
-			Granted{Others: 190 * mi, Pods: 2},
+			grantedBefore{Others: 190 * mi, Pods: 2},
 			`"rule closed, class tenant": wbps=20Mi on disk sda exceeds the budget of namespace tenant-closed: 190Mi of 200Mi are granted to 2 pods (wait for room)`,
 		},
 		{
 			"less room than the bound", "tenant-bounded", eachContainer("* wbps=50Mi"),
-			Granted{Others: 180 * mi, Pods: 1},
+			grantedBefore{Others: 180 * mi, Pods: 1},
 			"containers: wbps=50Mi on disk sda exceeds the budget of namespace tenant-bounded: 180Mi of 200Mi are granted to 1 pod (wait for room)",
 		},
 	})
@@ -196,7 +226,7 @@ func TestClaimOfRule(t *testing.T) {
 // TestClaimWithoutAnnotations verifies that the error names the rule if the rule allows no annotations.
 func TestClaimWithoutAnnotations(t *testing.T) {
 	p := parsed(t, "rules: [{name: r, annotations: reject}]\nbudgets: [{namespaces: ['*'], limits: ['* wbps=1Mi']}]")
-	err := claimed(t, p, "a", nil, Granted{})
+	err := claimed(t, p, "a", nil, grantedBefore{})
 	const want = `nri-blkio: "rule r": wbps of * needs a limit: disk sda has none, and namespace a has a budget (ask the operators of the cluster)`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -206,10 +236,10 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 // TestWithoutAmounts verifies that errors of a budget for the same reason are the same without amounts, and that no other text changes.
 func TestWithoutAmounts(t *testing.T) {
 	p := parsed(t, budgeted)
-	text := func(namespace string, annotations map[string]string, granted Granted) string {
+	text := func(namespace string, annotations map[string]string, granted grantedBefore) string {
 		return annotation.WithoutAmounts(claimed(t, p, namespace, annotations, granted).Error())
 	}
-	for name, same := range map[string][]Granted{
+	for name, same := range map[string][]grantedBefore{
 		"others": {{Others: 180 * mi, Pods: 3}, {Others: 155 * mi, Pods: 1}, {Others: 200*mi - 10, Pods: 1}},
 		"both":   {{Others: 100 * mi, Own: 80 * mi, Pods: 2}, {Others: 120 * mi, Own: 40 * mi, Pods: 3}},
 	} {
@@ -223,7 +253,7 @@ func TestWithoutAmounts(t *testing.T) {
 			}
 		}
 	}
-	if a, b := text("tenant-classed", nil, Granted{Others: 190 * mi, Pods: 2}), text("tenant-classed", nil, Granted{Others: 185 * mi, Pods: 1}); a != b {
+	if a, b := text("tenant-classed", nil, grantedBefore{Others: 190 * mi, Pods: 2}), text("tenant-classed", nil, grantedBefore{Others: 185 * mi, Pods: 1}); a != b {
 		t.Errorf("of a class: %q, then %q", a, b)
 	}
 	for _, other := range []string{"", "write at most 5Mi", `entry 1 "/data wbps=1Mi of 2Mi are granted to 3 pods": unknown key`} {
@@ -235,7 +265,7 @@ func TestWithoutAmounts(t *testing.T) {
 
 // exceededBy returns the key for which a pod with the container of claimed exceeds the budget of its namespace or has no limit,
 // and "" if there is none. It adds up what the pods would be granted, without the code of a Claim.
-func exceededBy(p *Policy, namespace string, annotations map[string]string, granted Granted) string {
+func exceededBy(p *Policy, namespace string, annotations map[string]string, granted grantedBefore) string {
 	b := p.BudgetFor(namespace)
 	pod := p.ForPod(&PodFacts{Namespace: namespace}, annotation.Parse(annotations))
 	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
@@ -246,7 +276,7 @@ func exceededBy(p *Policy, namespace string, annotations map[string]string, gran
 		if !b.Has(k) {
 			continue
 		}
-		now, limit, bound := granted.at(at), blkio.Max, blkio.Max
+		now, limit, bound := granted.ofKey(k), blkio.Max, blkio.Max
 		if s, found := d.Settings.Get(at); found {
 			limit = s.Amount
 		}
@@ -275,7 +305,7 @@ func FuzzClaim(f *testing.F) {
 	p, advised := parsed(f, budgeted), regexp.MustCompile(`write at most (\S+)\)$`)
 	f.Fuzz(func(t *testing.T, namespace, value, total string, others, own, bound uint64) {
 		annotations := map[string]string{keyEach: value, keyTotal: total}
-		granted := Granted{Others: blkio.Amount(others), Own: blkio.Amount(own), Bound: blkio.Amount(bound), Pods: 2}
+		granted := grantedBefore{Others: blkio.Amount(others), Own: blkio.Amount(own), Bound: blkio.Amount(bound), Pods: 2}
 		err := claimed(t, p, namespace, annotations, granted)
 		if exceeded := exceededBy(p, namespace, annotations, granted); (exceeded != "") != (err != nil) {
 			t.Errorf("the error is %v; exceeded: %q", err, exceeded)

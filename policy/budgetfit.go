@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"cmp"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -10,23 +10,47 @@ import (
 var fromBudget = Source{Kind: FromRule, Name: "budgets"}
 
 // Fit returns limits for a container that runs although Check has an error for it. With them, the budget is not exceeded by more
-// than the floor on each disk. Its pod as a whole keeps its limits: where it has one already, Total does not replace that.
+// than the floor on each device. Its pod as a whole keeps its limits: where it has one already, Total does not replace that.
 func (c *Claim) Fit() Settings {
 	b := c.Pod.Budget()
 	if b == nil {
 		return nil
 	}
-	var out []Setting
-	c.Desired.Charges(b, func(at blkio.Address, amount blkio.Amount) {
-		now, most := c.Granted(at), b.Limits[at.Key]
-		total, _ := c.Total.Get(at)
-		bound := cmp.Or(now.Bound, total.Amount, blkio.Max)
-		before, after := min(now.Own, bound), min(Plus(now.Own, amount), bound)
-		isLimited := amount != blkio.Max || bound != blkio.Max
-		if used := Plus(now.Others, before); !isLimited || after > before && Plus(now.Others, after) > most {
-			room := max(most-min(used, most), c.Pod.policy.Floors.of(at.Key))
-			out = append(out, Setting{blkio.Value{Address: at, Amount: min(amount, room)}, fromBudget})
+	own := c.Own.with(&Desired{Extent: Extent{Lowest: c.Desired.Lowest}}, nil, b)
+	for _, x := range c.Total {
+		if b.Has(x.Key) && own.bound(x.Address) == blkio.Max {
+			own.Bind(x.Address, x.Amount)
 		}
+	}
+	var out []Setting
+	var charges []blkio.Value
+	c.Desired.Charges(b, func(at blkio.Address, amount blkio.Amount) {
+		charges = append(charges, blkio.Value{Address: at, Amount: amount})
 	})
+	slices.SortFunc(charges, func(a, b blkio.Value) int { return a.Compare(b.Address) })
+	for _, x := range charges { // those on one disk take its room one after another
+		if room, exceeds := c.roomFor(x, &own); exceeds {
+			x.Amount = min(x.Amount, max(room, c.Pod.policy.Floors.of(x.Key)))
+			out = append(out, Setting{x, fromBudget})
+		}
+		own.Add(x.Address, x.Amount, c.Desired)
+	}
 	return NewSettings(out...)
+}
+
+// roomFor returns the room for one more limit on a device, beside those of own, and whether the limit exceeds it.
+func (c *Claim) roomFor(x blkio.Value, own *Share) (room blkio.Amount, exceeds bool) {
+	next, most := *own, c.Pod.budget.Limits[x.Key]
+	next.parts = slices.Clone(own.parts)
+	next.Add(x.Address, x.Amount, c.Desired)
+	before, after := own.Portions(), next.Portions()
+	room, exceeds = most, x.Amount == blkio.Max && own.bound(x.Address) == blkio.Max
+	own.below(x.Dev, "", func(d blkio.Disk) {
+		at := blkio.Address{Key: x.Key, Dev: d.Dev}
+		now, others := own.grantedIn(before, at), c.Others(at).Amount
+		then := own.grantedIn(after, at)
+		exceeds = exceeds || then > now && Plus(others, then) > most
+		room = min(room, most-min(Plus(others, now), most))
+	})
+	return room, exceeds
 }

@@ -13,21 +13,21 @@ func TestFit(t *testing.T) {
 	const budget = "budgets: [{namespaces: [a], limits: ['* wbps=200Mi']}]\n"
 	for name, tt := range map[string]struct {
 		each, total string
-		granted     Granted
+		granted     grantedBefore
 		want        blkio.Amount // 0 for none
 	}{
-		"room":                       {"* wbps=60Mi", "", Granted{Others: 140 * mi}, 0},
-		"less room":                  {"* wbps=60Mi", "", Granted{Others: 150 * mi}, 50 * mi},
-		"other containers":           {"* wbps=60Mi", "", Granted{Others: 100 * mi, Own: 60 * mi}, 40 * mi},
-		"no room":                    {"* wbps=60Mi", "", Granted{Others: 200 * mi}, 64 << 10},
-		"over the budget":            {"* wbps=60Mi", "", Granted{Others: 300 * mi, Own: 7 * mi}, 64 << 10},
-		"an unlimited pod":           {"* wbps=60Mi", "", Granted{Others: blkio.Max}, 64 << 10},
-		"no limit":                   {"", "", Granted{Others: 150 * mi}, 50 * mi},
-		"pod-total":                  {"", "* wbps=50Mi", Granted{Others: 150 * mi}, 0},
-		"above pod-total":            {"* wbps=90Mi", "* wbps=50Mi", Granted{Others: 150 * mi}, 0},
-		"pod-total without room":     {"", "* wbps=60Mi", Granted{Others: 150 * mi}, 50 * mi},
-		"pod-total so far":           {"", "* wbps=60Mi", Granted{Others: 150 * mi, Own: blkio.Max, Bound: 50 * mi}, 0},
-		"pod-total so far and a sum": {"* wbps=30Mi", "* wbps=60Mi", Granted{Others: 170 * mi, Own: 20 * mi, Bound: 40 * mi}, 10 * mi},
+		"room":                       {"* wbps=60Mi", "", grantedBefore{Others: 140 * mi}, 0},
+		"less room":                  {"* wbps=60Mi", "", grantedBefore{Others: 150 * mi}, 50 * mi},
+		"other containers":           {"* wbps=60Mi", "", grantedBefore{Others: 100 * mi, Own: 60 * mi}, 40 * mi},
+		"no room":                    {"* wbps=60Mi", "", grantedBefore{Others: 200 * mi}, 64 << 10},
+		"over the budget":            {"* wbps=60Mi", "", grantedBefore{Others: 300 * mi, Own: 7 * mi}, 64 << 10},
+		"an unlimited pod":           {"* wbps=60Mi", "", grantedBefore{Others: blkio.Max}, 64 << 10},
+		"no limit":                   {"", "", grantedBefore{Others: 150 * mi}, 50 * mi},
+		"pod-total":                  {"", "* wbps=50Mi", grantedBefore{Others: 150 * mi}, 0},
+		"above pod-total":            {"* wbps=90Mi", "* wbps=50Mi", grantedBefore{Others: 150 * mi}, 0},
+		"pod-total without room":     {"", "* wbps=60Mi", grantedBefore{Others: 150 * mi}, 50 * mi},
+		"pod-total so far":           {"", "* wbps=60Mi", grantedBefore{Others: 150 * mi, Own: blkio.Max, Bound: 50 * mi}, 0},
+		"pod-total so far and a sum": {"* wbps=30Mi", "* wbps=60Mi", grantedBefore{Others: 170 * mi, Own: 20 * mi, Bound: 40 * mi}, 10 * mi},
 	} {
 		t.Run(name, func(t *testing.T) {
 			annotations := map[string]string{}
@@ -40,7 +40,7 @@ func TestFit(t *testing.T) {
 			c := Container{Name: "db", Rootfs: on(sda)}
 			d, _ := pod.Container(c)
 			total, _ := pod.Total([]Container{c})
-			claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Granted: func(blkio.Address) Granted { return tt.granted }}
+			claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Own: tt.granted.own(), Others: tt.granted.others}
 			var want Settings
 			if tt.want != 0 {
 				want = Settings{{set(sda, blkio.Wbps, tt.want).Value, fromBudget}}

@@ -118,7 +118,7 @@ func TestKindWithoutLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claim := Claim{Pod: pod, Desired: &d, Granted: func(blkio.Address) Granted { return Granted{} }}
+		claim := Claim{Pod: pod, Desired: &d, Own: &Share{}, Others: func(blkio.Address) Granted { return Granted{} }}
 		got := claim.Check()
 		if (got == nil) != (want == "") || got != nil && !strings.Contains(got.Error(), want) {
 			t.Errorf("%s: %v, want %q", of, got, want)

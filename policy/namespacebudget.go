@@ -100,7 +100,7 @@ func (e *evaluation) uses(c Container) {
 	if b == nil {
 		return
 	}
-	c.Undeclared = nil
+	c.Undeclared, e.out.Lowest = nil, c.Lowest
 	star := evaluation{pod: e.pod}
 	star.entries(b.list, []Container{c}, scopeClass) // no disk at all is no error there
 	for i := range star.rows {
@@ -135,14 +135,24 @@ func (d *Desired) Charges(b *NamespaceBudget, yield func(at blkio.Address, amoun
 	}
 }
 
-// DiskName returns the name of a disk that the container uses or has a setting for, or "".
+// DiskName returns the name of a disk that the container uses or has a setting for, or that is below one of these, or "".
 func (d *Desired) DiskName(dev blkio.Dev) string {
 	for i := range d.Uses {
 		if u := &d.Uses[i].Disk; u.Dev == dev {
 			return u.Name
 		}
 	}
-	return d.Disks[dev]
+	if name, found := d.Disks[dev]; found {
+		return name
+	}
+	for _, below := range d.Lowest {
+		for _, disk := range below {
+			if disk.Dev == dev {
+				return disk.Name
+			}
+		}
+	}
+	return ""
 }
 
 // Plus returns the sum of two amounts; blkio.Max if one of them is, or if it is too large.

@@ -134,20 +134,20 @@ func TestCharges(t *testing.T) {
 			t.Fatal(err)
 		}
 		names := map[blkio.Dev]string{{Major: 9}: "md0"}
-		var got []charge
-		d.Charges(pod.Budget(), func(at blkio.Address, amount blkio.Amount) { got = append(got, charge{at, amount}) })
+		var got []blkio.Value
+		d.Charges(pod.Budget(), func(at blkio.Address, amount blkio.Amount) { got = append(got, blkio.Value{Address: at, Amount: amount}) })
 		for _, disk := range []blkio.Disk{sda, sdb, sdc} {
 			names[disk.Dev] = disk.Name
 		}
-		slices.SortFunc(got, func(a, b charge) int {
-			if c := a.at.Dev.Compare(b.at.Dev); c != 0 {
+		slices.SortFunc(got, func(a, b blkio.Value) int {
+			if c := a.Dev.Compare(b.Dev); c != 0 {
 				return c
 			}
-			return strings.Compare(a.at.Key.String(), b.at.Key.String())
+			return strings.Compare(a.Key.String(), b.Key.String())
 		})
 		var text []string
 		for _, x := range got {
-			text = append(text, names[x.at.Dev]+" "+x.at.Key.String()+"="+annotation.FormatAmount(x.at.Key, x.amount))
+			text = append(text, names[x.Dev]+" "+x.Key.String()+"="+annotation.FormatAmount(x.Key, x.Amount))
 		}
 		if diff := cmp.Diff(want, strings.Join(text, " ")); diff != "" {
 			t.Errorf("%q: -want +got:\n%s", annotations, diff)

@@ -27,6 +27,9 @@ type Container struct {
 	// Physical has the physical disks below a disk that is made of others, such as a logical
 	// volume. Weights have an effect there.
 	Physical map[blkio.Dev][]blkio.Disk
+	// Lowest has the physical disks below a disk that is made of others, also those below the file of a loop device. Limits
+	// there count for the budget of the namespace. Only a budget needs them.
+	Lowest map[blkio.Dev][]blkio.Disk
 	// Under has all disks below a disk, and Links has udev's links to a disk, such as "/dev/disk/by-id/x". Only
 	// the target disk:GLOB needs them.
 	Under map[blkio.Dev][]blkio.Disk
@@ -95,6 +98,8 @@ type Extent struct {
 	Weighted []blkio.Disk
 	// Uses are the amounts that the container uses of the budget for its namespace, sorted by address.
 	Uses []Use
+	// Lowest is that of the container, if its namespace has a budget.
+	Lowest map[blkio.Dev][]blkio.Disk
 	// Covers is true for a key if Settings and Uses have it for each disk of the container's mounts, by a "*" or the
 	// budget for its namespace. The container uses no other disks, except undeclared ones.
 	Covers byKey[bool]

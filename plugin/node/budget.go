@@ -2,13 +2,14 @@ package node
 
 import (
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// A budget is the most that the pods of a namespace may be granted together on a disk. What they are granted is
-// derived from the state each time, and stored nowhere: a container that ends, is removed or is created again
-// cannot leave a wrong sum behind.
+// A budget is the most that the pods of a namespace may be granted together on a physical disk. What a pod is granted is derived from
+// the state (tally.go) and stored nowhere: a container that ends, is removed or is created again cannot leave a wrong sum
+// behind. What all pods of a namespace are granted is kept up to date (sums.go).
 
 // exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
 func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
@@ -25,28 +26,56 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	return excess
 }
 
-// readFormer reads the records of those containers of the namespace that are not decided yet. It does nothing
-// without a budget.
+// readFormer reads what is granted to those containers of the namespace that are not decided yet. It does nothing without a budget.
 func (n *Node) readFormer(c *snapshot) {
-	if c.decision.policy.Budget() == nil {
+	b := c.decision.policy.Budget()
+	if b == nil {
 		return
 	}
-	for _, of := range n.pods.undecided(c.pod.namespace) {
-		other := snapshot{identity: of}
-		if err := n.recallContainer(&other); err == nil {
-			n.pods.noteFormer(of, other.former)
+	for _, of := range n.pods.unread(c.pod.namespace, b) {
+		if f, err := n.formerOf(&of); err == nil {
+			n.pods.noteFormer(of.identity, f)
 		}
 	}
 }
 
-// undecided returns the containers of a namespace that count and whose records were not read yet.
-func (t *podTable) undecided(namespace string) (out []identity) {
+// formerOf returns what a container and its pod are granted: by their records, unless the container is decided, and the disks below.
+func (n *Node) formerOf(c *snapshot) (former, error) {
+	if err := n.recallContainer(c); err != nil {
+		return former{}, err
+	}
+	f := c.former
+	if f.by = c.decision.policy; f.by != nil {
+		f.lowest = n.lowest(c.decision.desired.Settings, c.decision.total)
+	}
+	return f, nil
+}
+
+// lowest returns the physical disks below those of settings, see policy.Container.Lowest.
+func (n *Node) lowest(of ...policy.Settings) map[blkio.Dev][]blkio.Disk {
+	var devs []blkio.Dev
+	for _, list := range of {
+		for _, s := range list {
+			if s.Key.IsRate() {
+				devs = append(devs, s.Dev)
+			}
+		}
+	}
+	return inventory.Lowest(n.storage, devs)
+}
+
+// unread returns the containers of a namespace that count for its budget, and for which formerOf was not called yet.
+func (t *podTable) unread(namespace string, b *policy.NamespaceBudget) (out []snapshot) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, pod := range s.namespaces[namespace] {
-		for _, c := range pod.containers {
-			if c.decision.policy == nil && !c.former.read && c.cgroup != "" && pod.group.in(s).counts(pod, c) {
-				out = append(out, c.identity)
+	sums := s.sumsOf(namespace, b)
+	sums.update(nil)
+	for g := range sums.unread {
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
+					out = append(out, c.snapshot)
+				}
 			}
 		}
 	}
@@ -56,9 +85,8 @@ func (t *podTable) undecided(namespace string) (out []identity) {
 func (t *podTable) noteFormer(c identity, f former) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if of := c.in(s); !of.former.read {
-		of.former = f
-	}
+	c.in(s).former = f
+	s.recount(c.pod.group.in(s))
 }
 
 // excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
@@ -74,27 +102,12 @@ func (s *state) excess(of []*snapshot, grows func(blkio.Address) bool) *annotati
 		if err := claim.Check(); err != nil {
 			return err
 		}
-		t.grow(c)
+		t.own.AddContainer(&c.decision.desired, c.decision.policy.Budget())
 	}
 	return nil
 }
 
 // claim returns the claim of a container to a budget of which other containers have the sums of t.
 func (c *snapshot) claim(t *tally) policy.Claim {
-	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
-}
-
-// tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
-func (s *state) tallyFor(of []*snapshot) *tally {
-	t, names := newTally(of[0].decision.policy.Budget()), map[string]bool{}
-	for _, c := range of {
-		t.addCharges(c)
-		names[c.name] = true
-	}
-	namespace, own := of[0].pod.namespace, of[0].pod.group.in(s)
-	s.addNamespace(t, namespace, own)
-	t.begin()
-	own.addTo(t, namespace, names)
-	t.end(true)
-	return t
+	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Own: &t.own, Others: t.others}
 }

@@ -2,14 +2,13 @@ package node
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// BudgetUse is the sum of the amounts that the pods of a namespace are granted of one key on one disk.
+// BudgetUse is the sum of the amounts that the pods of a namespace are granted of one key on one physical disk.
 type BudgetUse struct {
 	Namespace string
 	Disk      blkio.Disk
@@ -55,35 +54,21 @@ func (n *Node) overBudget() int {
 func (t *podTable) budgets(pol *policy.Policy) (out []BudgetUse) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for namespace := range s.namespaces {
-		b := pol.BudgetFor(namespace)
+	for name, ns := range s.namespaces {
+		b := pol.BudgetFor(name)
 		if b == nil {
+			ns.sums = nil
 			continue
 		}
-		sums, names := newTally(b), s.diskNames(namespace)
-		sums.all = true
-		s.addNamespace(sums, namespace, nil)
-		for at, p := range sums.parts {
+		sums := s.sumsOf(name, b)
+		sums.update(nil)
+		undecided := len(sums.undecided) + s.joining(name)
+		sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
 			out = append(out, BudgetUse{
-				Namespace: namespace, Disk: blkio.Disk{Dev: at.Dev, Name: names[at.Dev]}, Key: at.Key,
-				Granted: p.Others, Budget: b.Limits[at.Key], Pods: p.Pods, Undecided: sums.undecided,
+				Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
+				Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: undecided,
 			})
-		}
+		})
 	}
 	return out
-}
-
-// diskNames returns the names of the disks of a namespace's containers.
-func (s *state) diskNames(namespace string) map[blkio.Dev]string {
-	names := map[blkio.Dev]string{}
-	for _, pod := range s.namespaces[namespace] {
-		for _, c := range pod.containers {
-			maps.Copy(names, c.decision.desired.Disks)
-			for i := range c.decision.desired.Uses {
-				d := &c.decision.desired.Uses[i].Disk
-				names[d.Dev] = d.Name
-			}
-		}
-	}
-	return names
 }

@@ -115,13 +115,20 @@ func (s *state) forgetBystanding(sandbox, id string) {
 
 // addBystander adds a bystander to the state. The reconciler reads whether its pod has a record.
 func (s *state) addBystander(b *bystander) {
+	s.forgetBystander(b.sandbox.ID)
 	s.bystanders[b.sandbox.ID] = b
+	s.bystandersByUID.add(b.sandbox.UID, b)
+	s.bystandersIn.add(b.sandbox.Namespace, b)
 	s.unreadBystanders[b.sandbox.ID] = true
 	s.wakeUp()
 }
 
 // forgetBystander removes a bystander from the state.
 func (s *state) forgetBystander(id string) {
+	if b := s.bystanders[id]; b != nil {
+		s.bystandersByUID.remove(b.sandbox.UID, b)
+		s.bystandersIn.remove(b.sandbox.Namespace, b)
+	}
 	delete(s.bystanders, id)
 	delete(s.unreadBystanders, id)
 }
@@ -199,8 +206,9 @@ func listedBystanders(pol *policy.Policy, concerned map[string]listedPod, sandbo
 
 // keepBystanders replaces the bystanders by the listed ones that are not part of the state.
 func (s *state) keepBystanders(listed map[string]*bystander) {
-	clear(s.bystanders)
-	clear(s.unreadBystanders)
+	for id := range s.bystanders {
+		s.forgetBystander(id)
+	}
 	for id, b := range listed {
 		if s.pods[id] == nil {
 			s.addBystander(b)
@@ -214,7 +222,7 @@ func (n *Node) admitBystanders() {
 	if !pol.ConcernsUnannotated() && !n.pods.hasLive() {
 		return
 	}
-	n.admitBystandersIf(n.pods.bystanding(""), false, func(sb *Sandbox) bool {
+	n.admitBystandersIf(n.pods.bystanding(), false, func(sb *Sandbox) bool {
 		facts := sb.Facts()
 		return pol.Concerns(&facts) || n.concernsLive(sb)
 	})
@@ -241,14 +249,22 @@ func (n *Node) admitBystandersIf(of []Sandbox, moved bool, concerned func(*Sandb
 	}
 }
 
-// bystanding returns the sandboxes of the bystanders of a pod, or of all pods if the UID is "".
-func (t *podTable) bystanding(uid string) (out []Sandbox) {
+// bystanding returns the sandboxes of all bystanders.
+func (t *podTable) bystanding() (out []Sandbox) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, b := range s.bystanders {
-		if uid == "" || b.sandbox.UID == uid {
-			out = append(out, b.sandbox)
-		}
+		out = append(out, b.sandbox)
+	}
+	return out
+}
+
+// bystandingOf returns the sandboxes of the bystanders of a pod.
+func (t *podTable) bystandingOf(uid string) (out []Sandbox) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, b := range s.bystandersByUID[uid] {
+		out = append(out, b.sandbox)
 	}
 	return out
 }

@@ -147,6 +147,7 @@ func (s *state) rememberRejected(c *snapshot) {
 	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
 		before.arrival = c.arrival
 		p.known[c.name] = before
+		s.recount(p.group.in(s))
 		return
 	}
 	c.disks.Facts.Stage = policy.Rejected

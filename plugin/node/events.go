@@ -288,7 +288,7 @@ func (n *Node) present() map[string]bool {
 // PodsByCgroup returns the pods of the node by the paths of their cgroups, with bystanders.
 func (n *Node) PodsByCgroup() map[string]podevent.Pod {
 	out := n.pods.byCgroup()
-	for _, sb := range n.pods.bystanding("") {
+	for _, sb := range n.pods.bystanding() {
 		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil { // else no file is known to be written by it
 			out[cgroup] = sb.named()
 		}

@@ -57,19 +57,15 @@ func (s *state) exchange(p *pod, found *proposal) *annotation.Error {
 	return excess
 }
 
-// grants returns what the pod of a group is granted of a budget, which may be nil.
+// grants returns what the pod of a group is granted of a budget on each physical disk. The budget may be nil.
 func (s *state) grants(g *group, namespace string, b *policy.NamespaceBudget) map[blkio.Address]blkio.Amount {
 	out := map[blkio.Address]blkio.Amount{}
 	if b == nil {
 		return out
 	}
-	t := newTally(b)
-	t.all = true
-	t.begin()
-	g.addTo(t, namespace, nil)
-	t.end(true)
-	for at, p := range t.parts {
-		out[at] = min(p.Own, p.Bound)
+	share, _ := g.share(namespace, b, nil)
+	for _, p := range share.Portions() {
+		out[p.Address] = p.Known
 	}
 	return out
 }

@@ -171,14 +171,11 @@ func (e *endedContainer) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 func (t *podTable) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if c.cgroup == cgroup {
-				now := c.snapshot
-				c.exit.cgroupIDs = nil // the caller notes the end with the copy
-				return now, s.handle(c, lifecycle.WatchFired)
-			}
-		}
+	if found := s.byCgroup[cgroup]; len(found) > 0 {
+		c := found[0]
+		now := c.snapshot
+		c.exit.cgroupIDs = nil // the caller notes the end with the copy
+		return now, s.handle(c, lifecycle.WatchFired)
 	}
 	return snapshot{}, 0
 }

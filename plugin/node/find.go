@@ -56,6 +56,8 @@ func (f finder) find(ctx context.Context, targets annotation.Targets, now *layer
 	if c.needsComparison() {
 		c.search.notCompared = f.compareMounts(ctx, targets, c)
 	}
+	c.disks.Facts.Undeclared = c.use.seen.Undeclared
+	f.inventory().FindLowest(c.pod.inventoried(targets), &c.disks)
 	return nil
 }
 
@@ -181,11 +183,12 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	return cmp.Or(err, c.search.notCompared)
 }
 
-// isFound reports whether all disks of the container are known, for these targets.
+// isFound reports whether all disks of the container are known, for these targets, and those below them.
 func (c *snapshot) isFound(targets annotation.Targets, layers *layerLocations) bool {
 	disks := c.disks
 	disks.InvalidateFor(targets)
-	return c.isDecidable() && disks.IsResolved() && !layers.moved(c) && !c.needsComparison()
+	return c.isDecidable() && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
+		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
 // beginSearch returns a container to search for its disks. The search may miss changes after this call.

@@ -234,6 +234,7 @@ func (t *podTable) startAccepted(of identity) {
 	c := of.in(s)
 	if c.unanswered && c.decision.policy != nil {
 		of.pod.in(s).total = c.decision.total
+		s.recount(of.pod.group.in(s))
 	}
 	c.starting, c.unanswered = false, false
 }
@@ -245,6 +246,10 @@ func (s *state) add(c *snapshot) *container {
 	added.snapshot = *c
 	p := c.pod.in(s)
 	p.containers[c.id], p.isNew = added, false
+	s.recount(p.group.in(s))
+	if c.cgroup != "" {
+		s.byCgroup.add(c.cgroup, added)
+	}
 	if p.edit.next != nil { // which may have waited for a container
 		s.markDirty(p.group.in(s))
 	}

@@ -21,7 +21,9 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	}
 	if pod := c.pod.in(s); now == lifecycle.Absent && pod.containers[c.id] == c {
 		delete(pod.containers, c.id)
+		s.byCgroup.remove(c.cgroup, c)
 	}
+	s.recount(g)
 	if do != 0 || before.MayRun() != now.MayRun() {
 		s.changed(g)
 	}

@@ -76,15 +76,15 @@ func (n *Node) SetLive(uid string, live *Live) {
 		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
 	}
 	moved := n.pods.setLive(uid, kept)
-	n.admitBystandersIf(n.pods.bystanding(uid), moved, n.concernsLive)
+	n.admitBystandersIf(n.pods.bystandingOf(uid), moved, n.concernsLive)
 }
 
 func (t *podTable) forgetLive(uid string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	delete(s.live, uid)
-	for _, p := range s.pods {
-		if p.uid == uid && p.edit != (edit{}) { // a restarted process would not know it either
+	for _, p := range s.byUID[uid] {
+		if p.edit != (edit{}) { // a restarted process would not know it either
 			p.edit = edit{}
 			s.markDirty(p.group.in(s))
 		}
@@ -102,10 +102,7 @@ func (t *podTable) setLive(uid string, live Live) (moved bool) {
 	moved = known && former.NamespaceLabels != nil && !maps.Equal(former.NamespaceLabels, live.NamespaceLabels)
 	s.live[uid] = live
 	now := time.Now()
-	for _, pod := range s.pods {
-		if pod.uid != uid {
-			continue
-		}
+	for _, pod := range s.byUID[uid] {
 		if _, known := s.liveOf(uid, pod.namespace, pod.name); known {
 			s.followNamespace(pod, &live) // no edit of the pod's author delays it
 		}

@@ -31,6 +31,13 @@ func (r *modelRuntime) checkBudget(known modelKnown, report func(string, ...any)
 	}
 }
 
+// checkSums verifies that the sums that the plugin keeps, and its indexes, are those of its pods. No wrong one may be left behind.
+func (r *modelRuntime) checkSums() {
+	if err := r.now().pods.checkSums(); err != nil {
+		r.t.Error(err)
+	}
+}
+
 // asksMore reports whether a budget may have no room for what a container is granted by a request, because its sandbox is
 // granted less by the request that counts, or that is not known.
 func (r *modelRuntime) asksMore(p *modelPod, sb *modelSandbox, facts policy.Container, by *policy.Pod) bool {

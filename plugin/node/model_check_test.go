@@ -367,8 +367,8 @@ func (n *Node) known() modelKnown {
 		}
 		left("writers of a pod", len(g.token))
 	}
-	for _, pods := range s.namespaces {
-		if len(pods) == 0 {
+	for _, ns := range s.namespaces {
+		if len(ns.pods) == 0 {
 			left("namespaces without a pod", 1)
 		}
 	}

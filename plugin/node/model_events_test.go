@@ -46,6 +46,7 @@ func pause(rng *rand.Rand) {
 // do makes an event happen.
 func (r *modelRuntime) do(e modelEvent) {
 	pause(e.rng)
+	defer r.checkSums()
 	if e.slot < 0 {
 		r.doNode(e.rng)
 		return

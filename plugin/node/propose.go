@@ -76,7 +76,6 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 	}
 	for i := range containers {
 		c := &containers[i]
-		c.disks.Facts.Undeclared = c.use.seen.Undeclared
 		isReplaced := c.arrival != 0 && c.arrival < newest[c.name]
 		in.Containers = append(in.Containers, grant.Container{
 			Facts: c.disks.Facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: c.granted(), IsEdited: isEdited, IsReplaced: isReplaced,
@@ -115,8 +114,7 @@ func (c *snapshot) granted() policy.Desired {
 // isDecided reports whether the limits of the container are decided by this policy, the request of its pod and its disks, with room
 // in the budget of the namespace.
 func (c *snapshot) isDecided(pol *policy.Policy) bool {
-	return c.decidedBy(pol) && !c.needsVetting() && c.decision.rev == c.search.rev &&
-		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
+	return c.decidedBy(pol) && !c.needsVetting() && c.decision.rev == c.search.rev
 }
 
 // decidePod decides those containers of a pod whose disks are known, and that are not decided by the policy and the request that count.
@@ -196,7 +194,7 @@ func (t *podTable) commit(ctx context.Context, p *proposal, late map[containerRe
 			}
 		}
 		isStarting = isStarting || c.unanswered
-		c.disks.Facts.Stage, c.disks.Facts.Undeclared, c.decision = fresh.disks.Facts.Stage, fresh.disks.Facts.Undeclared, fresh.decision
+		c.disks.Facts.Stage, c.decision = fresh.disks.Facts.Stage, fresh.decision
 		s.remember(&c.snapshot)
 	}
 	if !isStarting { // otherwise it may be refused yet
@@ -267,35 +265,33 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 
 // decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due.
 func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) {
-	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
-	for _, c := range hung {
-		errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
-	}
-	var pods []podIdentity
-	for _, c := range unresolved {
-		if err := n.find(ctx, c); err != nil {
-			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
+	undeclared := n.undeclared(newSharedReads(&n.environment))
+	for again := true; again; {
+		unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
+		errs = nil
+		for _, c := range hung {
+			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
 		}
-		if !slices.Contains(pods, c.pod) {
-			pods = append(pods, c.pod)
+		var pods []podIdentity
+		for _, c := range unresolved {
+			if err := n.find(ctx, c); err != nil {
+				errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
+			}
+			if !slices.Contains(pods, c.pod) {
+				pods = append(pods, c.pod)
+			}
 		}
-	}
-	decide := func() {
 		for _, pod := range pods {
 			if _, err := n.decidePod(ctx, pod); err != nil {
 				errs = append(errs, err)
 			}
 		}
-	}
-	decide()
-	// This comes before any write. After a restart of the plugin the limits are in force, and a plan without the undeclared disks
-	// would lift them until the next pass.
-	undeclared, changed := n.undeclared(newSharedReads(&n.environment)), false
-	for _, c := range unresolved {
-		changed = undeclared.compareUse(ctx, c.ref) || changed
-	}
-	if changed {
-		decide()
+		// This comes before any write. After a restart of the plugin the limits are in force, and a plan without the undeclared
+		// disks would lift them until the next pass.
+		again = false
+		for _, c := range unresolved {
+			again = undeclared.compareUse(ctx, c.ref) || again
+		}
 	}
 	return errs
 }

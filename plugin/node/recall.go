@@ -18,8 +18,10 @@ type former struct {
 	read       bool           // false before the records were read
 	granted    policy.Desired // to the container
 	own, total policy.Settings
-	starred    map[blkio.Dev]bool // disks that were limited for a "*"
-	unvetted   bool               // the budget had no room for it, or was not asked
+	starred    map[blkio.Dev]bool         // disks that were limited for a "*"
+	lowest     map[blkio.Dev][]blkio.Disk // below the devices of these limits
+	by         *policy.Pod                // the policy whose decision lowest is about; nil if it is about the records
+	unvetted   bool                       // the budget had no room for it, or was not asked
 }
 
 // record returns the form of a request in the record of its pod, with containers of these kinds. It is nil if all of it is what the
@@ -105,6 +107,7 @@ func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
 		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
 		if !g.recorded.isOutdated {
 			g.recorded.granted = r.Granted()
+			s.recount(g)
 		}
 	}
 	g.recorded.read = true
@@ -154,7 +157,7 @@ func (n *Node) recallContainer(c *snapshot) error {
 			return fmt.Errorf("read the record of the pod: %w", err)
 		}
 	}
-	f := former{read: true, granted: own.Granted(), own: rates(own), total: rates(total), unvetted: own != nil && own.Unvetted}
+	f := former{lowest: n.lowest(rates(own), rates(total), c.spec.Values()), read: true, granted: own.Granted(), own: rates(own), total: rates(total), unvetted: own != nil && own.Unvetted}
 	for _, r := range []*record.Record{own, total} {
 		if r == nil || r.Observed {
 			continue

@@ -85,7 +85,7 @@ func (c *bystandingCtr) hasOwnSpec() bool { return len(plan.ReadSpec(c.ID, c.Mar
 // findRemovedBystanders forgets bystanders whose cgroup was removed without an event. findRemovedPods does the same for the pods
 // of the state.
 func (n *Node) findRemovedBystanders() {
-	for _, sb := range n.pods.bystanding("") {
+	for _, sb := range n.pods.bystanding() {
 		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil && cgroup != "" && !n.cgroups.Cgroup(cgroup).Exists() {
 			n.pods.forgetBystander(sb.ID)
 		}

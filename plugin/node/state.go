@@ -19,8 +19,8 @@ import (
 type state struct {
 	// pods are those with annotations of this domain, a rule with a class, or a budget, by sandbox ID.
 	pods map[string]*pod
-	// namespaces has the same pods by their namespace and sandbox ID.
-	namespaces map[string]map[string]*pod
+	// namespaces has the same pods by their namespace.
+	namespaces map[string]*namespace
 	// groups has the same pods by their pod cgroup, see groupKey.
 	groups map[string]*group
 	// bystanders has the other sandboxes, by their ID.
@@ -28,6 +28,7 @@ type state struct {
 	// unreadBystanders has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
 	// try.
 	unreadBystanders map[string]bool
+	indexes
 	apiServer
 	counts
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
@@ -191,6 +192,7 @@ func (p *pod) seen() []policy.Container {
 func (s *state) remember(c *snapshot) {
 	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
 		p.known[c.name] = knownFacts{c.disks.Facts, c.disks.Size, c.arrival}
+		s.recount(p.group.in(s))
 	}
 }
 
@@ -249,9 +251,10 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
 	g.pods[p.id], s.pods[p.id] = p, p
 	if s.namespaces[p.namespace] == nil {
-		s.namespaces[p.namespace] = map[string]*pod{}
+		s.namespaces[p.namespace] = &namespace{pods: map[string]*pod{}}
 	}
-	s.namespaces[p.namespace][p.id] = p
+	s.namespaces[p.namespace].pods[p.id] = p
+	s.byUID.add(p.uid, p)
 	s.changed(g)
 	return p
 }
@@ -265,13 +268,16 @@ func (s *state) nextArrival() int {
 // leave is the inverse of join. It sends the event to the pod's containers, and removes them with the pod,
 // because the group may stay for another sandbox.
 func (s *state) leave(pod *pod, e lifecycle.Event) {
-	g := pod.group.in(s)
+	g, of := pod.group.in(s), s.namespaces[pod.namespace]
 	for _, c := range pod.containers {
 		s.handle(c, e)
+		s.byCgroup.remove(c.cgroup, c)
 	}
 	delete(s.pods, pod.id)
 	delete(g.pods, pod.id)
-	if delete(s.namespaces[pod.namespace], pod.id); len(s.namespaces[pod.namespace]) == 0 {
+	s.byUID.remove(pod.uid, pod)
+	of.sums.forget(g)
+	if delete(of.pods, pod.id); len(of.pods) == 0 {
 		delete(s.namespaces, pod.namespace)
 	}
 	s.changed(g) // this also keeps a call that returns late from writing an outdated plan
@@ -317,8 +323,9 @@ func (c *snapshot) hasPendingLimits() bool {
 	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
 }
 
-// changed drops the plan.
+// changed drops the plan, and what is kept of the group for budgets.
 func (s *state) changed(g *group) {
+	s.recount(g)
 	g.plan = nil
 	g.changes++
 	g.drain.Change()

@@ -6,38 +6,52 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// tally adds up what the pods of a namespace are granted of a budget: container by container, and then for each pod
-// the smaller of that sum and of the limit of the pod as a whole.
+// tally has what is granted of a budget to all but some containers of one pod.
 type tally struct {
-	budget *policy.NamespaceBudget
-	parts  map[blkio.Address]*part
-	// all is true if each address is added up, instead of those in parts alone.
-	all bool
-	pod pending
-	// undecided counts pods with a container of which nothing is known yet.
-	undecided int
+	own    policy.Share // of the pod, without these containers
+	others func(at blkio.Address) policy.Granted
 }
 
-// part is the amount that is granted at one address.
-type part struct {
-	at blkio.Address
-	policy.Granted
-	pod int          // the number of the pod that the fields below are of
-	sum blkio.Amount // of the containers of the pod that is being added
+// tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
+func (s *state) tallyFor(of []*snapshot) *tally {
+	b, namespace, own := of[0].decision.policy.Budget(), of[0].pod.namespace, of[0].pod.group.in(s)
+	names := make(map[string]bool, len(of))
+	for _, c := range of {
+		names[c.name] = true
+	}
+	share, _ := own.share(namespace, b, names)
+	sums := s.sumsOf(namespace, b)
+	sums.update(own)
+	joining := s.joining(namespace)
+	return &tally{own: share, others: func(at blkio.Address) policy.Granted {
+		out := sums.without(own, at)
+		for range joining {
+			out.Add(blkio.Max)
+		}
+		out.Undecided = out.Undecided || joining > 0
+		return out
+	}}
 }
 
-// pending is the pod that is being added.
-type pending struct {
-	number    int
-	touched   []*part           // those of this pod
-	totals    []policy.Settings // limits of the pod as a whole, of each of its sandboxes
-	kept      policy.Settings   // limits of the pod as a whole that stay where totals have none
-	undecided bool              // nothing is known of one of its containers
+// joining counts the bystanders of a namespace with a budget. A new policy concerns them, and is about to make them known.
+func (s *state) joining(namespace string) (pods int) {
+	for _, b := range s.bystandersIn[namespace] {
+		if len(b.containers) > 0 {
+			pods++
+		}
+	}
+	return pods
 }
 
-// bound returns the limit of the pod as a whole at an address; blkio.Max for none. Of two sandboxes the higher one counts: which
-// of them is in force depends on where a container runs.
-func (p *pending) bound(at blkio.Address) (most blkio.Amount) {
+// bounds has the limits of a pod as a whole.
+type bounds struct {
+	totals []policy.Settings // of each of its sandboxes
+	kept   policy.Settings   // those that stay where totals have none
+}
+
+// at returns the limit at an address; blkio.Max for none. Of two sandboxes the higher one counts: which of them is in force
+// depends on where a container runs.
+func (p *bounds) at(at blkio.Address) (most blkio.Amount) {
 	without := blkio.Max
 	if s, found := p.kept.Get(at); found {
 		without = s.Amount
@@ -55,107 +69,44 @@ func (p *pending) bound(at blkio.Address) (most blkio.Amount) {
 	return most
 }
 
-func newTally(b *policy.NamespaceBudget) *tally {
-	return &tally{budget: b, parts: map[blkio.Address]*part{}}
-}
-
-// granted returns what is granted at an address.
-func (t *tally) granted(at blkio.Address) policy.Granted {
-	if p := t.parts[at]; p != nil {
-		return p.Granted
-	}
-	return policy.Granted{}
-}
-
-// part returns the part of an address for the pod that is being added; nil if the address is not added up.
-func (t *tally) part(at blkio.Address) *part {
-	p := t.parts[at]
-	switch {
-	case p != nil:
-	case !t.all:
-		return nil
-	default:
-		p = &part{at: at}
-		t.parts[at] = p
-	}
-	if p.pod != t.pod.number {
-		p.pod, p.sum = t.pod.number, 0
-		t.pod.touched = append(t.pod.touched, p)
-	}
-	return p
-}
-
-// begin begins to add a pod.
-func (t *tally) begin() {
-	t.pod = pending{number: t.pod.number + 1, touched: t.pod.touched[:0], totals: t.pod.totals[:0]}
-}
-
-// add adds what a container of the pod counts for at an address.
-func (t *tally) add(at blkio.Address, amount blkio.Amount) {
-	if p := t.part(at); p != nil {
-		p.sum = policy.Plus(p.sum, amount)
-	}
-}
-
-// bind adds the limits of the pod as a whole of one sandbox.
-func (t *tally) bind(total policy.Settings) { t.pod.totals = append(t.pod.totals, total) }
-
-// end ends a pod. isOwn is true for the pod of the container that the sums are for.
-func (t *tally) end(isOwn bool) {
-	if t.pod.undecided {
-		t.undecided++
-		if !t.all { // a report does not take all of the budget for granted there
-			for at := range t.parts {
-				t.part(at).sum = blkio.Max
+// bind adds the limits to a share.
+func (p *bounds) bind(to *policy.Share, b *policy.NamespaceBudget) {
+	add := func(total policy.Settings) {
+		for _, s := range total {
+			if !b.Has(s.Key) {
+				continue
+			}
+			if most := p.at(s.Address); most != blkio.Max {
+				to.Bind(s.Address, most)
 			}
 		}
 	}
-	for _, p := range t.pod.touched {
-		bound := t.pod.bound(p.at)
-		granted := min(p.sum, bound)
-		if isOwn {
-			p.Own, p.Bound = p.sum, bound
-		} else {
-			p.Others = policy.Plus(p.Others, granted)
-		}
-		if granted != 0 {
-			p.Pods++
-		}
-		p.Undecided = p.Undecided || granted == blkio.Max && t.pod.undecided
+	add(p.kept)
+	for _, total := range p.totals {
+		add(total)
 	}
 }
 
-// grow adds a container to the own pod of the sums.
-func (t *tally) grow(c *snapshot) {
-	c.decision.desired.Charges(t.budget, func(at blkio.Address, amount blkio.Amount) {
-		p := t.parts[at]
-		if p.Own == 0 && amount != 0 {
-			p.Pods++
-		}
-		p.Own = policy.Plus(p.Own, amount)
-	})
-}
-
 // addBound adds a container without a limit of its own on the disks that its pod as a whole has a limit for, and it has none for.
-func (t *tally) addBound(own, total policy.Settings) {
+func addBound(to *policy.Share, b *policy.NamespaceBudget, own, total policy.Settings, names *policy.Desired) {
 	for _, s := range total.Without(own) {
-		if t.budget.Has(s.Key) {
-			t.add(s.Address, blkio.Max)
+		if b.Has(s.Key) {
+			to.Add(s.Address, blkio.Max, names)
 		}
 	}
 }
 
 // addSettings adds what a container was granted before. It returns false if nothing is known for some key of
 // the budget: the container may have no limit.
-func (t *tally) addSettings(own policy.Settings) (isKnown bool) {
+func addSettings(to *policy.Share, b *policy.NamespaceBudget, own policy.Settings, names *policy.Desired) (isKnown bool) {
 	var known blkio.Limits
 	for _, s := range own {
-		if t.budget.Has(s.Key) {
-			t.add(s.Address, s.Amount)
+		if b.Has(s.Key) {
+			to.Add(s.Address, s.Amount, names)
 			known[s.Key] = s.Amount
 		}
 	}
-	for k, most := range t.budget.Limits {
+	for k, most := range b.Limits {
 		if most != blkio.Unset && known[k] == blkio.Unset {
 			return false
 		}
@@ -163,12 +114,12 @@ func (t *tally) addSettings(own policy.Settings) (isKnown bool) {
 	return true
 }
 
-// addContainer adds a container. A policy with this budget may not have decided it yet, so that it is unknown which
+// addTo adds a container. A policy with this budget may not have decided it yet, so that it is unknown which
 // disks it uses without a limit. Then the limits that it is known to have count, and those of its pod as a whole.
-func (t *tally) addContainer(c *snapshot) {
+func (c *snapshot) addTo(to *policy.Share, b *policy.NamespaceBudget) {
 	pol := c.decision.policy
-	if pol != nil && covers(pol.Budget(), t.budget) {
-		c.decision.desired.Charges(t.budget, t.add)
+	if c.isDecidedFor(b) {
+		to.AddContainer(&c.decision.desired, b)
 		return
 	}
 	own, total := c.former.own, c.former.total
@@ -178,8 +129,19 @@ func (t *tally) addContainer(c *snapshot) {
 	case len(own) == 0:
 		own = c.spec.Values()
 	}
-	t.pod.undecided = !t.addSettings(own) || t.pod.undecided
-	t.addBound(own, total)
+	to.AddStack(c.former.lowest)
+	to.Undecided = !addSettings(to, b, own, &c.decision.desired) || to.Undecided
+	addBound(to, b, own, total, &c.decision.desired)
+}
+
+// isDecidedFor reports whether a policy with a budget like this one has decided the container.
+func (c *snapshot) isDecidedFor(b *policy.NamespaceBudget) bool {
+	return c.decision.policy != nil && covers(c.decision.policy.Budget(), b)
+}
+
+// isUnread reports whether what a container is granted of a budget depends on facts that were not read yet, see former.
+func (c *snapshot) isUnread(b *policy.NamespaceBudget) bool {
+	return c.cgroup != "" && !c.isDecidedFor(b) && !(c.former.read && c.former.by == c.decision.policy)
 }
 
 // covers reports whether a budget bounds each key that another one bounds.
@@ -189,47 +151,6 @@ func covers(b, other *policy.NamespaceBudget) bool {
 	}
 	for k := range blkio.NumLimits {
 		if other.Has(k) && !b.Has(k) {
-			return false
-		}
-	}
-	return true
-}
-
-// addCharges begins to add up the addresses that a container charges, or at which it limits its pod as a whole.
-func (t *tally) addCharges(c *snapshot) {
-	c.decision.desired.Charges(t.budget, func(at blkio.Address, _ blkio.Amount) { t.parts[at] = &part{at: at} })
-	for _, x := range c.decision.total {
-		if t.budget.Has(x.Key) {
-			t.parts[x.Address] = &part{at: x.Address}
-		}
-	}
-}
-
-// addNamespace adds the pods of a namespace, without those of one group.
-func (s *state) addNamespace(t *tally, namespace string, except *group) {
-	for _, pod := range s.namespaces[namespace] {
-		if g := pod.group.in(s); g != except && pod.isFirst(g) {
-			t.begin()
-			g.addTo(t, namespace, nil)
-			t.end(false)
-		}
-	}
-	for _, b := range s.bystanders { // a new policy concerns them, and is about to make them known
-		if b.sandbox.Namespace == namespace && len(b.containers) > 0 {
-			t.begin()
-			t.pod.undecided = true
-			t.end(false)
-		}
-	}
-}
-
-// isFirst reports whether no earlier sandbox of its namespace is in the group: two sandboxes of a pod are one pod.
-func (p *pod) isFirst(g *group) bool {
-	if len(g.pods) == 1 { // mostly it is so
-		return true
-	}
-	for _, other := range g.pods {
-		if other.namespace == p.namespace && other.arrival < p.arrival {
 			return false
 		}
 	}
@@ -249,10 +170,12 @@ func (p *pod) isLast(g *group) bool {
 	return true
 }
 
-// addTo adds the containers of a group that count, without those of some names, and the limits of the pod as a whole. Those that
-// ended containers of an earlier sandbox have are not limits of the pod any more: its annotations may be others since.
-func (g *group) addTo(t *tally, namespace string, except map[string]bool) {
-	t.pod.kept = g.recorded.granted.Settings
+// share returns what the containers of a group that count are granted of the budget of a namespace, without those of some names, and
+// whether some of that was not read yet. Two sandboxes of a pod are one pod. Limits that ended containers of an earlier sandbox have
+// brought are not limits of the pod any more: its annotations may be others since.
+func (g *group) share(namespace string, b *policy.NamespaceBudget, except map[string]bool) (out policy.Share, isUnread bool) {
+	var room [2]policy.Settings
+	whole := bounds{totals: room[:0], kept: g.recorded.granted.Settings}
 	for _, pod := range g.pods {
 		if pod.namespace != namespace {
 			continue
@@ -262,7 +185,8 @@ func (g *group) addTo(t *tally, namespace string, except map[string]bool) {
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
 			if !except[c.name] && counts {
-				t.addContainer(&c.snapshot)
+				c.addTo(&out, b)
+				isUnread = isUnread || c.isUnread(b)
 			}
 			if !counts && !isLast {
 				continue
@@ -274,11 +198,13 @@ func (g *group) addTo(t *tally, namespace string, except map[string]bool) {
 		}
 		switch {
 		case isDecided:
-			t.bind(pod.total)
+			whole.totals = append(whole.totals, pod.total)
 		case isBound:
-			t.bind(former)
+			whole.totals = append(whole.totals, former)
 		}
 	}
+	whole.bind(&out, b)
+	return out, isUnread
 }
 
 // counts reports whether a container of a pod counts: it has not ended, and no newer one of its name has come. The kubelet

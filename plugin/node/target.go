@@ -35,6 +35,7 @@ func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	defer t.state.Unlock()
 	g := v.group.in(s)
 	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
+	s.recount(g)
 	if complete && g.changes == v.changes {
 		g.plan = fresh
 	}
