@@ -18,10 +18,10 @@ type namespace struct {
 // sums change by the difference. They are the same as if all pods were added up: TestBudgetSums and TestModel compare them after each event.
 type sums struct {
 	namespace string
-	budget *policy.NamespaceBudget // the keys that it bounds are those of the sums
-	shares map[*group]*groupShare
-	stale  map[*group]bool // that have changed since their share was added
-	total  map[blkio.Address]*sum
+	budget    *policy.NamespaceBudget // the keys that it bounds are those of the sums
+	shares    map[*group]*groupShare
+	stale     map[*group]bool // that have changed since their share was added
+	total     map[blkio.Address]*sum
 	// undecided are those of shares with policy.Share.Undecided, which are not in total. unread are those with facts that were not read
 	// yet, see former.
 	undecided map[*group]*groupShare
@@ -121,7 +121,7 @@ func (x *sums) add(g *group) {
 	if !g.isIn(x.namespace) {
 		return
 	}
-	share, isUnread := g.share(x.namespace, x.budget, nil)
+	share, isUnread := g.share(x.namespace, x.budget, none)
 	added := &groupShare{portions: share.Portions(), isUndecided: share.Undecided}
 	x.shares[g] = added
 	if isUnread {
