@@ -53,9 +53,9 @@ func (c *Claim) Check() *annotation.Error {
 		return nil
 	}
 	next := c.Own.with(c.Desired, c.Total, b)
-	charges, unlimited := c.charges(&next)
-	if unlimited != nil {
-		return c.unlimited(*unlimited)
+	charges, unlimited, isUnlimited := c.charges(&next)
+	if isUnlimited {
+		return c.unlimited(unlimited)
 	}
 	before, after := c.Own.Portions(), next.Portions()
 	for i := range charges {
@@ -67,9 +67,10 @@ func (c *Claim) Check() *annotation.Error {
 }
 
 // charges returns what the container takes of the budget, sorted by address, and the first address of a device that it uses without
-// a limit. next is its pod with the container.
-func (c *Claim) charges(next *Share) (out []charge, unlimited *blkio.Address) {
+// a limit, if there is one. next is its pod with the container.
+func (c *Claim) charges(next *Share) (out []charge, unlimited blkio.Address, isUnlimited bool) {
 	b := c.Pod.Budget()
+	out = make([]charge, 0, len(c.Desired.Settings)+len(c.Total))
 	add := func(device blkio.Address, amount blkio.Amount) {
 		next.below(device.Dev, "", func(d blkio.Disk) {
 			at := blkio.Address{Key: device.Key, Dev: d.Dev}
@@ -77,8 +78,8 @@ func (c *Claim) charges(next *Share) (out []charge, unlimited *blkio.Address) {
 				return
 			}
 			out = append(out, charge{at, amount, device})
-			if amount == blkio.Max && next.bound(device) == blkio.Max && (unlimited == nil || device.Compare(*unlimited) < 0) {
-				unlimited = &device
+			if amount == blkio.Max && next.bound(device) == blkio.Max && (!isUnlimited || device.Compare(unlimited) < 0) {
+				unlimited, isUnlimited = device, true
 			}
 		})
 	}
@@ -100,7 +101,7 @@ func (c *Claim) charges(next *Share) (out []charge, unlimited *blkio.Address) {
 			out[last].amount = Plus(out[last].amount, out[i].amount)
 		}
 	}
-	return out[:min(len(out), last+1)], unlimited
+	return out[:min(len(out), last+1)], unlimited, isUnlimited
 }
 
 // checkOne returns an error if what the pod is granted at an address would grow beyond the budget. before and after are the

@@ -41,6 +41,9 @@ type Portion struct {
 func (s *Share) at(at blkio.Address) *part {
 	i, found := s.find(at)
 	if !found {
+		if s.parts == nil {
+			s.parts = make([]part, 0, 4) // mostly enough: each creation of a container adds up its pod
+		}
 		s.parts = slices.Insert(s.parts, i, part{Address: at, bound: blkio.Max})
 	}
 	return &s.parts[i]
@@ -92,7 +95,7 @@ func (s *Share) bound(at blkio.Address) blkio.Amount {
 // with returns the share of a pod with one more container, and with the limits of the pod as a whole that it brings.
 func (s *Share) with(d *Desired, total Settings, b *NamespaceBudget) Share {
 	out := *s
-	out.parts, out.isOwner = slices.Clone(s.parts), false
+	out.parts, out.isOwner = append(make([]part, 0, len(s.parts)+len(d.Settings)), s.parts...), false
 	out.AddContainer(d, b)
 	for _, x := range total {
 		if b.Has(x.Key) {

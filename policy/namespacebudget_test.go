@@ -135,7 +135,9 @@ func TestCharges(t *testing.T) {
 		}
 		names := map[blkio.Dev]string{{Major: 9}: "md0"}
 		var got []blkio.Value
-		d.Charges(pod.Budget(), func(at blkio.Address, amount blkio.Amount) { got = append(got, blkio.Value{Address: at, Amount: amount}) })
+		d.Charges(pod.Budget(), func(at blkio.Address, amount blkio.Amount) {
+			got = append(got, blkio.Value{Address: at, Amount: amount})
+		})
 		for _, disk := range []blkio.Disk{sda, sdb, sdc} {
 			names[disk.Dev] = disk.Name
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// lowestDeadline bounds the search for the disks below loop devices: their files may be on a filesystem that does not answer.
-const lowestDeadline = time.Second
+// loopDeadline bounds the search for the disk below a loop device: its file may be on a filesystem that does not answer.
+const loopDeadline = time.Second
 
 // FindLowest finds the physical disks below the disks of a container, undeclared ones included, if a budget needs them. They may have
 // changed since the last call.
@@ -19,7 +19,7 @@ func (f *Finder) FindLowest(pod *Pod, c *Container) {
 	if !pod.Targets.Lowest {
 		return
 	}
-	var devs []blkio.Dev
+	devs := make([]blkio.Dev, 0, 8) // mostly enough
 	add := func(d blkio.Disk) {
 		if !slices.Contains(devs, d.Dev) {
 			devs = append(devs, d.Dev)
@@ -35,43 +35,52 @@ func (f *Finder) FindLowest(pod *Pod, c *Container) {
 // Lowest returns the physical disks below those of some devices that are made of others, see policy.Container.Lowest. A device whose
 // members cannot be read is left out: it counts as a disk of its own.
 func Lowest(s Storage, devs []blkio.Dev) map[blkio.Dev][]blkio.Disk {
-	ctx, cancel := context.WithTimeout(context.Background(), lowestDeadline)
-	defer cancel()
 	var out map[blkio.Dev][]blkio.Disk
 	for _, dev := range devs {
-		below := lowest(ctx, s, dev, nil)
+		below := lowest(s, dev)
 		if len(below) == 0 || len(below) == 1 && below[0].Dev == dev {
 			continue
 		}
 		if out == nil {
 			out = map[blkio.Dev][]blkio.Disk{}
 		}
-		slices.SortFunc(below, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
 		out[dev] = below
 	}
 	return out
 }
 
-// lowest adds the physical disks below a device, or the device itself if it is one.
-func lowest(ctx context.Context, s Storage, dev blkio.Dev, to []blkio.Disk) []blkio.Disk {
+// lowest returns the physical disks below a device, or the device itself if it is one, sorted by number. Loop devices with files on
+// one another are few, because the kernel bounds the depth of a stack.
+func lowest(s Storage, dev blkio.Dev) []blkio.Disk {
 	physical, err := s.Physical(dev)
-	if err != nil {
-		return to
+	if err != nil || !slices.ContainsFunc(physical, isLoop) {
+		return physical
 	}
+	var out []blkio.Disk
 	for _, d := range physical {
-		if !strings.HasPrefix(d.Name, "loop") {
-			if !slices.ContainsFunc(to, func(o blkio.Disk) bool { return o.Dev == d.Dev }) {
-				to = append(to, d)
-			}
-			continue
-		}
-		under := s.Under(ctx, d.Dev) // at any depth
-		if len(under) == 0 {         // its file cannot be found
-			to = append(to, d)
-		}
-		for _, u := range under {
-			to = lowest(ctx, s, u.Dev, to)
+		if below := belowLoop(s, d); len(below) > 0 {
+			out = append(out, below...)
+		} else {
+			out = append(out, d)
 		}
 	}
-	return to
+	slices.SortFunc(out, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
+	return slices.CompactFunc(out, func(a, b blkio.Disk) bool { return a.Dev == b.Dev })
+}
+
+func isLoop(d blkio.Disk) bool { return strings.HasPrefix(d.Name, "loop") }
+
+// belowLoop returns the physical disks below a loop device; none for another one, and if its file cannot be found.
+func belowLoop(s Storage, d blkio.Disk) (out []blkio.Disk) {
+	if !isLoop(d) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), loopDeadline)
+	defer cancel()
+	for _, under := range s.Under(ctx, d.Dev) { // at any depth
+		if !isLoop(under) {
+			out = append(out, lowest(s, under.Dev)...)
+		}
+	}
+	return out
 }

@@ -6,44 +6,80 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// BenchmarkBudget measures the time that the budget of a namespace adds to the creation of a container (check), under the lock of the
-// state, and what a report of all sums takes (report): 250 pods of two containers, in one namespace and in one of its own for
-// each pod.
+// BenchmarkBudget measures what a budget costs where pods of two containers share it, in one namespace and in one of its own for each
+// pod: the check of a container under the lock of the state, the creation of a container with it, a report of all sums, and a
+// scrape of the metrics with it. The end of a container is what it takes to find the container before its limits are lifted.
 func BenchmarkBudget(b *testing.B) {
-	for _, namespaces := range []int{1, benchPods} {
-		n := newBudgetNode(b, strings.Replace(tenantBudget, "200Mi", "200Gi", 1))
-		var last *snapshot
-		for i := range benchPods {
-			sb := tenant(fmt.Sprint(i), "* wbps=20Mi; /data wbps=50Mi")
-			sb.Namespace = fmt.Sprint("tenant-", i%namespaces)
-			for _, name := range []string{"db", "sidecar"} {
-				c := member(sb, name, bind("/mnt/data/x", "/data"))
-				if err := n.createOf(sb, c); err != nil {
-					b.Fatal(err)
+	for _, tt := range []struct{ pods, namespaces int }{{250, 1}, {1000, 1}, {250, 250}} {
+		n, last := newLargeBudget(b, tt.pods, tt.namespaces)
+		sb := tenant("0", "* wbps=20Mi; /data wbps=50Mi")
+		sb.Namespace = "tenant-0"
+		created := member(sb, "created", bind("/mnt/data/x", "/data"))
+		for _, m := range []struct {
+			name string
+			do   func() error
+		}{
+			{"check", func() error {
+				if excess := excess(n.Node, last); excess != nil {
+					return excess
 				}
-				now := n.peek().pods[sb.ID].containers[c.ID].snapshot
-				last = &now
-			}
+				return nil
+			}},
+			{"create", func() error {
+				_, err := (&session{n.Node, noDeadline}).CreateContainer(b.Context(), sb, created)
+				n.Removed(sb.ID, created.ID)
+				return err
+			}},
+			{"report", func() error {
+				if got := len(n.Budgets()); got != 2*tt.namespaces {
+					return fmt.Errorf("%d sums", got)
+				}
+				return nil
+			}},
+			{"scrape", func() error {
+				n.Budgets()
+				n.Collect(make(chan prometheus.Metric, 1000))
+				return nil
+			}},
+			{"end", func() error {
+				if _, do := n.pods.noteEnded("no container's"); do != 0 {
+					return fmt.Errorf("actions %v", do)
+				}
+				return nil
+			}},
+		} {
+			b.Run(fmt.Sprintf("%s/pods=%d/namespaces=%d", m.name, tt.pods, tt.namespaces), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := m.do(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
-		b.Run(fmt.Sprintf("check/namespaces=%d", namespaces), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := excess(n.Node, last); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("report/namespaces=%d", namespaces), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if got := n.Budgets(); len(got) != 2*namespaces {
-					b.Fatal(got)
-				}
-			}
-		})
 	}
+}
+
+// newLargeBudget returns a node with pods that share a budget with room for all of them, and the last of their containers.
+func newLargeBudget(b *testing.B, pods, namespaces int) (_ *budgetNode, last *snapshot) {
+	n := newBudgetNode(b, strings.Replace(tenantBudget, "200Mi", "200Gi", 1))
+	for i := range pods {
+		sb := tenant(fmt.Sprint(i), "* wbps=20Mi; /data wbps=50Mi")
+		sb.Namespace = fmt.Sprint("tenant-", i%namespaces)
+		for _, name := range []string{"db", "sidecar"} {
+			c := member(sb, name, bind("/mnt/data/x", "/data"))
+			if err := n.createOf(sb, c); err != nil {
+				b.Fatal(err)
+			}
+			now := n.peek().pods[sb.ID].containers[c.ID].snapshot
+			last = &now
+		}
+	}
+	return n, last
 }
 
 // excess asks the budget of its namespace about a container.

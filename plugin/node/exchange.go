@@ -63,7 +63,7 @@ func (s *state) grants(g *group, namespace string, b *policy.NamespaceBudget) ma
 	if b == nil {
 		return out
 	}
-	share, _ := g.share(namespace, b, nil)
+	share, _ := g.share(namespace, b, none)
 	for _, p := range share.Portions() {
 		out[p.Address] = p.Known
 	}

@@ -121,7 +121,7 @@ func (x *sums) add(g *group) {
 	if !g.isIn(x.namespace) {
 		return
 	}
-	share, isUnread := g.share(x.namespace, x.budget, nil)
+	share, isUnread := g.share(x.namespace, x.budget, none)
 	added := &groupShare{portions: share.Portions(), isUndecided: share.Undecided}
 	x.shares[g] = added
 	if isUnread {

@@ -15,11 +15,15 @@ type tally struct {
 // tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
 func (s *state) tallyFor(of []*snapshot) *tally {
 	b, namespace, own := of[0].decision.policy.Budget(), of[0].pod.namespace, of[0].pod.group.in(s)
-	names := make(map[string]bool, len(of))
-	for _, c := range of {
-		names[c.name] = true
+	isOne := func(name string) bool { return name == of[0].name }
+	if len(of) > 1 {
+		names := make(map[string]bool, len(of))
+		for _, c := range of {
+			names[c.name] = true
+		}
+		isOne = func(name string) bool { return names[name] }
 	}
-	share, _ := own.share(namespace, b, names)
+	share, _ := own.share(namespace, b, isOne)
 	sums := s.sumsOf(namespace, b)
 	sums.update(own)
 	joining := s.joining(namespace)
@@ -157,6 +161,9 @@ func covers(b, other *policy.NamespaceBudget) bool {
 	return true
 }
 
+// none is no name of a container.
+func none(string) bool { return false }
+
 // isLast reports whether no later sandbox is in the group.
 func (p *pod) isLast(g *group) bool {
 	if len(g.pods) == 1 { // mostly it is so
@@ -173,7 +180,7 @@ func (p *pod) isLast(g *group) bool {
 // share returns what the containers of a group that count are granted of the budget of a namespace, without those of some names, and
 // whether some of that was not read yet. Two sandboxes of a pod are one pod. Limits that ended containers of an earlier sandbox have
 // brought are not limits of the pod any more: its annotations may be others since.
-func (g *group) share(namespace string, b *policy.NamespaceBudget, except map[string]bool) (out policy.Share, isUnread bool) {
+func (g *group) share(namespace string, b *policy.NamespaceBudget, except func(name string) bool) (out policy.Share, isUnread bool) {
 	var room [2]policy.Settings
 	whole := bounds{totals: room[:0], kept: g.recorded.granted.Settings}
 	for _, pod := range g.pods {
@@ -184,7 +191,7 @@ func (g *group) share(namespace string, b *policy.NamespaceBudget, except map[st
 		var former policy.Settings // of an earlier process
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
-			if !except[c.name] && counts {
+			if counts && !except(c.name) {
 				c.addTo(&out, b)
 				isUnread = isUnread || c.isUnread(b)
 			}
