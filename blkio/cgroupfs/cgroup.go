@@ -267,6 +267,11 @@ func (c Cgroup) RemoveXattr(name string) error {
 //
 // Source: kernfs_create_root in fs/kernfs/dir.c, and xattr_permission in fs/xattr.c.
 func (c Cgroup) changeXattrs(change func(fd int) error) error {
+	if c.h.attribute != nil {
+		if err := c.h.attribute(c.path); err != nil {
+			return err
+		}
+	}
 	return c.withDir(func(fd int) error {
 		err := change(fd)
 		if !errors.Is(err, unix.EACCES) {

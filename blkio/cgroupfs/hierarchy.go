@@ -22,6 +22,8 @@ type Hierarchy struct {
 	fd  int // of dir, O_PATH
 	// write replaces a write to a file, by its path below dir; nil in all but fakes.
 	write func(name, data string) error
+	// attribute is called before a change of the attributes of a directory, which its error replaces; nil in all but fakes.
+	attribute func(cgroup string) error
 }
 
 // OpenHierarchy opens the cgroup v2 tree that is mounted at dir, "/sys/fs/cgroup". The
@@ -82,9 +84,15 @@ func OpenTree(dir string) (*Hierarchy, error) {
 // OpenFakeTree is OpenTree for a directory of plain files. Each write goes to the function
 // write, which can act like the kernel, for example merge a line into io.max.
 func OpenFakeTree(dir string, write func(name, data string) error) (*Hierarchy, error) {
+	return OpenFaultyTree(dir, write, nil)
+}
+
+// OpenFaultyTree is OpenFakeTree with attributes that cannot be changed while the function attribute returns an error for
+// their cgroup.
+func OpenFaultyTree(dir string, write func(name, data string) error, attribute func(cgroup string) error) (*Hierarchy, error) {
 	h, err := OpenTree(dir)
 	if err == nil {
-		h.write = write
+		h.write, h.attribute = write, attribute
 	}
 	return h, err
 }
