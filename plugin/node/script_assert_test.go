@@ -64,6 +64,12 @@ func assertions() map[string]command {
 			w.check("refused TEXT...", false, args)
 			w.find("refusal", neg, []string{fmt.Sprint(w.refusal)}, args)
 		},
+		"has-attribute": func(w *world, neg bool, args []string) {
+			w.check("has-attribute POD NAME VALUE", neg, args)
+			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
+			w.ts.Check(err)
+			w.same(args[1], string(got), args[2])
+		},
 		"granted": func(w *world, neg bool, args []string) {
 			w.check("granted [TEXT]...", neg, args)
 			w.same("granted", strings.Join(w.granted(), "\n"), strings.Join(args, "\n"))

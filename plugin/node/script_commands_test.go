@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -40,6 +41,15 @@ func runtimeCommands() map[string]command {
 				err = w.start(c)
 			}
 			w.answer("run", neg, err)
+		},
+		"run-many": func(w *world, neg bool, args []string) { // as run, of pods POD-1, POD-2, ...
+			w.check("run-many COUNT POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", neg, args)
+			count, err := strconv.Atoi(args[0])
+			w.ts.Check(err)
+			for i := range count {
+				c := w.newContainer(append([]string{fmt.Sprint(args[1], "-", i+1)}, args[2:]...))
+				w.answer("run", neg, errors.Join(w.create(c), w.start(c)))
+			}
 		},
 		"exit": func(w *world, neg bool, args []string) {
 			w.check("exit POD CONTAINER...", neg, args)
