@@ -2,8 +2,11 @@ package node_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"testing/synctest"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
@@ -64,6 +67,24 @@ func apiCommands() map[string]command {
 		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *node.Live, args []string) {
 			live.Annotations = pairs(live.Annotations, args, annotationKey)
 		}),
+		"edit-often": func(w *world, neg bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
+			w.check("edit-often POD COUNT KEY TARGET", neg, args)
+			p := w.mustPod(args[0])
+			count, _ := strconv.Atoi(args[1])
+			for i := range count {
+				live := p.live()
+				live.Annotations = pairs(live.Annotations, []string{fmt.Sprintf("%s=%s wbps=%dMi", args[2], args[3], i+1)}, annotationKey)
+				p.tell()
+				synctest.Wait()
+			}
+		},
+		"edit-long": change("edit-long POD COUNT", func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
+			count, _ := strconv.Atoi(args[0])
+			live.Annotations = cloneMap(live.Annotations)
+			for i := range count {
+				live.Annotations[fmt.Sprint(limitsKey, "container.x", i)] = "/data wbps=1Mi" + strings.Repeat(" ", 700)
+			}
+		}),
 		"too-large": change("too-large POD", func(_ *pod, live *node.Live, _ []string) {
 			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
 		}),
@@ -73,9 +94,11 @@ func apiCommands() map[string]command {
 			}
 			live.Labels = pairs(live.Labels, args, itself)
 		}),
-		"only-namespace": change("only-namespace POD [KEY=VALUE]...", func(p *pod, _ *node.Live, args []string) {
-			p.document = &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args, itself), OnlyNamespace: true}
-		}),
+		"only-namespace": func(w *world, neg bool, args []string) { // a document that has nothing else yet
+			w.check("only-namespace POD [KEY=VALUE]...", neg, args)
+			p := w.mustPod(args[0])
+			w.node.SetLive(p.uid, &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself), OnlyNamespace: true})
+		},
 		"kinds": change("kinds POD [CONTAINER=KIND]...", func(_ *pod, live *node.Live, args []string) {
 			live.Kinds = policy.ContainerKinds{}
 			for name, kind := range pairs(nil, args, itself) {
@@ -104,8 +127,11 @@ func apiCommands() map[string]command {
 		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *node.Live, args []string) {
 			live.Claims = policy.UnknownClaims(args[0])
 		}),
-		"tell":   change("tell POD", func(*pod, *node.Live, []string) {}),
-		"forget": func(w *world, neg bool, args []string) { w.check("forget POD", neg, args); w.node.SetLive(w.mustPod(args[0]).uid, nil) },
+		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
+		"forget": func(w *world, neg bool, args []string) {
+			w.check("forget POD", neg, args)
+			w.node.SetLive(w.mustPod(args[0]).uid, nil)
+		},
 		"namespace-label": func(w *world, neg bool, args []string) { // of all its pods
 			w.check("namespace-label NAMESPACE [KEY=VALUE]...", neg, args)
 			w.reachable()

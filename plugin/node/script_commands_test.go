@@ -104,14 +104,14 @@ func runtimeCommands() map[string]command {
 func nodeCommands() map[string]command {
 	return map[string]command{
 		"policy": func(w *world, neg bool, args []string) { // Reload, or the policy of the first process
-			w.check("policy FILE", neg, args)
+			w.check("policy FILE|TEXT", neg, args)
 			w.readPolicy(args[0])
 			if w.node != nil {
 				w.node.Reload(w.policy)
 			}
 		},
 		"configure": (*world).configure,
-		"down":      func(w *world, neg bool, args []string) { w.check("down", neg, args); w.end(); w.forget() },
+		"down":      func(w *world, neg bool, args []string) { w.check("down", neg, args); w.end(); w.isDown = true },
 		"up": func(w *world, neg bool, args []string) {
 			w.check("up", neg, args)
 			w.up()
@@ -182,12 +182,20 @@ func nodeCommands() map[string]command {
 			w.check("attribute POD NAME VALUE", neg, args)
 			w.ts.Check(w.tree().Cgroup(w.mustPod(args[0]).cgroup).WriteXattr(args[1], []byte(args[2])))
 		},
-		"forget-notes": func(w *world, neg bool, args []string) { w.check("forget-notes", neg, args); w.forget() },
+		"forget-notes": func(w *world, neg bool, args []string) {
+			w.check("forget-notes", neg, args)
+			w.notes.forget()
+			w.kernel.Writes()
+		},
 	}
 }
 
-func (w *world) readPolicy(file string) {
-	pol, err := policy.ParseFile(policyText(w.ts.ReadFile(file)))
+// readPolicy reads a policy from a file of the script, or from the argument itself.
+func (w *world) readPolicy(text string) {
+	if strings.HasSuffix(text, ".yaml") {
+		text = w.ts.ReadFile(text)
+	}
+	pol, err := policy.ParseFile(policyText(text))
 	w.ts.Check(err)
 	w.policy = pol
 }
@@ -207,12 +215,11 @@ func (w *world) configure(neg bool, args []string) {
 	}
 }
 
-// restart replaces the process of the plugin: "--policy FILE", and "--told" if the documents are there before the
+// restart replaces the process of the plugin: "--policy FILE|TEXT", and "--told" if the documents are there before the
 // runtime lists what runs. Other documents are told by "tell".
 func (w *world) restart(neg bool, args []string) {
-	w.check("restart [--policy] [FILE] [--told]", neg, args)
+	w.check("restart [--policy FILE|TEXT] [--told]", neg, args)
 	w.end()
-	w.forget()
 	told := false
 	for i := 0; i < len(args); i++ {
 		switch args[i] {

@@ -47,6 +47,7 @@ type world struct {
 	process
 	config
 	notes
+	isDown  bool  // no event starts the plugin
 	refusal error // of the last container that was rejected
 }
 
@@ -92,6 +93,8 @@ func (w *world) end() {
 		w.stop()
 	}
 	w.process = process{}
+	w.notes.forget()
+	w.kernel.Writes()
 }
 
 // begin starts the process of the plugin, which is not connected.
@@ -144,7 +147,7 @@ func (w *world) up() {
 
 // reachable reports whether the plugin gets the events of the runtime. The first event of a script starts it.
 func (w *world) reachable() bool {
-	if w.node == nil && w.stop == nil && len(w.lines) == 0 {
+	if w.node == nil && !w.isDown {
 		w.up()
 	}
 	return w.connected
@@ -242,13 +245,13 @@ func (n *notes) told(kind *[]string) []string {
 func (n *notes) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lines, n.events, n.syncs = []string{"debug (forgotten)"}, nil, nil
+	n.lines, n.events, n.syncs = nil, nil, nil
 }
 
-// policyText completes a policy of a script.
+// policyText completes a policy of a script: without classes of its own it has bronze, silver and data.
 func policyText(data string) []byte {
-	if !strings.Contains(data, "kind: NodePolicy") {
-		data = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" + data
+	if !strings.Contains(data, "classes:") {
+		data = "classes: {bronze: {limits: ['* wbps=20Mi'], weight: 50}, silver: {limits: ['* wbps=40Mi']}, data: {limits: ['/data wbps=5Mi']}}\n" + data
 	}
-	return []byte(data)
+	return []byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" + data)
 }
