@@ -21,7 +21,7 @@ import (
 func assertions() map[string]command {
 	return map[string]command{
 		"iomax": func(w *world, neg bool, args []string) {
-			w.check("iomax POD [CONTAINER] none|DISK KEY=VALUE...", neg, args)
+			w.check("iomax POD [CONTAINER] none|DISK [KEY=VALUE]...", neg, args)
 			cgroup, want := w.cgroupOf(args)
 			w.same("io.max of "+strings.Join(args[:len(args)-len(want)], " "), w.limits(cgroup), w.canonical(want))
 		},
@@ -33,7 +33,7 @@ func assertions() map[string]command {
 			w.same("io.weight", got, "default "+want[0])
 		},
 		"spec": func(w *world, neg bool, args []string) {
-			w.check("spec POD CONTAINER none|DISK KEY=VALUE...", neg, args)
+			w.check("spec POD CONTAINER none|DISK [KEY=VALUE]...", neg, args)
 			c := w.mustContainer(args[0], args[1])
 			limits, err := blkio.ParseIOMax(c.unified[blkio.IOMax])
 			w.ts.Check(err)
@@ -81,6 +81,18 @@ func assertions() map[string]command {
 				w.ts.Fatalf("no metric %s of %v", args[0], slices.Sorted(maps.Keys(w.metrics())))
 			}
 			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
+		},
+		"weighted": func(w *world, neg bool, args []string) { // the demand for weights
+			w.check("weighted [POD[/CONTAINER]=WEIGHT]... [unknown=TEXT]", neg, args)
+			d := w.node.Weighted()
+			var got []string
+			for _, of := range d.Weighted {
+				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10))
+			}
+			if slices.Sort(got); !d.Complete {
+				got = append(got, "unknown="+d.Unknown)
+			}
+			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
 		},
 		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
 			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -32,6 +34,18 @@ func runtimeCommands() map[string]command {
 		"start": func(w *world, neg bool, args []string) {
 			w.check("start POD CONTAINER", false, args)
 			w.answer("start", neg, w.start(w.mustContainer(args[0], args[1])))
+		},
+		"create-silent": func(w *world, neg bool, args []string) { // the runtime reports no end of one that is rejected
+			w.check("create-silent POD CONTAINER [VALUE]", false, args)
+			w.isSilent = true
+			w.answer("create", neg, w.create(w.newContainer(args)))
+			w.isSilent = false
+		},
+		"start-unseen": func(w *world, neg bool, args []string) { // no plugin listened when it was created
+			w.check("start-unseen POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
+			c := w.newContainer(args)
+			c.sandbox.containers = append(c.sandbox.containers, c)
+			w.answer("start", neg, w.start(c))
 		},
 		"run": func(w *world, neg bool, args []string) {
 			w.check("run POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
@@ -51,6 +65,32 @@ func runtimeCommands() map[string]command {
 				w.answer("run", neg, errors.Join(w.create(c), w.start(c)))
 			}
 		},
+		"same-cgroup": func(w *world, neg bool, args []string) {
+			w.check("same-cgroup POD OTHER [KEY=VALUE]...", neg, args)
+			w.newPod(args[0], args[2:]).cgroup = w.mustPod(args[1]).cgroup
+		},
+		"reported": func(w *world, neg bool, args []string) { // the annotations that the runtime reports of the next sandbox
+			w.check("reported POD KEY=VALUE...", neg, args)
+			p := w.mustPod(args[0])
+			p.annotations = pairs(p.annotations, args[1:], annotationKey)
+		},
+		"place": func(w *world, neg bool, args []string) { // the cgroup and the first process of a container, without an event
+			w.check("place POD CONTAINER", neg, args)
+			w.place(w.mustContainer(args[0], args[1]))
+		},
+		"start-unplaced": func(w *world, neg bool, args []string) { // restored from a checkpoint: its cgroup comes later
+			w.check("start-unplaced POD CONTAINER", false, args)
+			c := w.newContainer(args)
+			c.sandbox.containers = append(c.sandbox.containers, c)
+			w.reachable()
+			c.state = node.Running
+			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
+		},
+		"report-exit": func(w *world, neg bool, args []string) { // a process of the container outlives its first one
+			w.check("report-exit POD CONTAINER", neg, args)
+			c := w.mustContainer(args[0], args[1])
+			w.node.Stopped(c.sandbox.id, c.id)
+		},
 		"exit": func(w *world, neg bool, args []string) {
 			w.check("exit POD CONTAINER...", neg, args)
 			for _, name := range args[1:] {
@@ -62,6 +102,14 @@ func runtimeCommands() map[string]command {
 			for _, name := range args[1:] {
 				w.remove(w.mustContainer(args[0], name))
 			}
+		},
+		"exit-oldest": func(w *world, neg bool, args []string) { // of its name
+			w.check("exit-oldest POD CONTAINER", neg, args)
+			w.exit(w.mustPod(args[0]).oldestNamed(args[1]))
+		},
+		"remove-oldest": func(w *world, neg bool, args []string) {
+			w.check("remove-oldest POD CONTAINER", neg, args)
+			w.remove(w.mustPod(args[0]).oldestNamed(args[1]))
 		},
 		"sandbox": func(w *world, neg bool, args []string) {
 			w.check("sandbox POD", neg, args)
@@ -87,14 +135,6 @@ func runtimeCommands() map[string]command {
 			w.writeSpec(c)
 			if w.connected {
 				w.node.Updated(c.sandbox.id)
-			}
-		},
-		"report": func(w *world, neg bool, args []string) { // an event that the runtime sends late, of a container that it removed
-			w.check("report POD EXIT|REMOVE ID", neg, args)
-			if args[1] == "EXIT" {
-				w.node.Stopped(w.mustPod(args[0]).current().id, args[2])
-			} else {
-				w.node.Removed(w.mustPod(args[0]).current().id, args[2])
 			}
 		},
 	}
@@ -159,6 +199,29 @@ func nodeCommands() map[string]command {
 		"actual": func(w *world, neg bool, args []string) { // where a mount leads to in the container, after "configure real-mounts"
 			w.check("actual POD CONTAINER DESTINATION SOURCE", neg, args)
 			w.mustContainer(args[0], args[1]).actual[args[2]] = args[3]
+		},
+		"layers": func(w *world, neg bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
+			w.check("layers [HANDLER=]DIRECTORY...", neg, args)
+			w.layers = inventory.Layers{Handlers: map[string]inventory.Layer{}}
+			for _, arg := range args {
+				if handler, dir, isOf := strings.Cut(arg, "="); isOf {
+					w.layers.Handlers[handler] = inventory.Layer{Dir: dir}
+				} else {
+					w.layers.Default = inventory.Layer{Dir: arg}
+				}
+			}
+		},
+		"register": func(w *world, neg bool, args []string) { // the runtime has restarted, and registers the plugin again
+			w.check("register", neg, args)
+			w.up()
+			_ = within(func(ctx context.Context) error { w.node.Registered(ctx, "containerd", "v2", deadline); return nil })
+		},
+		"vanish": func(w *world, neg bool, args []string) { // a cgroup is removed without an event
+			w.check("vanish POD [CONTAINER]", neg, args)
+			cgroup, _ := w.cgroupOf(args)
+			w.kernel.Empty(cgroup)
+			synctest.Wait()
+			w.kernel.Remove(cgroup)
 		},
 		"replug": func(w *world, neg bool, args []string) {
 			w.check("replug DISK", neg, args)
@@ -260,6 +323,8 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 		if place = args[1]; !hangs && breaks {
 			w.disks.Break(place, errors.New("input/output error"))
 		}
+	case "runtime":
+		place, hangs = "runtime", true
 	case "sync":
 		place, hangs = "sync "+args[1], true
 	case "writes":

@@ -115,6 +115,7 @@ func (w *world) newPod(name string, properties []string) *pod {
 	if !isFull {
 		namespace, base = "prod", name
 	}
+	w.reachable()
 	w.ids++
 	p := &pod{w: w, namespace: namespace, name: base, uid: fmt.Sprint("u", w.ids), annotations: map[string]string{}, labels: map[string]string{}}
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
@@ -177,6 +178,19 @@ func (p *pod) containerNamed(name string) *container {
 			}
 		}
 	}
+	return nil
+}
+
+// oldestNamed returns the oldest container of a name, which must be there.
+func (p *pod) oldestNamed(name string) *container {
+	for _, sb := range p.sandboxes {
+		for _, c := range sb.containers {
+			if c.name == name {
+				return c
+			}
+		}
+	}
+	p.w.ts.Fatalf("pod %s has no container %s", p.name, name)
 	return nil
 }
 
@@ -258,7 +272,9 @@ func (w *world) create(c *container) error {
 		maps.Copy(c.unified, plan.Unified(spec))
 		return err
 	})
-	if err != nil {
+	if err != nil && w.isSilent {
+		c.sandbox.containers = slices.DeleteFunc(c.sandbox.containers, func(o *container) bool { return o == c })
+	} else if err != nil {
 		w.node.Stopped(c.sandbox.id, c.id)
 		w.remove(c)
 	}

@@ -47,8 +47,9 @@ type world struct {
 	process
 	config
 	notes
-	isDown  bool  // no event starts the plugin
-	refusal error // of the last container that was rejected
+	isDown   bool  // no event starts the plugin
+	isSilent bool  // the runtime reports no end of a container that is rejected
+	refusal  error // of the last container that was rejected
 }
 
 // config is the configuration of the next process of the plugin.
@@ -109,6 +110,12 @@ func (w *world) begin() {
 		Log: log, Policy: w.policy, Storage: fakenode.MountTable{Disks: w.disks, Ended: ended}, Cgroups: tree,
 		Layers: w.layers, Events: &w.notes, NodeMemory: w.nodeMemory,
 		Sync: func(_ context.Context, host string) error { return w.sync(host, ended) },
+	}
+	cfg.ReadLayers = func(context.Context, string, string) (inventory.Layers, error) {
+		if !w.disks.Wait("runtime", ended) {
+			return inventory.Layers{}, errors.New("the process has ended")
+		}
+		return w.layers, nil
 	}
 	if w.realMounts {
 		cfg.ProcessMounts = w.processMounts
@@ -181,7 +188,7 @@ func within(fn func(ctx context.Context) error) error {
 func (w *world) passesBy(sb *node.Sandbox, c *node.Container, now node.State) bool {
 	pol := w.node.Policy()
 	facts := sb.Facts()
-	concerned := annotation.Concerns(sb.Annotations) || w.node.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
+	concerned := annotation.Requests(sb.Annotations) || w.node.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
 	return !concerned && !w.node.PassBy(sb, c, now, pol)
 }
 
