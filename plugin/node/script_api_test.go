@@ -127,6 +127,11 @@ func apiCommands() map[string]command {
 		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *node.Live, args []string) {
 			live.Claims = policy.UnknownClaims(args[0])
 		}),
+		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
+			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
+			namespace, name, _ := strings.Cut(args[1], "/")
+			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
+		},
 		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
 		"forget": func(w *world, neg bool, args []string) {
 			w.check("forget POD", neg, args)

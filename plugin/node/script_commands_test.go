@@ -84,12 +84,28 @@ func runtimeCommands() map[string]command {
 			c.sandbox.containers = append(c.sandbox.containers, c)
 			w.reachable()
 			c.state = node.Running
+			if w.passesBy(c.sandbox.message(), c.message(), node.Running) {
+				return
+			}
 			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
 		},
 		"report-exit": func(w *world, neg bool, args []string) { // a process of the container outlives its first one
 			w.check("report-exit POD CONTAINER", neg, args)
 			c := w.mustContainer(args[0], args[1])
 			w.node.Stopped(c.sandbox.id, c.id)
+		},
+		"start-unheard": func(w *world, neg bool, args []string) { // the runtime does not get the answer, and the container runs
+			w.check("start-unheard POD CONTAINER [VALUE]", false, args)
+			c := w.newContainer(args)
+			c.sandbox.containers = append(c.sandbox.containers, c)
+			w.isSilent = true
+			w.answer("start", neg, w.start(c))
+			w.isSilent = false
+		},
+		"repeat-start": func(w *world, neg bool, args []string) { // the event alone
+			w.check("repeat-start POD CONTAINER", false, args)
+			c := w.mustContainer(args[0], args[1])
+			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
 		},
 		"exit": func(w *world, neg bool, args []string) {
 			w.check("exit POD CONTAINER...", neg, args)
@@ -265,12 +281,14 @@ func (w *world) readPolicy(text string) {
 
 // configure sets the configuration of the next process.
 func (w *world) configure(neg bool, args []string) {
-	w.check("configure real-mounts|cri-o|memory [BYTES]", neg, args)
+	w.check("configure real-mounts|cri-o|no-exit-watch|memory [BYTES]", neg, args)
 	switch args[0] {
 	case "real-mounts":
 		w.realMounts = true
 	case "cri-o":
 		w.isCRIO = true
+	case "no-exit-watch":
+		w.isUnwatched = true
 	case "memory":
 		w.nodeMemory, _ = strconv.ParseUint(args[1], 10, 64)
 	default:

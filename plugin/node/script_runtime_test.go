@@ -310,7 +310,7 @@ func (w *world) start(c *container) error {
 		return nil
 	}
 	err := within(func(ctx context.Context) error { return w.node.Start(ctx, sb, c.message(), !w.isCRIO) })
-	if err != nil && !w.isCRIO {
+	if err != nil && !w.isCRIO && !w.isSilent {
 		w.exit(c)
 		w.remove(c)
 	}

@@ -54,11 +54,12 @@ type world struct {
 
 // config is the configuration of the next process of the plugin.
 type config struct {
-	policy     *policy.Policy
-	realMounts bool
-	layers     inventory.Layers
-	nodeMemory uint64
-	isCRIO     bool
+	policy      *policy.Policy
+	realMounts  bool
+	layers      inventory.Layers
+	nodeMemory  uint64
+	isCRIO      bool
+	isUnwatched bool
 }
 
 // process is the process of the plugin; node is nil while there is none.
@@ -123,7 +124,11 @@ func (w *world) begin() {
 	n, err := node.New(cfg)
 	w.ts.Check(err)
 	exits := n.Exits()
+	isUnwatched := w.isUnwatched
 	exits.Open = func() (handover.Kernel, error) {
+		if isUnwatched {
+			return nil, errors.New("no inotify")
+		}
 		return w.kernel.NewWatch(func(ctx context.Context, held *fakenode.OpenCgroup) { exits.Exited(ctx, held) }), nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
