@@ -214,6 +214,9 @@ func (t *podTable) noteFound(ctx context.Context, found *snapshot, isSame bool, 
 	defer t.state.Unlock()
 	c := found.in(s)
 	defer s.changed(c.pod.group.in(s))
+	if c.former = found.former; c.decision.policy == nil && c.former.unvetted {
+		c.vetted = false
+	}
 	if c.search.err = err; err != nil {
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
@@ -223,11 +226,8 @@ func (t *podTable) noteFound(ctx context.Context, found *snapshot, isSame bool, 
 	if isSame && found.usesMoreThan(&c.snapshot) { // the budget was asked about other disks
 		c.vetted, c.unanswered = false, c.starting
 	}
-	if c.decision.policy == nil && found.former.unvetted {
-		c.vetted = false
-	}
 	// Only these fields are copied, because an event may have changed others.
-	c.disks, c.layer, c.former = found.disks, found.layer, found.former
+	c.disks, c.layer = found.disks, found.layer
 	c.search.done = true
 	c.search.rev++
 	if c.search.again {

@@ -1,0 +1,216 @@
+package fakenode
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Disks is a mount table and the disks of a node, for one or more processes of the plugin. Finding a disk can fail or
+// hang.
+type Disks struct {
+	Gates
+
+	mu     sync.Mutex // guards all below
+	byName map[string]blkio.Disk
+	mounts map[string]blkio.Backing // by mount point
+	below  map[blkio.Dev][]blkio.Disk
+	broken error // of the mount table
+}
+
+// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third) and vdd (not mounted), and with
+// a filesystem in memory at /mnt/mem.
+func NewDisks() *Disks {
+	d := &Disks{byName: map[string]blkio.Disk{}, mounts: map[string]blkio.Backing{}, below: map[blkio.Dev][]blkio.Disk{}}
+	for i, name := range []string{"vda", "vdb", "vdc", "vdd"} {
+		d.byName[name] = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(16 * i)}, Name: name}
+	}
+	for at, name := range map[string]string{"/": "vda", "/mnt/data": "vdb", "/mnt/third": "vdc", "/mnt/mem": "tmpfs"} {
+		d.Mount(at, name)
+	}
+	return d
+}
+
+// Disk returns a disk by its name.
+func (d *Disks) Disk(name string) (disk blkio.Disk, found bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	disk, found = d.byName[name]
+	return disk, found
+}
+
+// Name returns the name of a disk.
+func (d *Disks) Name(dev blkio.Dev) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, disk := range d.byName {
+		if disk.Dev == dev {
+			return name
+		}
+	}
+	return dev.String()
+}
+
+// Mount mounts a disk at a path of the host, or "tmpfs". A name that is new is a logical volume on vda.
+func (d *Disks) Mount(at, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name == "tmpfs" {
+		d.mounts[at] = blkio.Backing{Mountpoint: at, FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+		return
+	}
+	disk, found := d.byName[name]
+	if !found {
+		disk = blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: uint32(len(d.byName))}, Name: name}
+		d.byName[name], d.below[disk.Dev] = disk, []blkio.Disk{d.byName["vda"]}
+	}
+	d.mounts[at] = blkio.Backing{Mountpoint: at, FSType: "ext4", Disks: []blkio.Disk{disk}}
+}
+
+// Unmount removes the mount at a path of the host.
+func (d *Disks) Unmount(at string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.mounts, at)
+}
+
+// Break makes the search for the disks of paths at a mount point fail.
+func (d *Disks) Break(at string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mounts[at] = blkio.Backing{Mountpoint: at, FSType: "ext4", Reason: "its disk cannot be read", Err: err}
+}
+
+// BreakTable makes the mount table unreadable, until err is nil.
+func (d *Disks) BreakTable(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken = err
+}
+
+// at returns the mount that a path of the host is on.
+func (d *Disks) at(host string) blkio.Backing {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	best := "/"
+	for at := range d.mounts {
+		if len(at) > len(best) && (host == at || strings.HasPrefix(host, at+"/")) {
+			best = at
+		}
+	}
+	b := d.mounts[best]
+	b.Disks = slices.Clone(b.Disks)
+	return b
+}
+
+// MountTable is the Disks as one process sees them, until it ends.
+type MountTable struct {
+	*Disks
+	Ended <-chan struct{}
+}
+
+// Refresh reads the mount table.
+func (m MountTable) Refresh(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.broken
+}
+
+// Resolve returns the disks of a path of the host.
+func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
+	b := m.at(host)
+	if !m.Wait(b.Mountpoint, m.Ended) {
+		return blkio.Backing{Reason: "the process has ended", Err: errProcessEnded}
+	}
+	return b
+}
+
+// Below returns the mount below a path that the path rel is on.
+func (m MountTable) Below(_ context.Context, host, rel string) (string, blkio.Backing, bool) {
+	full := strings.TrimSuffix(host, "/") + "/" + strings.Trim(rel, "/")
+	b := m.at(full)
+	if b.Mountpoint == m.at(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
+		return "", blkio.Backing{}, false
+	}
+	return strings.TrimPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/"), b, true
+}
+
+// Submounts returns all mounts below a path of the host.
+func (m MountTable) Submounts(_ context.Context, host string) iter.Seq2[string, blkio.Backing] {
+	return func(yield func(string, blkio.Backing) bool) {
+		m.mu.Lock()
+		found := map[string]blkio.Backing{}
+		for at, b := range m.mounts {
+			if rel, isBelow := strings.CutPrefix(at, strings.TrimSuffix(host, "/")+"/"); isBelow && rel != "" {
+				found[rel] = b
+			}
+		}
+		m.mu.Unlock()
+		for rel, b := range found {
+			if !yield(rel, b) {
+				return
+			}
+		}
+	}
+}
+
+// Device returns a disk by its number.
+func (m MountTable) Device(dev blkio.Dev) blkio.Backing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, disk := range m.byName {
+		if disk.Dev == dev {
+			return blkio.Backing{Disks: []blkio.Disk{disk}}
+		}
+	}
+	return blkio.Backing{Reason: "no such disk", Missing: true}
+}
+
+// Physical returns the disks that a logical volume is on, and the disk itself if it is none.
+func (m MountTable) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if below := m.below[dev]; below != nil {
+		return below, nil
+	}
+	for _, disk := range m.byName {
+		if disk.Dev == dev {
+			return []blkio.Disk{disk}, nil
+		}
+	}
+	return nil, errors.New("no such disk")
+}
+
+// Under returns the disks that a logical volume is on.
+func (m MountTable) Under(_ context.Context, dev blkio.Dev) []blkio.Disk {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.below[dev]
+}
+
+// Links returns no links.
+func (MountTable) Links(blkio.Dev) []string { return nil }
+
+// FilesystemAt returns the number of the disk that is mounted at a path of the host.
+func (m MountTable) FilesystemAt(at string) blkio.Dev {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.mounts[at]; len(b.Disks) > 0 {
+		return b.Disks[0].Dev
+	}
+	return blkio.Dev{}
+}
+
+// Locate returns the path itself.
+func (MountTable) Locate(_ context.Context, host string) (string, bool) { return host, true }
+
+// MountedDisks returns no disks: undeclared ones are then those of I/O.
+func (MountTable) MountedDisks() map[blkio.Dev]bool { return nil }
+
+// SwapDisks returns no disks.
+func (MountTable) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }

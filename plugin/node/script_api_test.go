@@ -1,0 +1,172 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing/synctest"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// claim is a claim of a pod's volume. limits is "" for none.
+type claim struct {
+	name, limits, class string
+	places              []policy.Place
+}
+
+// live returns the document of a pod, which has the annotations of the pod at first, and nothing else.
+func (p *pod) live() *node.Live {
+	if p.document == nil {
+		p.document = &node.Live{Namespace: p.namespace, Name: p.name, Annotations: cloneMap(p.annotations)}
+	}
+	next := *p.document
+	p.document = &next
+	return p.document
+}
+
+// tell passes the document of a pod to the plugin.
+func (p *pod) tell() {
+	if p.w.node != nil && p.document != nil {
+		p.w.node.SetLive(p.uid, p.document)
+	}
+}
+
+// pairs adds KEY=VALUE to a map, and removes "KEY=-".
+func pairs(to map[string]string, args []string, keyOf func(string) string) map[string]string {
+	out := cloneMap(to)
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		if out[keyOf(key)] = value; value == "-" {
+			delete(out, keyOf(key))
+		}
+	}
+	return out
+}
+
+func itself(key string) string { return key }
+
+// apiCommands are the commands of the API server: each changes the document of a pod, and passes it to the plugin. A
+// document has no labels, claims and kinds before the first command of them, so they are unknown.
+func apiCommands() map[string]command {
+	change := func(usage string, fn func(p *pod, live *node.Live, args []string)) command {
+		return func(w *world, neg bool, args []string) {
+			w.check(usage, neg, args)
+			w.reachable()
+			p := w.mustPod(args[0])
+			fn(p, p.live(), args[1:])
+			p.tell()
+		}
+	}
+	return map[string]command{
+		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *node.Live, args []string) {
+			live.Annotations = pairs(live.Annotations, args, annotationKey)
+		}),
+		"edit-often": func(w *world, neg bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
+			w.check("edit-often POD COUNT KEY TARGET", neg, args)
+			p := w.mustPod(args[0])
+			count, _ := strconv.Atoi(args[1])
+			for i := range count {
+				live := p.live()
+				live.Annotations = pairs(live.Annotations, []string{fmt.Sprintf("%s=%s wbps=%dMi", args[2], args[3], i+1)}, annotationKey)
+				p.tell()
+				synctest.Wait()
+			}
+		},
+		"edit-long": change("edit-long POD COUNT", func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
+			count, _ := strconv.Atoi(args[0])
+			live.Annotations = cloneMap(live.Annotations)
+			for i := range count {
+				live.Annotations[fmt.Sprint(limitsKey, "container.x", i)] = "/data wbps=1Mi" + strings.Repeat(" ", 700)
+			}
+		}),
+		"too-large": change("too-large POD", func(_ *pod, live *node.Live, _ []string) {
+			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
+		}),
+		"label": change("label POD [KEY=VALUE]...", func(p *pod, live *node.Live, args []string) {
+			if live.Labels == nil {
+				live.Labels = p.labels
+			}
+			live.Labels = pairs(live.Labels, args, itself)
+		}),
+		"only-namespace": func(w *world, neg bool, args []string) { // a document that has nothing else yet
+			w.check("only-namespace POD [KEY=VALUE]...", neg, args)
+			p := w.mustPod(args[0])
+			w.node.SetLive(p.uid, &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself), OnlyNamespace: true})
+		},
+		"kinds": change("kinds POD [CONTAINER=KIND]...", func(_ *pod, live *node.Live, args []string) {
+			live.Kinds = policy.ContainerKinds{}
+			for name, kind := range pairs(nil, args, itself) {
+				live.Kinds[name] = policy.ContainerKind(kind)
+			}
+		}),
+		"claim": change("claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]", func(p *pod, live *node.Live, args []string) {
+			c := claim{name: args[0], limits: strings.TrimPrefix(args[1], "-")}
+			for _, arg := range args[2:] {
+				if rates, isClass := strings.CutPrefix(arg, "class="); isClass {
+					c.class = rates
+					continue
+				}
+				container, path, _ := strings.Cut(arg, ":")
+				c.places = append(c.places, policy.Place{Container: container, Path: path})
+			}
+			if len(c.places) == 0 {
+				c.places = []policy.Place{{Container: "a", Path: "/data"}, {Container: "b", Path: "/data"}}
+			}
+			p.claims = append(slices.DeleteFunc(slices.Clone(p.claims), func(o claim) bool { return o.name == c.name }), c)
+			live.Claims = policy.NewClaims(volumes(p.claims))
+		}),
+		"no-claims": change("no-claims POD", func(p *pod, live *node.Live, _ []string) {
+			p.claims, live.Claims = nil, policy.NewClaims(nil)
+		}),
+		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *node.Live, args []string) {
+			live.Claims = policy.UnknownClaims(args[0])
+		}),
+		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
+			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
+			namespace, name, _ := strings.Cut(args[1], "/")
+			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
+		},
+		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
+		"forget": func(w *world, neg bool, args []string) {
+			w.check("forget POD", neg, args)
+			w.node.SetLive(w.mustPod(args[0]).uid, nil)
+		},
+		"namespace-label": func(w *world, neg bool, args []string) { // of all its pods
+			w.check("namespace-label NAMESPACE [KEY=VALUE]...", neg, args)
+			w.reachable()
+			for _, name := range w.order {
+				if p := w.pods[name]; p.namespace == args[0] {
+					live := p.live()
+					live.NamespaceLabels = pairs(live.NamespaceLabels, append([]string{"kubernetes.io/metadata.name=" + args[0]}, args[1:]...), itself)
+					p.tell()
+				}
+			}
+		},
+	}
+}
+
+func volumes(of []claim) (out []policy.ClaimVolume) {
+	for _, c := range of {
+		v := policy.ClaimVolume{Claim: c.name, Places: c.places}
+		if c.limits != "" {
+			v.Limits = &c.limits
+		}
+		if c.class != "" {
+			class := policy.ClaimClass{Name: "gold"}
+			for pair := range strings.FieldsSeq(c.class) {
+				name, text, _ := strings.Cut(pair, "=")
+				key, _ := blkio.ParseKey(blkio.IOMax, name)
+				class.Rates = append(class.Rates, annotation.Rate{Parameter: name, Key: key, Text: text})
+			}
+			v.Classes = []policy.ClaimClass{class}
+		}
+		out = append(out, v)
+	}
+	return out
+}

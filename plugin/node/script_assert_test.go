@@ -1,0 +1,284 @@
+package node_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// assertions are the commands that compare. TEXT is a part of a line; "-count=N" asks for N such lines.
+func assertions() map[string]command {
+	return map[string]command{
+		"iomax": func(w *world, neg bool, args []string) {
+			w.check("iomax POD [CONTAINER] none|DISK [KEY=VALUE]...", neg, args)
+			cgroup, want := w.cgroupOf(args)
+			w.same("io.max of "+strings.Join(args[:len(args)-len(want)], " "), w.limits(cgroup), w.canonical(want))
+		},
+		"weight": func(w *world, neg bool, args []string) {
+			w.check("weight POD [CONTAINER] WEIGHT", neg, args)
+			cgroup, want := w.cgroupOf(args)
+			got, err := w.kernel.Read(cgroup, "io.weight")
+			w.ts.Check(err)
+			w.same("io.weight", got, "default "+want[0])
+		},
+		"spec": func(w *world, neg bool, args []string) {
+			w.check("spec POD CONTAINER none|DISK [KEY=VALUE]...", neg, args)
+			c := w.mustContainer(args[0], args[1])
+			limits, err := blkio.ParseIOMax(c.unified[blkio.IOMax])
+			w.ts.Check(err)
+			w.same("io.max of the OCI spec", w.format(limits), w.canonical(args[2:]))
+		},
+		"spec-weight": func(w *world, neg bool, args []string) {
+			w.check("spec-weight POD CONTAINER WEIGHT|none", neg, args)
+			w.same("weight of the OCI spec", cmp.Or(w.mustContainer(args[0], args[1]).unified[blkio.IOWeight], "none"), args[2])
+		},
+		"record": func(w *world, neg bool, args []string) {
+			w.check("record POD [CONTAINER] [TEXT]...", false, args)
+			cgroup, texts := w.cgroupOf(args)
+			w.find("record", neg, w.recordOf(cgroup), texts)
+		},
+		"event": func(w *world, neg bool, args []string) {
+			w.check("event [-count=N] POD REASON [TEXT]...", false, args)
+			w.find("event", neg, w.told(&w.events), args)
+		},
+		"log": func(w *world, neg bool, args []string) {
+			w.check("log [-count=N] TEXT...", false, args)
+			w.find("log", neg, w.told(&w.lines), args)
+		},
+		"synced": func(w *world, neg bool, args []string) {
+			w.check("synced [-count=N] PATH", false, args)
+			w.find("sync", neg, w.told(&w.syncs), args)
+		},
+		"refused": func(w *world, neg bool, args []string) {
+			w.check("refused TEXT...", false, args)
+			w.find("refusal", neg, []string{fmt.Sprint(w.refusal)}, args)
+		},
+		"has-attribute": func(w *world, neg bool, args []string) {
+			w.check("has-attribute POD NAME VALUE", neg, args)
+			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
+			w.ts.Check(err)
+			w.same(args[1], string(got), args[2])
+		},
+		"granted": func(w *world, neg bool, args []string) {
+			w.check("granted [TEXT]...", neg, args)
+			w.same("granted", strings.Join(w.granted(), "\n"), strings.Join(args, "\n"))
+		},
+		"metric": func(w *world, neg bool, args []string) {
+			w.check("metric NAME VALUE", neg, args)
+			value, known := w.metrics()[args[0]]
+			if !known {
+				w.ts.Fatalf("no metric %s of %v", args[0], slices.Sorted(maps.Keys(w.metrics())))
+			}
+			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
+		},
+		"weighted": func(w *world, neg bool, args []string) { // the demand for weights
+			w.check("weighted [POD[/CONTAINER]=WEIGHT]... [unknown=TEXT]", neg, args)
+			d := w.node.Weighted()
+			var got []string
+			for _, of := range d.Weighted {
+				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10))
+			}
+			if slices.Sort(got); !d.Complete {
+				got = append(got, "unknown="+d.Unknown)
+			}
+			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
+		},
+		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
+			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
+			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
+		},
+	}
+}
+
+func (w *world) same(what, got, want string) {
+	if got != want {
+		w.ts.Fatalf("%s: got\n\t%s\nwant\n\t%s", what, strings.ReplaceAll(got, "\n", "\n\t"), strings.ReplaceAll(want, "\n", "\n\t"))
+	}
+}
+
+// find fails the script unless some line, or as many as -count=N asks for, has all texts. With neg, no line may have them.
+func (w *world) find(what string, neg bool, lines, texts []string) {
+	wanted := -1
+	if len(texts) > 0 && strings.HasPrefix(texts[0], "-count=") {
+		wanted, _ = strconv.Atoi(strings.TrimPrefix(texts[0], "-count="))
+		texts = texts[1:]
+	}
+	found := 0
+	for _, line := range lines {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			found++
+		}
+	}
+	if neg && found > 0 || !neg && wanted < 0 && found == 0 || wanted >= 0 && found != wanted {
+		w.ts.Fatalf("%s %q: %d found in\n\t%s", what, texts, found, strings.Join(lines, "\n\t"))
+	}
+}
+
+func (w *world) limits(cgroup string) string { return w.format(w.kernel.Limits(cgroup)) }
+
+// format formats limits as "vda rbps=1Mi wbps=2Mi; vdb wiops=100", and "none".
+func (w *world) format(limits map[blkio.Dev]blkio.Limits) string {
+	var out []string
+	for dev, of := range limits {
+		text := w.disks.Name(dev)
+		for k, amount := range of {
+			if amount != blkio.Unset && amount != blkio.Max {
+				text += " " + blkio.Key(k).String() + "=" + annotation.FormatAmount(blkio.Key(k), amount)
+			}
+		}
+		out = append(out, text)
+	}
+	if slices.Sort(out); len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, "; ")
+}
+
+// canonical formats "DISK KEY=VALUE... DISK KEY=VALUE..." in the same way.
+func (w *world) canonical(args []string) string {
+	limits := map[blkio.Dev]blkio.Limits{}
+	var disk blkio.Dev
+	for _, arg := range args {
+		key, text, isPair := strings.Cut(arg, "=")
+		switch {
+		case arg == "none":
+		case !isPair:
+			disk = w.mustDisk(arg).Dev
+			limits[disk] = blkio.Limits{}
+		default:
+			k, _ := blkio.ParseKey(blkio.IOMax, key)
+			of := limits[disk]
+			of[k] = w.amount(k, text)
+			limits[disk] = of
+		}
+	}
+	return w.format(limits)
+}
+
+// amount parses an amount as annotations have it.
+func (w *world) amount(k blkio.Key, text string) blkio.Amount {
+	a, problem := annotation.ParseAmount(k, text)
+	if problem != nil {
+		w.ts.Fatalf("amount %s: %v", text, problem)
+	}
+	return a
+}
+
+func (w *world) granted() (out []string) {
+	for _, u := range w.node.Budgets() {
+		line := fmt.Sprintf("%s %s %s %s of %s, %d pods", u.Namespace, u.Disk.Name, u.Key,
+			annotation.FormatAmount(u.Key, u.Granted), annotation.FormatAmount(u.Key, u.Budget), u.Pods)
+		if u.Undecided > 0 {
+			line += fmt.Sprintf(", %d undecided", u.Undecided)
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) metrics() map[string]float64 {
+	r := prometheus.NewPedanticRegistry()
+	w.ts.Check(r.Register(w.node))
+	families, err := r.Gather()
+	w.ts.Check(err)
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "nri_blkio_")
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// written returns the cgroups of the writes since the last call, as POD and POD/CONTAINER.
+func (w *world) written() (out []string) {
+	for _, write := range w.kernel.Writes() {
+		name, _, _ := strings.Cut(write, " ")
+		for _, p := range w.pods {
+			if name == p.cgroup+"/io.max" {
+				out = append(out, p.name)
+			}
+			for _, sb := range p.sandboxes {
+				for _, c := range sb.containers {
+					if name == c.cgroup+"/io.max" {
+						out = append(out, p.name+"/"+c.name)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// recordOf returns the lines of a record, none if there is no record.
+func (w *world) recordOf(cgroup string) (out []string) {
+	kind := record.KindContainer
+	if strings.HasSuffix(cgroup, ".slice") {
+		kind = record.KindPod
+	}
+	r, err := record.Read(w.tree().Cgroup(cgroup), kind)
+	w.ts.Check(err)
+	if r == nil {
+		return nil
+	}
+	list := func(name string, of policy.Settings) {
+		for _, s := range of {
+			at := s.Key.String()
+			if s.Dev != (blkio.Dev{}) {
+				at = w.disks.Name(s.Dev) + " " + at
+			}
+			out = append(out, fmt.Sprintf("%s %s=%s %s", name, at, annotation.FormatAmount(s.Key, s.Amount), s.Source))
+		}
+	}
+	list("settings", r.Settings)
+	list("lowered", r.Lowered)
+	list("weights", r.Weights)
+	for _, text := range r.Warnings {
+		out = append(out, "warning "+text)
+	}
+	if r.Error != "" {
+		out = append(out, "error "+r.Error)
+	}
+	for name, isSet := range map[string]bool{"observed": r.Observed, "unvetted": r.Unvetted, "cleared": r.Cleared} {
+		if isSet {
+			out = append(out, name)
+		}
+	}
+	for _, e := range r.Exits {
+		out = append(out, "exit "+e.Container)
+		list("exit "+e.Container, e.Limits)
+	}
+	if r.Edit != nil {
+		out = append(out, fmt.Sprintf("edit %v labels %v kinds %v", r.Edit.Annotations, r.Edit.Labels, r.Edit.ContainerKinds))
+		for key, value := range r.Edit.NamespaceLabels {
+			if value != nil {
+				key += "=" + *value
+			}
+			out = append(out, "edit namespace "+key)
+		}
+	}
+	return append(out, "record")
+}
+
+// tree opens the cgroups as another process does.
+func (w *world) tree() *cgroupfs.Hierarchy {
+	tree := w.kernel.Open(w.t, nil)
+	w.t.Cleanup(func() { tree.Close() })
+	return tree
+}

@@ -1,0 +1,411 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// runtimeCommands are the commands of the runtime and the kubelet. "! create", "! start" and "! run" expect a rejection.
+func runtimeCommands() map[string]command {
+	return map[string]command{
+		"pod": func(w *world, neg bool, args []string) {
+			w.check("pod POD [KEY=VALUE]...", neg, args)
+			w.newPod(args[0], args[1:])
+		},
+		"create": func(w *world, neg bool, args []string) {
+			w.check("create POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
+			w.answer("create", neg, w.create(w.newContainer(args)))
+		},
+		"start": func(w *world, neg bool, args []string) {
+			w.check("start POD CONTAINER", false, args)
+			w.answer("start", neg, w.start(w.mustContainer(args[0], args[1])))
+		},
+		"create-silent": func(w *world, neg bool, args []string) { // the runtime reports no end of one that is rejected
+			w.check("create-silent POD CONTAINER [VALUE]", false, args)
+			w.isSilent = true
+			w.answer("create", neg, w.create(w.newContainer(args)))
+			w.isSilent = false
+		},
+		"start-unseen": func(w *world, neg bool, args []string) { // no plugin listened when it was created
+			w.check("start-unseen POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
+			c := w.newContainer(args)
+			c.sandbox.containers = append(c.sandbox.containers, c)
+			w.answer("start", neg, w.start(c))
+		},
+		"run": func(w *world, neg bool, args []string) {
+			w.check("run POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
+			c := w.newContainer(args)
+			err := w.create(c)
+			if err == nil {
+				err = w.start(c)
+			}
+			w.answer("run", neg, err)
+		},
+		"run-many": func(w *world, neg bool, args []string) { // as run, of pods POD-1, POD-2, ...
+			w.check("run-many COUNT POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", neg, args)
+			count, err := strconv.Atoi(args[0])
+			w.ts.Check(err)
+			for i := range count {
+				c := w.newContainer(append([]string{fmt.Sprint(args[1], "-", i+1)}, args[2:]...))
+				w.answer("run", neg, errors.Join(w.create(c), w.start(c)))
+			}
+		},
+		"same-cgroup": func(w *world, neg bool, args []string) {
+			w.check("same-cgroup POD OTHER [KEY=VALUE]...", neg, args)
+			w.newPod(args[0], args[2:]).cgroup = w.mustPod(args[1]).cgroup
+		},
+		"reported": func(w *world, neg bool, args []string) { // the annotations that the runtime reports of the next sandbox
+			w.check("reported POD KEY=VALUE...", neg, args)
+			p := w.mustPod(args[0])
+			p.annotations = pairs(p.annotations, args[1:], annotationKey)
+		},
+		"place": func(w *world, neg bool, args []string) { // the cgroup and the first process of a container, without an event
+			w.check("place POD CONTAINER", neg, args)
+			w.place(w.mustContainer(args[0], args[1]))
+		},
+		"start-unplaced": func(w *world, neg bool, args []string) { // restored from a checkpoint: its cgroup comes later
+			w.check("start-unplaced POD CONTAINER", false, args)
+			c := w.newContainer(args)
+			c.sandbox.containers = append(c.sandbox.containers, c)
+			w.reachable()
+			c.state = node.Running
+			if w.passesBy(c.sandbox.message(), c.message(), node.Running) {
+				return
+			}
+			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
+		},
+		"report-exit": func(w *world, neg bool, args []string) { // a process of the container outlives its first one
+			w.check("report-exit POD CONTAINER", neg, args)
+			c := w.mustContainer(args[0], args[1])
+			w.node.Stopped(c.sandbox.id, c.id)
+		},
+		"start-unheard": func(w *world, neg bool, args []string) { // the runtime does not get the answer, and the container runs
+			w.check("start-unheard POD CONTAINER [VALUE]", false, args)
+			c := w.newContainer(args)
+			c.sandbox.containers = append(c.sandbox.containers, c)
+			w.isSilent = true
+			w.answer("start", neg, w.start(c))
+			w.isSilent = false
+		},
+		"repeat-start": func(w *world, neg bool, args []string) { // the event alone
+			w.check("repeat-start POD CONTAINER", false, args)
+			c := w.mustContainer(args[0], args[1])
+			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
+		},
+		"exit": func(w *world, neg bool, args []string) {
+			w.check("exit POD CONTAINER...", neg, args)
+			for _, name := range args[1:] {
+				w.exit(w.mustContainer(args[0], name))
+			}
+		},
+		"remove": func(w *world, neg bool, args []string) {
+			w.check("remove POD CONTAINER...", neg, args)
+			for _, name := range args[1:] {
+				w.remove(w.mustContainer(args[0], name))
+			}
+		},
+		"exit-oldest": func(w *world, neg bool, args []string) { // of its name
+			w.check("exit-oldest POD CONTAINER", neg, args)
+			w.exit(w.mustPod(args[0]).oldestNamed(args[1]))
+		},
+		"remove-oldest": func(w *world, neg bool, args []string) {
+			w.check("remove-oldest POD CONTAINER", neg, args)
+			w.remove(w.mustPod(args[0]).oldestNamed(args[1]))
+		},
+		"sandbox": func(w *world, neg bool, args []string) {
+			w.check("sandbox POD", neg, args)
+			w.mustPod(args[0]).newSandbox()
+		},
+		"remove-sandbox": func(w *world, neg bool, args []string) { // the oldest one
+			w.check("remove-sandbox POD", neg, args)
+			w.removeSandbox(w.mustPod(args[0]).sandboxes[0])
+		},
+		"remove-pod": func(w *world, neg bool, args []string) {
+			w.check("remove-pod POD", neg, args)
+			p := w.mustPod(args[0])
+			for _, sb := range slices.Clone(p.sandboxes) {
+				w.removeSandbox(sb)
+			}
+			w.kernel.Remove(p.cgroup)
+			delete(w.pods, p.namespace+"/"+p.name)
+			w.order = slices.DeleteFunc(w.order, func(name string) bool { return w.pods[name] == nil })
+		},
+		"update": func(w *world, neg bool, args []string) { // of the container's resources, such as a resize in place
+			w.check("update POD CONTAINER", neg, args)
+			c := w.mustContainer(args[0], args[1])
+			w.writeSpec(c)
+			if w.connected {
+				w.node.Updated(c.sandbox.id)
+			}
+		},
+	}
+}
+
+// nodeCommands are the commands of the operator, of the kernel and of the disks.
+func nodeCommands() map[string]command {
+	return map[string]command{
+		"policy": func(w *world, neg bool, args []string) { // Reload, or the policy of the first process
+			w.check("policy FILE|TEXT", neg, args)
+			w.readPolicy(args[0])
+			if w.node != nil {
+				w.node.Reload(w.policy)
+			}
+		},
+		"configure": (*world).configure,
+		"down":      func(w *world, neg bool, args []string) { w.check("down", neg, args); w.end(); w.isDown = true },
+		"up": func(w *world, neg bool, args []string) {
+			w.check("up", neg, args)
+			w.up()
+		},
+		"restart": (*world).restart,
+		"disconnect": func(w *world, neg bool, args []string) {
+			w.check("disconnect", neg, args)
+			w.connected = false
+		},
+		"pass": func(w *world, neg bool, args []string) {
+			w.check("pass [COUNT]", neg, args)
+			count := 1
+			if len(args) > 0 {
+				count, _ = strconv.Atoi(args[0])
+			}
+			for range count {
+				time.Sleep(resync)
+				synctest.Wait()
+			}
+		},
+		"sleep": func(w *world, neg bool, args []string) {
+			w.check("sleep DURATION", neg, args)
+			d, err := time.ParseDuration(args[0])
+			w.ts.Check(err)
+			time.Sleep(d)
+		},
+		"break": func(w *world, neg bool, args []string) { w.fault(neg, args, true) },
+		"heal":  func(w *world, neg bool, args []string) { w.fault(neg, args, false) },
+		"mount": func(w *world, neg bool, args []string) {
+			w.check("mount PATH DISK", neg, args)
+			w.disks.Mount(args[0], args[1])
+		},
+		"unmount": func(w *world, neg bool, args []string) {
+			w.check("unmount PATH", neg, args)
+			w.disks.Unmount(args[0])
+		},
+		"mounts-changed": func(w *world, neg bool, args []string) { w.check("mounts-changed", neg, args); w.node.MountsChanged() },
+		"disks-changed":  func(w *world, neg bool, args []string) { w.check("disks-changed", neg, args); w.node.DisksChanged() },
+		"actual": func(w *world, neg bool, args []string) { // where a mount leads to in the container, after "configure real-mounts"
+			w.check("actual POD CONTAINER DESTINATION SOURCE", neg, args)
+			w.mustContainer(args[0], args[1]).actual[args[2]] = args[3]
+		},
+		"layers": func(w *world, neg bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
+			w.check("layers [HANDLER=]DIRECTORY...", neg, args)
+			w.layers = inventory.Layers{Handlers: map[string]inventory.Layer{}}
+			for _, arg := range args {
+				if handler, dir, isOf := strings.Cut(arg, "="); isOf {
+					w.layers.Handlers[handler] = inventory.Layer{Dir: dir}
+				} else {
+					w.layers.Default = inventory.Layer{Dir: arg}
+				}
+			}
+		},
+		"register": func(w *world, neg bool, args []string) { // the runtime has restarted, and registers the plugin again
+			w.check("register", neg, args)
+			w.up()
+			_ = within(func(ctx context.Context) error { w.node.Registered(ctx, "containerd", "v2", deadline); return nil })
+		},
+		"vanish": func(w *world, neg bool, args []string) { // a cgroup is removed without an event
+			w.check("vanish POD [CONTAINER]", neg, args)
+			cgroup, _ := w.cgroupOf(args)
+			w.kernel.Empty(cgroup)
+			synctest.Wait()
+			w.kernel.Remove(cgroup)
+		},
+		"replug": func(w *world, neg bool, args []string) {
+			w.check("replug DISK", neg, args)
+			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
+		},
+		"drift": (*world).drift,
+		"use": func(w *world, neg bool, args []string) { // the counters of a cgroup
+			w.check("use POD [CONTAINER] DISK...", neg, args)
+			cgroup, rest := w.cgroupOf(args)
+			text := ""
+			for _, name := range rest {
+				text += w.mustDisk(name).Dev.String() + " rbytes=" + strconv.FormatUint(inventory.MinUsage, 10) + " wbytes=0 rios=9 wios=9 dbytes=0 dios=0\n"
+			}
+			w.kernel.Replace(cgroup, "io.stat", text)
+		},
+		"dirty": func(w *world, neg bool, args []string) { // bytes that a pod has left to write
+			w.check("dirty POD BYTES", neg, args)
+			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback 0\n")
+		},
+		"attribute": func(w *world, neg bool, args []string) { // another part of the program writes one
+			w.check("attribute POD NAME VALUE", neg, args)
+			w.ts.Check(w.tree().Cgroup(w.mustPod(args[0]).cgroup).WriteXattr(args[1], []byte(args[2])))
+		},
+		"forget-notes": func(w *world, neg bool, args []string) {
+			w.check("forget-notes", neg, args)
+			w.notes.forget()
+			w.kernel.Writes()
+		},
+	}
+}
+
+// readPolicy reads a policy from a file of the script, or from the argument itself.
+func (w *world) readPolicy(text string) {
+	if strings.HasSuffix(text, ".yaml") {
+		text = w.ts.ReadFile(text)
+	}
+	pol, err := policy.ParseFile(policyText(text))
+	w.ts.Check(err)
+	w.policy = pol
+}
+
+// configure sets the configuration of the next process.
+func (w *world) configure(neg bool, args []string) {
+	w.check("configure real-mounts|cri-o|no-exit-watch|memory [BYTES]", neg, args)
+	switch args[0] {
+	case "real-mounts":
+		w.realMounts = true
+	case "cri-o":
+		w.isCRIO = true
+	case "no-exit-watch":
+		w.isUnwatched = true
+	case "memory":
+		w.nodeMemory, _ = strconv.ParseUint(args[1], 10, 64)
+	default:
+		w.ts.Fatalf("unknown setting %s", args[0])
+	}
+}
+
+// restart replaces the process of the plugin: "--policy FILE|TEXT", and "--told" if the documents are there before the
+// runtime lists what runs. Other documents are told by "tell".
+func (w *world) restart(neg bool, args []string) {
+	w.check("restart [--policy FILE|TEXT] [--told]", neg, args)
+	w.end()
+	told := false
+	for i := 0; i < len(args); i++ {
+		switch args[i] {
+		case "--policy":
+			i++
+			w.readPolicy(args[i])
+		case "--told":
+			told = true
+		default:
+			w.ts.Fatalf("unknown option %s", args[i])
+		}
+	}
+	w.begin()
+	for _, name := range w.order {
+		if told {
+			w.pods[name].tell()
+		}
+	}
+	w.up()
+}
+
+// fault breaks or heals something of the node.
+func (w *world) fault(neg bool, args []string, breaks bool) {
+	w.check("break|heal disk [PATH] [hang]", neg, args)
+	hangs := len(args) > 2 && args[len(args)-1] == "hang"
+	fail := func(err error) error {
+		if breaks {
+			return err
+		}
+		return nil
+	}
+	gates, place := &w.disks.Gates, ""
+	switch args[0] {
+	case "mounts":
+		w.disks.BreakTable(fail(errors.New("no mounts")))
+		return
+	case "disk":
+		if place = args[1]; !hangs && breaks {
+			w.disks.Break(place, errors.New("input/output error"))
+		}
+	case "runtime":
+		place, hangs = "runtime", true
+	case "sync":
+		place, hangs = "sync "+args[1], true
+	case "writes":
+		rest := args[1:]
+		if hangs {
+			rest = args[1 : len(args)-1]
+		}
+		gates = &w.kernel.Gates
+		if place, _ = w.cgroupOf(rest); !hangs {
+			w.kernel.Fail(place, fail(unix.EIO))
+		}
+	case "attributes":
+		w.kernel.FailAttributes(w.mustPod(args[1]).cgroup, fail(unix.ENOSPC))
+		return
+	default:
+		w.ts.Fatalf("cannot break %s", args[0])
+	}
+	if breaks && hangs {
+		gates.Hang(place)
+	} else {
+		gates.Answer(place)
+	}
+}
+
+// drift is another program that writes limits, or a weight.
+func (w *world) drift(neg bool, args []string) {
+	w.check("drift POD [CONTAINER] DISK|weight KEY=VALUE...", neg, args)
+	cgroup, rest := w.cgroupOf(args)
+	if rest[0] == "weight" {
+		w.kernel.Replace(cgroup, "io.weight", "default "+rest[1]+"\n")
+		return
+	}
+	var line []string
+	for _, pair := range rest[1:] {
+		key, text, _ := strings.Cut(pair, "=")
+		amount := text
+		if text != "max" {
+			k, _ := blkio.ParseKey(blkio.IOMax, key)
+			amount = strconv.FormatUint(uint64(w.amount(k, text)), 10)
+		}
+		line = append(line, key+"="+amount)
+	}
+	w.ts.Check(w.kernel.SetLimits(cgroup, w.mustDisk(rest[0]).Dev.String()+" "+strings.Join(line, " ")))
+}
+
+func (w *world) mustDisk(name string) blkio.Disk {
+	disk, found := w.disks.Disk(name)
+	if !found {
+		w.ts.Fatalf("unknown disk %s", name)
+	}
+	return disk
+}
+
+func (w *world) table() fakenode.MountTable { return fakenode.MountTable{Disks: w.disks} }
+
+// cgroupOf returns the cgroup of POD [CONTAINER], and the other arguments.
+func (w *world) cgroupOf(args []string) (cgroup string, rest []string) {
+	p := w.mustPod(args[0])
+	if len(args) > 1 {
+		if c := p.containerNamed(args[1]); c != nil {
+			return c.cgroup, args[2:]
+		}
+	}
+	return p.cgroup, args[1:]
+}
+
+// cloneMap never returns nil.
+func cloneMap(m map[string]string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, m)
+	return out
+}

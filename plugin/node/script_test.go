@@ -1,0 +1,71 @@
+package node_test
+
+import (
+	"flag"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var pending = flag.Bool("pending", false, "run the scripts of known faults, which fail")
+
+// TestScript tells stories of a node at the border of Node. The scripts know no internals. The
+// clock is that of a bubble, and each command returns when the plugin is idle: a script is the same each time.
+func TestScript(t *testing.T) {
+	dir := "script"
+	if *pending {
+		dir = "pending"
+	}
+	testscript.RunT(bubble{t}, testscript.Params{
+		Dir: filepath.Join("testdata", dir), Cmds: commands(), RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			w := newWorld(env.T().(bubble).T)
+			env.Values[worldKey{}] = w
+			env.Defer(w.close)
+			return nil
+		},
+	})
+}
+
+// bubble runs each script in a bubble with a clock of its own, one after another.
+type bubble struct{ *testing.T }
+
+func (b bubble) Run(name string, script func(testscript.T)) {
+	b.T.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { script(bubble{t}) }) })
+}
+
+func (bubble) Parallel()     {}
+func (bubble) Verbose() bool { return testing.Verbose() }
+
+type worldKey struct{}
+
+// command is one command of the scripts. neg is true after a "!".
+type command func(w *world, neg bool, args []string)
+
+// commands returns the commands of the scripts. Each waits until the plugin is idle.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	out := map[string]func(*testscript.TestScript, bool, []string){}
+	for _, part := range []map[string]command{runtimeCommands(), apiCommands(), nodeCommands(), assertions()} {
+		for name, c := range part {
+			out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+				w := ts.Value(worldKey{}).(*world)
+				w.ts = ts
+				c(w, neg, args)
+				synctest.Wait()
+			}
+		}
+	}
+	return out
+}
+
+// check fails the script if a command got too few arguments, or a "!" that has no meaning for it.
+func (w *world) check(usage string, neg bool, args []string) {
+	required, _, _ := strings.Cut(usage, " [")
+	least := len(strings.Fields(required)) - 1
+	if neg || len(args) < least {
+		w.ts.Fatalf("usage: %s", usage)
+	}
+}

@@ -1,0 +1,269 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+const (
+	limitsKey = "limits.blkio.noderesource.dev/"
+	weightKey = "weight.blkio.noderesource.dev/"
+	resync    = 30 * time.Second // the default of Config
+	deadline  = 500 * time.Millisecond
+)
+
+// world is a node of one script: the kernel, the disks, the runtime with its pods, the API server's documents, and the
+// process of the plugin.
+type world struct {
+	t      *testing.T
+	ts     *testscript.TestScript
+	kernel *fakenode.Kernel
+	disks  *fakenode.Disks
+	pods   map[string]*pod
+	order  []string // of the names of pods
+	ids    int
+	process
+	config
+	notes
+	isDown   bool  // no event starts the plugin
+	isSilent bool  // the runtime reports no end of a container that is rejected
+	refusal  error // of the last container that was rejected
+}
+
+// config is the configuration of the next process of the plugin.
+type config struct {
+	policy      *policy.Policy
+	realMounts  bool
+	layers      inventory.Layers
+	nodeMemory  uint64
+	isCRIO      bool
+	isUnwatched bool
+}
+
+// process is the process of the plugin; node is nil while there is none.
+type process struct {
+	node      *node.Node
+	connected bool // the runtime sends it events
+	stop      func()
+}
+
+// notes has what the plugin has told so far.
+type notes struct {
+	mu     sync.Mutex // guards the rest
+	lines  []string
+	events []string
+	syncs  []string
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{
+		t: t, kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{},
+		config: config{policy: policy.Default(), layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}},
+	}
+}
+
+func (w *world) close() {
+	w.end()
+	synctest.Wait()
+}
+
+// end ends the process of the plugin. Its calls that hang end with it.
+func (w *world) end() {
+	if w.node != nil {
+		w.stop()
+	}
+	w.process = process{}
+	w.notes.forget()
+	w.kernel.Writes()
+}
+
+// begin starts the process of the plugin, which is not connected.
+func (w *world) begin() {
+	ended := make(chan struct{})
+	tree := w.kernel.Open(w.t, ended)
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	log.SetLevel(logrus.DebugLevel)
+	log.AddHook(&w.notes)
+	cfg := node.Config{
+		Log: log, Policy: w.policy, Storage: fakenode.MountTable{Disks: w.disks, Ended: ended}, Cgroups: tree,
+		Layers: w.layers, Events: &w.notes, NodeMemory: w.nodeMemory,
+		Sync: func(_ context.Context, host string) error { return w.sync(host, ended) },
+	}
+	cfg.ReadLayers = func(context.Context, string, string) (inventory.Layers, error) {
+		if !w.disks.Wait("runtime", ended) {
+			return inventory.Layers{}, errors.New("the process has ended")
+		}
+		return w.layers, nil
+	}
+	if w.realMounts {
+		cfg.ProcessMounts = w.processMounts
+	}
+	n, err := node.New(cfg)
+	w.ts.Check(err)
+	exits := n.Exits()
+	isUnwatched := w.isUnwatched
+	exits.Open = func() (handover.Kernel, error) {
+		if isUnwatched {
+			return nil, errors.New("no inotify")
+		}
+		return w.kernel.NewWatch(func(ctx context.Context, held *fakenode.OpenCgroup) { exits.Exited(ctx, held) }), nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { n.Run(ctx) })
+	w.process = process{node: n, stop: func() {
+		cancel()
+		close(ended)
+		running.Wait()
+		synctest.Wait()
+		tree.Close()
+	}}
+	synctest.Wait()
+}
+
+// up starts the process of the plugin if there is none, and connects it to the runtime.
+func (w *world) up() {
+	if w.node == nil {
+		w.begin()
+	}
+	if !w.connected {
+		w.connected = true
+		sandboxes, containers := w.list()
+		w.node.Synchronize(sandboxes, containers)
+		synctest.Wait()
+	}
+}
+
+// reachable reports whether the plugin gets the events of the runtime. The first event of a script starts it.
+func (w *world) reachable() bool {
+	if w.node == nil && !w.isDown {
+		w.up()
+	}
+	return w.connected
+}
+
+// list is the list of the runtime, of the sandboxes that are ready, and of the containers that have not ended.
+func (w *world) list() (sandboxes []*node.Sandbox, containers []*node.Container) {
+	for _, name := range w.order {
+		for _, sb := range w.pods[name].sandboxes {
+			if sb.ready {
+				sandboxes = append(sandboxes, sb.message())
+			}
+			for _, c := range sb.containers {
+				if c.state != node.Stopped {
+					containers = append(containers, c.message())
+				}
+			}
+		}
+	}
+	return sandboxes, containers
+}
+
+// within calls an event's handler with the deadline of the runtime.
+func within(fn func(ctx context.Context) error) error {
+	ctx, cancel := bounded.Deadline(context.Background(), deadline)
+	defer cancel()
+	return fn(ctx)
+}
+
+// passesBy decides as the session of the plugin does.
+func (w *world) passesBy(sb *node.Sandbox, c *node.Container, now node.State) bool {
+	pol := w.node.Policy()
+	facts := sb.Facts()
+	concerned := annotation.Requests(sb.Annotations) || w.node.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
+	return !concerned && !w.node.PassBy(sb, c, now, pol)
+}
+
+func (w *world) sync(host string, ended <-chan struct{}) error {
+	if !w.disks.Wait("sync "+host, ended) {
+		return errors.New("the process has ended")
+	}
+	w.notes.mu.Lock()
+	defer w.notes.mu.Unlock()
+	w.syncs = append(w.syncs, host)
+	return nil
+}
+
+// processMounts returns the mounts of a container, by its process.
+func (w *world) processMounts(_ context.Context, pid int, _ string) ([]blkio.ProcessMount, error) {
+	for _, name := range w.order {
+		for _, sb := range w.pods[name].sandboxes {
+			for _, c := range sb.containers {
+				if c.pid == pid {
+					return c.processMounts(), nil
+				}
+			}
+		}
+	}
+	return nil, fmt.Errorf("no process %d", pid)
+}
+
+// Levels implements logrus.Hook.
+func (n *notes) Levels() []logrus.Level { return logrus.AllLevels }
+
+// Fire keeps a line as "level message key=value...".
+func (n *notes) Fire(e *logrus.Entry) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	line := e.Level.String() + " " + e.Message
+	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
+		line += fmt.Sprintf(" %s=%v", key, e.Data[key])
+	}
+	n.lines = append(n.lines, line)
+	return nil
+}
+
+// Note keeps an event as "NAMESPACE/POD REASON NOTE".
+func (n *notes) Note(of podevent.Pod, reason podevent.Reason, note string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events = append(n.events, fmt.Sprintf("%s/%s %s %s", of.Namespace, of.Name, reason, note))
+}
+
+// Run implements node.Events.
+func (n *notes) Run(ctx context.Context, _ func() map[string]bool) { <-ctx.Done() }
+
+// told returns what was told so far of one kind.
+func (n *notes) told(kind *[]string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(*kind)
+}
+
+// forget forgets what was told so far.
+func (n *notes) forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines, n.events, n.syncs = nil, nil, nil
+}
+
+// policyText completes a policy of a script: without classes of its own it has bronze, silver and data.
+func policyText(data string) []byte {
+	if !strings.Contains(data, "classes:") {
+		data = "classes: {bronze: {limits: ['* wbps=20Mi'], weight: 50}, silver: {limits: ['* wbps=40Mi']}, data: {limits: ['/data wbps=5Mi']}}\n" + data
+	}
+	return []byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" + data)
+}
