@@ -28,8 +28,8 @@ const (
 type Config[T any] struct {
 	Dir    string
 	Format Format[T]
-	// Changed is called with the document of a pod that is new or has changed, and with nil for one that was removed. The
-	// document must not be changed.
+	// Changed is called with the document of a pod that is new or has changed, and with nil for one that was removed or has
+	// given way to those of other namespaces. The document must not be changed.
 	Changed func(uid string, d *T)
 	// Warn logs an error. It is called when a problem is new, and again while it lasts.
 	Warn func(err error)
@@ -39,7 +39,8 @@ type Config[T any] struct {
 }
 
 // Reader reads a directory again and again. What cannot be read stays as it was: a document that is unreadable, and all of
-// them while the directory is missing. One goroutine uses it, but Counts is safe for concurrent use.
+// them while the directory is missing. Where all documents need more memory than their bound, each namespace has an equal
+// part that others cannot take. One goroutine uses a reader, but Counts is safe for concurrent use.
 type Reader[T any] struct {
 	Config[T]
 	known   map[string]*file // by UID
@@ -63,10 +64,11 @@ type counts struct{ usable, unreadable atomic.Int64 }
 
 // file is a file of the directory as it was last read.
 type file struct {
-	version  hostfs.Version
-	size     int   // of the document that was reported, in bytes; 0 without one
-	reported bool  // Changed was called with a document
-	err      error // why this version cannot be used
+	version   hostfs.Version
+	namespace string // of the document that was reported
+	size      int    // of the document that was reported, in bytes; 0 without one
+	reported  bool   // Changed was called with a document
+	err       error  // why this version cannot be used
 }
 
 // NewReader returns a reader that has read nothing.
@@ -167,14 +169,20 @@ func (r *Reader[T]) take(uid string, version hostfs.Version) {
 	if err != nil {
 		return
 	}
+	_, namespace := r.Format.Of(d)
 	size := r.Format.Size(d)
-	if r.kept-f.size+size > r.Format.MaxKept {
-		f.err = fmt.Errorf("read %s of %s: the documents have more than %d bytes together", FileName(uid), r.Dir, r.Format.MaxKept)
+	if !r.makeRoom(uid, namespace, size) {
+		f.err = r.noRoom(uid)
 		return
 	}
 	r.kept += size - f.size
-	f.size, f.reported = size, true
+	f.namespace, f.size, f.reported = namespace, size, true
 	r.Changed(uid, d)
+}
+
+// noRoom returns the error of a document that has given way to others.
+func (r *Reader[T]) noRoom(uid string) error {
+	return fmt.Errorf("read %s of %s: the documents have more than %d bytes together", FileName(uid), r.Dir, r.Format.MaxKept)
 }
 
 // bounded returns an error with at most maxError bytes of the text of err.

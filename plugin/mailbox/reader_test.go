@@ -224,12 +224,12 @@ func TestReaderNoDirectory(t *testing.T) {
 	r.wantCounts("a file", 1, 0)
 }
 
-// TestReaderBounded verifies that documents above the bound are not kept, that what they replace stays, and that there is
-// room for others once some are removed.
+// TestReaderBounded verifies that a document for which there is no room is reported, that what it replaces stays, and that
+// it is in use once there is room.
 func TestReaderBounded(t *testing.T) {
 	r := newReaderTest(t)
 	r.Format.MaxKept = 600
-	a, b, c := strings.Repeat("a", 350), strings.Repeat("b", 250), strings.Repeat("c", 251)
+	a, b, c := strings.Repeat("a", 250), strings.Repeat("b", 350), strings.Repeat("c", 351)
 	r.put(1, a)
 	r.put(2, b)
 	r.want("both", "1 "+a, "2 "+b)
