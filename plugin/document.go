@@ -8,9 +8,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// SetDocument puts what the API server knows about the pod with a UID into force, see node.Node.SetLive. d is nil if that is
+// setDocument puts what the API server knows about the pod with a UID into force, see node.Node.SetLive. d is nil if that is
 // not known any more.
-func (p *Plugin) SetDocument(uid string, d *poddoc.Document) {
+func (p *Plugin) setDocument(uid string, d *poddoc.Document) {
 	if d == nil {
 		p.node.SetLive(uid, nil)
 		return

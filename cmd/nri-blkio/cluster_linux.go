@@ -17,7 +17,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/cluster"
 	"github.com/nri-blkio/nri-blkio/plugin/contested"
-	"github.com/nri-blkio/nri-blkio/plugin/exchange"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/recorder"
@@ -101,10 +100,10 @@ func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) collectors
 	if r.exchange == "" {
 		return nil
 	}
-	reader := exchange.New(exchange.Config{Dir: r.exchangeDir(), Changed: p.SetDocument, Share: r.shareExchangeDir, Log: r.log, Recovery: r.recovery})
-	r.recovery.Step("read documents", reader.Read)
-	go r.recovery.Loop(ctx, "read documents", reader.Run)
-	return collectors{reader}
+	documents := p.NewDocuments(r.exchangeDir(), r.shareExchangeDir)
+	documents.Read()
+	go r.recovery.Loop(ctx, "read documents", documents.Run)
+	return collectors{documents}
 }
 
 // collectors are the metrics of several values, as those of one.

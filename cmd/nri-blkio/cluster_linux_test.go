@@ -14,7 +14,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 )
@@ -64,18 +64,15 @@ func TestReadDocuments(t *testing.T) {
 	}
 	d := poddoc.Document{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Namespace: "prod", Name: "db-0"}
 	d.Bound()
-	data, err := poddoc.Encode(&d)
+	data, err := poddoc.Format().Encode(&d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.exchange, r.exchangeGroup = t.TempDir(), os.Getgid()
-	if err := os.WriteFile(filepath.Join(r.exchange, poddoc.FileName(d.UID)), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.exchange, mailbox.FileName(d.UID)), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, ok := collector(t).(*plugin.Plugin)
-	if !ok {
-		t.Fatal("no plugin")
-	}
+	p := testPlugin(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // the loop ends at once
 	metrics := r.readDocuments(ctx, p)
@@ -125,7 +122,7 @@ func TestEventsDir(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	rec.Run(ctx, nil)
-	if d, err := podevent.Read(r.eventsDir(), pod.UID); err != nil || d.Pod != pod || d.Events[0].Note != "a" {
+	if d, err := podevent.Format().Read(r.eventsDir(), pod.UID); err != nil || d.Pod != pod || d.Events[0].Note != "a" {
 		t.Errorf("%v, %v", d, err)
 	}
 	r.exchangeGroup = -2 // fails, and only logs

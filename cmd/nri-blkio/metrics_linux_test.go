@@ -16,7 +16,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/cluster"
-	"github.com/nri-blkio/nri-blkio/plugin/exchange"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
@@ -27,8 +26,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// collector is a plugin of a node without pods.
-func collector(t *testing.T) prometheus.Collector {
+// testPlugin returns a plugin of a node without pods.
+func testPlugin(t *testing.T) *plugin.Plugin {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/cgroup.controllers", []byte("io\n"), 0o644); err != nil {
@@ -61,7 +60,8 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := test.NewNullLogger()
-	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log), cluster.New(cluster.Config{Log: log}), exchange.New(exchange.Config{Log: log}), recorder.New(recorder.Config{Log: log}), &policyfile.Watch{}}, Log: log}
+	p := testPlugin(t)
+	server := metricsserver.Server{Collectors: []prometheus.Collector{p, weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log), cluster.New(cluster.Config{Log: log}), p.NewDocuments("", nil), recorder.New(recorder.Config{Log: log}), &policyfile.Watch{}}, Log: log}
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var served, listed []string

@@ -84,6 +84,9 @@ func declared(d ast.Decl) (out []string) {
 		if star, isPointer := of.(*ast.StarExpr); isPointer {
 			of = star.X
 		}
+		if generic, isGeneric := of.(*ast.IndexExpr); isGeneric {
+			of = generic.X
+		}
 		if id, isPlain := of.(*ast.Ident); isPlain {
 			return []string{id.Name + "." + d.Name.Name}
 		}

@@ -119,7 +119,7 @@ func TestDocument(t *testing.T) {
 			tt.want(&want)
 			got := p.document(lookupOf(tt.objects))
 			equal(t, "document", &want, got)
-			if _, err := poddoc.Encode(got); err != nil {
+			if _, err := poddoc.Format().Encode(got); err != nil {
 				t.Error(err)
 			}
 			if len(p.doc.Omitted) != 1 || p.doc.Volumes[0].Absent || p.doc.Volumes[0].Limits != nil {

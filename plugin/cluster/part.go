@@ -11,6 +11,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
@@ -38,7 +40,7 @@ type Part struct {
 	objects *objects
 	contact *contact
 	queue   *queue
-	files   *files
+	files   *mailbox.Writer[poddoc.Document]
 	status  *status
 	limit   *limit // of the requests for single objects
 	// listsFirst is true if this API server cannot send the initial state with a watch, which those
@@ -55,8 +57,8 @@ func New(c Config) *Part {
 	if c.Retry == 0 {
 		c.Retry = time.Second
 	}
-	p := &Part{Config: c, contact: newContact(time.Now()), queue: newQueue(), files: newFiles(c.Dir), status: &status{}}
-	p.limit = newLimit()
+	p := &Part{Config: c, contact: newContact(time.Now()), queue: newQueue(), status: &status{}, limit: newLimit()}
+	p.files = mailbox.NewWriter(c.Dir, poddoc.Format(), hostfs.ReplaceFile)
 	p.pods = newPods(p.queue.add)
 	p.objects = newObjects(p.follow, p.queue.add)
 	return p
@@ -122,8 +124,8 @@ func (p *Part) sync(ctx context.Context, uid string) error {
 	pod := p.pods.of(uid)
 	if pod == nil {
 		p.objects.need(ctx, uid, nil)
-		err := p.files.remove(uid)
-		p.status.documents.Store(int64(len(p.files.written)))
+		err := p.files.Remove(uid)
+		p.status.documents.Store(int64(p.files.Documents()))
 		return err
 	}
 	pod = p.watch(ctx, uid, pod)
@@ -131,17 +133,17 @@ func (p *Part) sync(ctx context.Context, uid string) error {
 	if d == nil {
 		return nil // an answer of the API server brings it back
 	}
-	data, err := poddoc.Encode(d)
+	data, err := poddoc.Format().Encode(d)
 	if err != nil {
 		// The API server has accepted what it should not. Other pods are not affected.
 		p.Log.WithError(err).WithField("pod", pod.key).Error("No document for a pod: its limits are those of its creation")
 		return nil
 	}
-	written, err := p.files.write(uid, data)
+	written, err := p.files.Write(uid, data)
 	if written {
 		p.status.writes.Add(1)
 	}
-	p.status.documents.Store(int64(len(p.files.written)))
+	p.status.documents.Store(int64(p.files.Documents()))
 	return err
 }
 
@@ -155,7 +157,7 @@ func (p *Part) document(pod *pod) *poddoc.Document {
 	if !p.knows([]Ref{pod.namespace()}) {
 		return nil
 	}
-	there, err := poddoc.Read(p.Dir, pod.doc.UID)
+	there, err := p.files.Read(pod.doc.UID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		there = pod.notRead()
@@ -192,7 +194,7 @@ func (p *Part) compare() error {
 	if !p.pods.isSynced() {
 		return nil // everything stays until the API server has answered
 	}
-	missing, err := p.files.compare(func(uid string) bool { return p.pods.of(uid) != nil })
+	missing, err := p.files.Clean(func(uid string) bool { return p.pods.of(uid) != nil })
 	for _, uid := range missing {
 		p.queue.put(uid)
 	}

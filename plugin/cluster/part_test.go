@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 )
 
@@ -60,7 +61,7 @@ func startWith(t *testing.T, c Config) *partTest {
 func (p *partTest) document(uid string) *poddoc.Document {
 	p.Helper()
 	synctest.Wait()
-	d, err := poddoc.Read(p.Dir, uid)
+	d, err := poddoc.Format().Read(p.Dir, uid)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestPartDirectory(t *testing.T) {
 		if r := p.Health(); r.State != health.Connected || r.Reason != "" {
 			t.Errorf("with a directory: %s: %s", r.State, r.Reason)
 		}
-		if err := os.Remove(filepath.Join(dir, poddoc.FileName(testUID))); err != nil {
+		if err := os.Remove(filepath.Join(dir, mailbox.FileName(testUID))); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

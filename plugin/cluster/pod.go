@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -127,7 +128,7 @@ func newPod(o *corev1.Pod) *pod {
 			return nil // see mirror
 		}
 	}
-	if !poddoc.IsUID(uid) {
+	if !mailbox.IsUID(uid) {
 		return nil
 	}
 	p := &pod{key: o.Namespace + "/" + o.Name, created: o.CreationTimestamp.Time}

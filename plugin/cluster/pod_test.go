@@ -109,7 +109,7 @@ func TestHostilePod(t *testing.T) {
 				change(o)
 				p := newPod(reduce(o))
 				none := func(Ref) (any, bool) { return nil, true }
-				data, err := poddoc.Encode(p.document(none))
+				data, err := poddoc.Format().Encode(p.document(none))
 				if err != nil {
 					t.Fatal(err)
 				}

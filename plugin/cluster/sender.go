@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
@@ -36,20 +37,22 @@ const (
 // 1,000 Events that drops the newest ones of all pods alike, and begins a new series after each restart.
 type sender struct {
 	part   *Part
-	files  *eventFiles
-	pods   map[string]*eventsOfPod // by UID
+	files  *mailbox.Reader[podevent.Document]
+	pods   map[string]*eventsOfPod // by UID: those with a document
 	limit  *rate.Limiter           // of the node
 	last   string                  // the UID of the pod that had the last turn
 	resume time.Time               // after a failed request, the time of the next one
 	pause  time.Duration           // before that; 0 after a success
 	log    struct {
-		dir, api reminder.Reminder
-		refusal  time.Time // when one was last logged
+		api     reminder.Reminder
+		refusal time.Time // when one was last logged
 	}
 }
 
-// eventsOfPod is what was sent for one pod.
+// eventsOfPod has the document of one pod, and what was sent for it.
 type eventsOfPod struct {
+	*podevent.Document
+	names []string // of the objects for its events
 	limit *rate.Limiter
 	sent  map[string]sent // by the name of the Event
 }
@@ -61,9 +64,37 @@ type sent struct {
 	created bool      // false if the API server has refused it
 }
 
+func newSender(p *Part) *sender {
+	s := &sender{part: p, pods: map[string]*eventsOfPod{}, limit: rate.NewLimiter(rate.Every(eventEvery), eventsAtOnce)}
+	s.files = mailbox.NewReader(mailbox.Config[podevent.Document]{Dir: p.EventsDir, Format: podevent.Format(), Changed: s.changed, Warn: func(err error) {
+		p.Log.WithError(err).WithField("dir", p.EventsDir).Warn("Some events of pods cannot be read: they are not sent")
+	}})
+	return s
+}
+
+// changed takes over the document of a pod that is new or has changed, nil if there is none any more.
+func (s *sender) changed(uid string, d *podevent.Document) {
+	if d == nil {
+		delete(s.pods, uid)
+		return
+	}
+	pod := s.pods[uid]
+	if pod == nil {
+		pod = &eventsOfPod{limit: rate.NewLimiter(rate.Every(eventOfPodEvery), eventsOfPodAtOnce), sent: map[string]sent{}}
+		s.pods[uid] = pod
+	}
+	pod.Document, pod.names = d, nil
+	for i := range d.Events {
+		pod.names = append(pod.names, d.ObjectName(&d.Events[i]))
+	}
+	if len(pod.sent) > 2*podevent.MaxEvents { // the limits part has dropped some
+		maps.DeleteFunc(pod.sent, func(name string, _ sent) bool { return !slices.Contains(pod.names, name) })
+	}
+}
+
 // sendEvents sends Events until the context ends.
 func (p *Part) sendEvents(ctx context.Context) {
-	s := &sender{part: p, files: newEventFiles(p.EventsDir), pods: map[string]*eventsOfPod{}, limit: rate.NewLimiter(rate.Every(eventEvery), eventsAtOnce)}
+	s := newSender(p)
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	for {
@@ -78,15 +109,7 @@ func (p *Part) sendEvents(ctx context.Context) {
 
 // step reads what has changed, and sends what is due and may be sent now.
 func (s *sender) step(ctx context.Context, now time.Time) {
-	err := s.files.read(now)
-	if s.log.dir.Due(now, err) {
-		s.part.Log.WithError(err).WithField("dir", s.part.EventsDir).Warn("Some events of pods cannot be read: they are not sent")
-	}
-	for uid := range s.pods {
-		if s.files.known[uid] == nil {
-			delete(s.pods, uid)
-		}
-	}
+	s.files.Read(now)
 	if answers, _, _ := s.part.contact.state(); answers && !now.Before(s.resume) {
 		err := s.sendDue(ctx, now)
 		if ctx.Err() == nil && s.log.api.Due(now, err) {
@@ -101,9 +124,9 @@ func (s *sender) sendDue(ctx context.Context, now time.Time) error {
 	for sentSome := true; sentSome; {
 		sentSome = false
 		for _, uid := range s.turns() {
-			file, pod := s.files.known[uid], s.podOf(uid)
-			i := pod.next(file, now)
-			if i < 0 || !s.isOurs(file.Pod) || pod.limit.TokensAt(now) < 1 {
+			pod := s.pods[uid]
+			i := pod.next(now)
+			if i < 0 || !s.isOurs(pod.Pod) || pod.limit.TokensAt(now) < 1 {
 				continue
 			}
 			if !s.limit.AllowN(now, 1) {
@@ -111,7 +134,7 @@ func (s *sender) sendDue(ctx context.Context, now time.Time) error {
 			}
 			pod.limit.AllowN(now, 1)
 			s.last, sentSome = uid, true
-			if err := s.send(ctx, now, file, i); err != nil {
+			if err := s.send(ctx, now, pod, i); err != nil {
 				return err
 			}
 		}
@@ -121,7 +144,7 @@ func (s *sender) sendDue(ctx context.Context, now time.Time) error {
 
 // turns returns the UIDs of the pods, beginning after the one that had the last turn.
 func (s *sender) turns() []string {
-	uids := slices.Sorted(maps.Keys(s.files.known))
+	uids := slices.Sorted(maps.Keys(s.pods))
 	i, found := slices.BinarySearch(uids, s.last)
 	if found {
 		i++
@@ -135,43 +158,29 @@ func (s *sender) isOurs(of podevent.Pod) bool {
 	return pod != nil && pod.doc.Namespace == of.Namespace && pod.doc.Name == of.Name
 }
 
-// podOf returns what was sent for a pod with a document.
-func (s *sender) podOf(uid string) *eventsOfPod {
-	pod := s.pods[uid]
-	if pod == nil {
-		pod = &eventsOfPod{limit: rate.NewLimiter(rate.Every(eventOfPodEvery), eventsOfPodAtOnce), sent: map[string]sent{}}
-		s.pods[uid] = pod
-	}
-	if len(pod.sent) > 2*podevent.MaxEvents { // the limits part has dropped some
-		maps.DeleteFunc(pod.sent, func(name string, _ sent) bool { return !slices.Contains(s.files.known[uid].names, name) })
-	}
-	return pod
-}
-
 // next returns the index of the first event that is due, or -1.
-func (p *eventsOfPod) next(f *eventFile, now time.Time) int {
-	for i := range f.Events {
-		if p.isDue(f, i, now) {
+func (p *eventsOfPod) next(now time.Time) int {
+	for i := range p.Events {
+		if p.isDue(i, now) {
 			return i
 		}
 	}
 	return -1
 }
 
-func (p *eventsOfPod) isDue(f *eventFile, i int, now time.Time) bool {
-	if now.Sub(f.Events[i].Last) > maxEventAge {
+func (p *eventsOfPod) isDue(i int, now time.Time) bool {
+	if now.Sub(p.Events[i].Last) > maxEventAge {
 		return false
 	}
-	was, known := p.sent[f.names[i]]
-	return !known || (f.Events[i].Count != was.count || !was.created) && now.Sub(was.at) >= countEvery
+	was, known := p.sent[p.names[i]]
+	return !known || (p.Events[i].Count != was.count || !was.created) && now.Sub(was.at) >= countEvery
 }
 
 // pending returns the number of events that are due.
 func (s *sender) pending(now time.Time) (n int64) {
-	for uid, file := range s.files.known {
-		pod := s.podOf(uid)
-		for i := range file.Events {
-			if pod.isDue(file, i, now) {
+	for _, pod := range s.pods {
+		for i := range pod.Events {
+			if pod.isDue(i, now) {
 				n++
 			}
 		}
@@ -180,9 +189,9 @@ func (s *sender) pending(now time.Time) (n int64) {
 }
 
 // send sends an event. An error means that no Event can be sent now.
-func (s *sender) send(ctx context.Context, now time.Time, f *eventFile, i int) error {
-	e, pod, name := &f.Events[i], s.pods[f.UID], f.names[i]
-	created, err := s.create(ctx, f.Pod, pod.sent[name], e)
+func (s *sender) send(ctx context.Context, now time.Time, pod *eventsOfPod, i int) error {
+	e, name := &pod.Events[i], pod.names[i]
+	created, err := s.create(ctx, pod.Pod, pod.sent[name], e)
 	switch counts := &s.part.status.events; {
 	case err == nil && created:
 		counts.created.Add(1)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 )
 
@@ -134,11 +134,11 @@ func (s *senderTest) note(pod, count int, notes ...string) {
 
 func (s *senderTest) write(d *podevent.Document) {
 	s.Helper()
-	data, err := podevent.Encode(d)
+	data, err := podevent.Format().Encode(d)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := hostfs.ReplaceOffered(filepath.Join(s.dir, poddoc.FileName(d.UID)), data); err != nil {
+	if err := hostfs.ReplaceOffered(filepath.Join(s.dir, mailbox.FileName(d.UID)), data); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -160,7 +160,7 @@ func TestSender(t *testing.T) {
 		s.sends("nothing", time.Minute)
 		s.note(0, 1, "a")
 		s.note(1, 7, "a", "b")
-		s.sends("first", compareEvery+lookEvery, "create db-0 a x1", "create db-1 a x7", "create db-1 b x7")
+		s.sends("first", mailbox.Resync+lookEvery, "create db-0 a x1", "create db-1 a x7", "create db-1 b x7")
 		s.note(0, 2, "a", "new")
 		s.sends("soon", time.Minute, "create db-0 new x2")
 		s.note(0, 9, "a", "new")
@@ -172,7 +172,7 @@ func TestSender(t *testing.T) {
 		equal(t, "Events", 4, len(s.events.events))
 		s.events.forget()
 		s.note(0, 10, "a", "new")
-		s.sends("dropped by the API server", countEvery+compareEvery, "count db-0 a x10", "count db-0 new x10", "create db-0 a x10", "create db-0 new x10")
+		s.sends("dropped by the API server", countEvery+mailbox.Resync, "count db-0 a x10", "count db-0 new x10", "create db-0 a x10", "create db-0 new x10")
 		time.Sleep(maxEventAge)
 		s.restart(t)
 		s.sends("old", time.Hour)
@@ -255,7 +255,7 @@ func TestSenderRates(t *testing.T) {
 		}
 		for i := range 10 {
 			s.note(0, 1, notes(10*i, podevent.MaxEvents)...)
-			time.Sleep(compareEvery + lookEvery)
+			time.Sleep(mailbox.Resync + lookEvery)
 		}
 		synctest.Wait()
 		if n := len(s.events.take()); n < eventsOfPodAtOnce || n > eventsOfPodAtOnce+11 {
@@ -264,7 +264,7 @@ func TestSenderRates(t *testing.T) {
 		for i := 1; i < pods; i++ {
 			s.note(i, 1, notes(0, podevent.MaxEvents)...)
 		}
-		time.Sleep(compareEvery + lookEvery + 40*time.Second)
+		time.Sleep(mailbox.Resync + lookEvery + 40*time.Second)
 		synctest.Wait()
 		sent := s.events.take()
 		if n := len(sent); n < 40 || n > eventsAtOnce+75 {
@@ -289,7 +289,7 @@ func TestSenderForeign(t *testing.T) {
 		for uid, pod := range map[string][2]string{uidOf(0): {"other", "db-0"}, uidOf(7): {"prod", "db-0"}, uidOf(1): {"prod", "db-0"}} {
 			s.write(&podevent.Document{Version: 1, Pod: podevent.Pod{UID: uid, Namespace: pod[0], Name: pod[1]}, Events: events})
 		}
-		if err := os.WriteFile(filepath.Join(s.dir, poddoc.FileName(uidOf(8))), []byte(`{"version":2}`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.dir, mailbox.FileName(uidOf(8))), []byte(`{"version":2}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s.sends("foreign", time.Minute)

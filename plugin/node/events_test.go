@@ -124,7 +124,7 @@ func TestEventRefusedBudget(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	events.Run(ctx, nil) // writes the events
-	d, err := podevent.Read(events.Dir, refused.UID)
+	d, err := podevent.Format().Read(events.Dir, refused.UID)
 	if err != nil {
 		t.Fatal(err)
 	}

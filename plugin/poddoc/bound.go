@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Bound makes a document one that [Encode] takes, if its UID and its names are valid: it sorts, and
+// Bound makes a document one that can be encoded, if its UID and its names are valid: it sorts, and
 // omits the parts that are too large, so that no part can displace another one.
 func (d *Document) Bound() {
 	d.Version = Version
@@ -82,7 +82,7 @@ func FitsAnnotations(annotations map[string]string) bool {
 
 // tooLarge returns why a part is omitted, or "".
 func tooLarge(value any, limit int) string {
-	data, err := strictjson.Encode(value)
+	data, err := mailbox.JSON(value)
 	if err != nil { // not reached: maps and strings only
 		return err.Error()
 	}

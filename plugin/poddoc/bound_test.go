@@ -45,7 +45,7 @@ func TestBound(t *testing.T) {
 					t.Errorf("%s is there: %t", part, is)
 				}
 			}
-			if got, err := Decode(encoded(t, d)); err != nil {
+			if got, err := Format().Decode(encoded(t, d)); err != nil {
 				t.Error(err)
 			} else {
 				equal(t, d, got)
@@ -87,7 +87,7 @@ func TestBoundKinds(t *testing.T) {
 		d := &Document{UID: testUID, Namespace: "a", Name: "b", ContainerKinds: tt.kinds}
 		d.Bound()
 		data := encoded(t, d)
-		got, err := Decode(data)
+		got, err := Format().Decode(data)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -147,7 +147,7 @@ func FuzzBound(f *testing.F) {
 		}
 		d.Bound()
 		data := encoded(t, d)
-		got, err := Decode(data)
+		got, err := Format().Decode(data)
 		if err != nil {
 			t.Fatalf("%v: %q", err, data)
 		}

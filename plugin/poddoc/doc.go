@@ -4,19 +4,14 @@
 //
 // # The directory
 //
-// The exchange directory, /run/nri-blkio/cluster by default, has one file for each pod, UID.json.
-// The cluster part alone writes it; the limits part makes it with [hostfs.ShareDir] and only reads
-// it. A file appears when the part has read the namespace of the pod. Until the part has read the
-// rest, the file has only the labels of the namespace. It is replaced as a whole when its content
-// changes, and is removed with its pod. An unchanged document is not written again, not even by a
-// part that restarts. While the API server does not answer, nothing is written or removed.
+// The exchange directory is /run/nri-blkio/cluster by default. The cluster part alone writes it, see package mailbox; the
+// limits part makes it with [hostfs.ShareDir] and only reads it. A file appears when the part has read the namespace of the
+// pod. Until the part has read the rest, the file has only the labels of the namespace. While the API server does not answer,
+// nothing is written or removed.
 //
 // # Reading
 //
-// The reader has more privileges than the writer, so it trusts nothing there. It takes the names
-// from [Names], which is bounded, and each document from [Read], which follows no symlink, waits for
-// no FIFO, and decodes strictly. It polls or watches the directory with inotify; a document is
-// complete when its name appears.
+// The reader has more privileges than the writer, so it trusts nothing there.
 //
 // A document applies to a pod only if the UID, the namespace and the name are those that the runtime
 // reports ([Document.IsOf]): the names come from the API server, and a process that could write the
@@ -28,8 +23,8 @@
 //
 //   - No file: what the runtime reported at the creation holds, and the claims are unknown. This is
 //     also the state before the cluster part has run, and on a node without it.
-//   - A file with an error ([Read] fails): what is in force stays in force. The reader reports it.
-//     A version that it does not know ([ErrVersion]) occurs while the parts are updated.
+//   - A file with an error: what is in force stays in force. The reader reports it.
+//     A version that it does not know ([mailbox.ErrVersion]) occurs while the parts are updated.
 //   - Document.Annotations replaces the plugin's annotations that the runtime reported, unless
 //     Document.Omitted has [PartAnnotations]: they are too large to be passed on then, and count as
 //     an invalid edit if those that the runtime reported are not ([FitsAnnotations]). Otherwise it is

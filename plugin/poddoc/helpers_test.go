@@ -36,7 +36,7 @@ func sample() *Document {
 // encoded returns the bytes of a document, which has to be valid.
 func encoded(t *testing.T, d *Document) []byte {
 	t.Helper()
-	data, err := Encode(d)
+	data, err := Format().Encode(d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -23,12 +24,6 @@ const (
 	maxCause = 128
 )
 
-// uid matches the UIDs of pods: UUIDs, and for static pods the kubelet's MD5 sums.
-var uid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[0-9a-f]{32}$`)
-
-// IsUID reports whether s has the form of a pod's UID. As such it can be the name of a file.
-func IsUID(s string) bool { return uid.MatchString(s) }
-
 // subdomain matches the names of most objects (RFC 1123).
 var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
@@ -38,8 +33,8 @@ func IsName(s string) bool { return len(s) <= maxName && subdomain.MatchString(s
 func (d *Document) validate() error {
 	switch {
 	case d.Version != Version:
-		return fmt.Errorf("%w %d", ErrVersion, d.Version)
-	case !IsUID(d.UID):
+		return fmt.Errorf("%w %d", mailbox.ErrVersion, d.Version)
+	case !mailbox.IsUID(d.UID):
 		return invalid("uid", d.UID)
 	case !annotation.IsLabel(d.Namespace):
 		return invalid("namespace", d.Namespace)

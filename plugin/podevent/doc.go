@@ -3,12 +3,12 @@
 //
 // # The directory
 //
-// The events directory, /run/nri-blkio/events by default, has one file for each pod with events, UID.json. The limits part
-// alone writes it, and makes it with [hostfs.OfferDir]: the cluster part can read it and no other user can enter it. It is not
+// The events directory, /run/nri-blkio/events by default, has one file for each pod with events. The limits part alone
+// writes it, see package mailbox, and makes it with [hostfs.OfferDir]: the cluster part can read it and no other user can enter it. It is not
 // in the exchange directory, where the cluster part may write: a process that has taken over the cluster part could replace a
 // directory there by a symlink, and the limits part, which runs as root, would write to another place.
 //
-// A file is replaced as a whole when an event is new or has occurred again, at most once a second, and is removed some
+// A file is replaced when an event is new or has occurred again, at most once a second, and is removed some
 // minutes after its pod. It has the state of each event, and not a queue: a reader that was away for some time finds the
 // number of times that each has occurred.
 //

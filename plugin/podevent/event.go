@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -104,7 +105,7 @@ type Pod struct {
 
 // IsValid reports whether the API server can have such a pod.
 func (p *Pod) IsValid() bool {
-	return poddoc.IsUID(p.UID) && annotation.IsLabel(p.Namespace) && poddoc.IsName(p.Name)
+	return mailbox.IsUID(p.UID) && annotation.IsLabel(p.Namespace) && poddoc.IsName(p.Name)
 }
 
 // Document has the events of one pod.

@@ -2,14 +2,9 @@ package recorder
 
 import (
 	"context"
-	"errors"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 )
 
@@ -56,25 +51,14 @@ func (r *Recorder) report(err error) {
 // load takes over the events in the directory. It removes files that cannot be read: they are of another version, or were
 // never completed.
 func (r *Recorder) load() error {
-	names, _, err := hostfs.SharedNames(r.Dir, 2*podevent.MaxPods)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range names {
-		uid, isDocument := poddoc.UIDOf(strings.TrimSuffix(name, hostfs.NextSuffix))
-		if !isDocument {
-			continue
+	_, err := r.files.Clean(func(uid string) bool {
+		d, err := r.files.Read(uid)
+		if err == nil {
+			r.takeOver(d)
 		}
-		if poddoc.FileName(uid) == name {
-			if d, err := podevent.Read(r.Dir, uid); err == nil {
-				r.takeOver(d)
-				continue
-			}
-		}
-		errs = append(errs, hostfs.RemoveIn(r.Dir, name))
-	}
-	return errors.Join(errs...)
+		return err == nil
+	})
+	return err
 }
 
 // takeOver takes over the events of a pod from an earlier process. This one may have noted some already.
@@ -126,7 +110,7 @@ func (r *Recorder) save() error {
 	var errs []error
 	unsaved, removed := r.take()
 	for _, uid := range removed {
-		if err := hostfs.RemoveIn(r.Dir, poddoc.FileName(uid)); err != nil {
+		if err := r.files.Remove(uid); err != nil {
 			r.putBack(uid)
 			errs = append(errs, err)
 		}
@@ -144,11 +128,12 @@ func (r *Recorder) save() error {
 }
 
 func (r *Recorder) write(d *podevent.Document) error {
-	data, err := podevent.Encode(d)
+	data, err := podevent.Format().Encode(d)
 	if err != nil {
 		return err
 	}
-	return hostfs.ReplaceOffered(filepath.Join(r.Dir, poddoc.FileName(d.UID)), data)
+	_, err = r.files.Write(d.UID, data)
+	return err
 }
 
 // take returns copies of the documents that are to be written, and the UIDs of the pods whose files are to be removed.

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
@@ -28,8 +30,9 @@ type Config struct {
 // Recorder keeps the events of the node's pods. Its methods are safe for concurrent use.
 type Recorder struct {
 	Config
-	wake    chan struct{}     // holds at most one token: some events are not in the directory yet
-	problem reminder.Reminder // of the goroutine of Run
+	wake    chan struct{}                      // holds at most one token: some events are not in the directory yet
+	files   *mailbox.Writer[podevent.Document] // of the goroutine of Run
+	problem reminder.Reminder                  // of the goroutine of Run
 
 	mu      sync.Mutex      // guards the fields below
 	pods    map[string]*pod // by UID
@@ -50,7 +53,8 @@ type pod struct {
 
 // New returns a recorder without events.
 func New(c Config) *Recorder {
-	return &Recorder{Config: c, wake: make(chan struct{}, 1), pods: map[string]*pod{}, removed: map[string]bool{}}
+	files := mailbox.NewWriter(c.Dir, podevent.Format(), hostfs.ReplaceOffered)
+	return &Recorder{Config: c, wake: make(chan struct{}, 1), files: files, pods: map[string]*pod{}, removed: map[string]bool{}}
 }
 
 // Note notes that something has happened to a pod. The note may be any text. Pods without a UID of Kubernetes have no events.

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 )
 
@@ -59,7 +59,7 @@ func (r *recorderTest) file(n int) string {
 	r.Helper()
 	time.Sleep(2 * pause)
 	synctest.Wait()
-	d, err := podevent.Read(r.Dir, podOf(n).UID)
+	d, err := podevent.Format().Read(r.Dir, podOf(n).UID)
 	if os.IsNotExist(err) {
 		return ""
 	}
@@ -173,7 +173,7 @@ func TestDirectory(t *testing.T) {
 		time.Sleep(2 * sweep)
 		r.has("with a directory", 0, `BlkioRefused "a" x1 over 0s`)
 		r.stop()
-		broken, next := poddoc.FileName(podOf(1).UID), poddoc.FileName(podOf(2).UID)+".new"
+		broken, next := mailbox.FileName(podOf(1).UID), mailbox.FileName(podOf(2).UID)+".new"
 		for _, name := range []string{broken, next, "other"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(`{"version":2}`), 0o600); err != nil {
 				t.Fatal(err)
@@ -182,7 +182,7 @@ func TestDirectory(t *testing.T) {
 		r = start(t, dir)
 		defer func() { r.stop() }()
 		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) != 2 || entries[0].Name() != poddoc.FileName(podOf(0).UID) || entries[1].Name() != "other" {
+		if err != nil || len(entries) != 2 || entries[0].Name() != mailbox.FileName(podOf(0).UID) || entries[1].Name() != "other" {
 			t.Errorf("%v, %v", entries, err)
 		}
 	})

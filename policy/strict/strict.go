@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io" //nolint:depguard // io.EOF: what the decoder returns at the end of its text
+	"io"
 	"maps"
 	"reflect"
 	"regexp"

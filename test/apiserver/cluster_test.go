@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 )
 
@@ -159,7 +160,7 @@ func TestClusterRestarts(t *testing.T) {
 	unchanged("while the API server is away")
 	p.stop()
 	stray := "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a"
-	for _, name := range []string{poddoc.FileName(stray), poddoc.FileName(stray) + ".new", "other"} {
+	for _, name := range []string{mailbox.FileName(stray), mailbox.FileName(stray) + ".new", "other"} {
 		if err := os.WriteFile(p.dir+"/"+name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -175,12 +176,12 @@ func TestClusterRestarts(t *testing.T) {
 	p.gone(deleted)
 	p.gone(stray)
 	p.eventually("removal of what was never completed", func() error {
-		if d := cmp.Diff([]string{poddoc.FileName(kept), "other"}, names(p.times())); d != "" {
+		if d := cmp.Diff([]string{mailbox.FileName(kept), "other"}, names(p.times())); d != "" {
 			return fmt.Errorf("files: %s", d)
 		}
 		return nil
 	})
-	if err := os.Remove(p.dir + "/" + poddoc.FileName(kept)); err != nil {
+	if err := os.Remove(p.dir + "/" + mailbox.FileName(kept)); err != nil {
 		t.Fatal(err)
 	}
 	p.document(kept, isThere)

@@ -14,7 +14,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 )
 
@@ -25,9 +25,9 @@ func (p *part) note(pod podevent.Pod, count int, events ...podevent.Event) {
 	for i := range events {
 		events[i].Count, events[i].First, events[i].Last = count, now.Add(-time.Minute), now
 	}
-	data, err := podevent.Encode(&podevent.Document{Version: podevent.Version, Pod: pod, Events: events})
+	data, err := podevent.Format().Encode(&podevent.Document{Version: podevent.Version, Pod: pod, Events: events})
 	if err == nil {
-		err = hostfs.ReplaceOffered(filepath.Join(p.notes, poddoc.FileName(pod.UID)), data)
+		err = hostfs.ReplaceOffered(filepath.Join(p.notes, mailbox.FileName(pod.UID)), data)
 	}
 	if err != nil {
 		p.Fatal(err)

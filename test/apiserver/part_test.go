@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 )
 
@@ -79,7 +80,7 @@ func newPart(t *testing.T, node string) *part {
 	c.kubectl(fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", node), "apply", "-f", "-")
 	pod := "cluster-" + node
 	uid := p.pod(partNamespace, pod, "{serviceAccountName: "+partAccount+", containers: [{name: cluster, image: x}]}", "")
-	p.own = poddoc.FileName(uid)
+	p.own = mailbox.FileName(uid)
 	token := c.kubectl("", "create", "token", partAccount, "-n", partNamespace, "--bound-object-kind=Pod", "--bound-object-name="+pod, "--duration=1h")
 	for name, data := range map[string]string{"token": token, "ca.crt": string(server.ca)} {
 		if err := os.WriteFile(filepath.Join(p.token, name), []byte(strings.TrimSpace(data)), 0o600); err != nil {
@@ -164,7 +165,7 @@ func (p *part) document(uid string, is func(*poddoc.Document) string) *poddoc.Do
 	p.Helper()
 	var d *poddoc.Document
 	p.eventually("document of "+uid, func() (err error) {
-		if d, err = poddoc.Read(p.dir, uid); err != nil {
+		if d, err = poddoc.Format().Read(p.dir, uid); err != nil {
 			return err
 		}
 		if problem := is(d); problem != "" {
@@ -188,7 +189,7 @@ func (p *part) equals(want *poddoc.Document) {
 func (p *part) gone(uid string) {
 	p.Helper()
 	p.eventually("removal of the document of "+uid, func() error {
-		if d, err := poddoc.Read(p.dir, uid); !errors.Is(err, os.ErrNotExist) {
+		if d, err := poddoc.Format().Read(p.dir, uid); !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%v, %w", d, err)
 		}
 		return nil

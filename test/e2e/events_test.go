@@ -149,7 +149,7 @@ func testEvents(t *testing.T) {
 	part.kill(t)
 	uid := c.kubectl("", "get", "pod", "refused", "-o", "jsonpath={.metadata.uid}")
 	within(t, clusterDeadline, "the kubelet tries again, and the new process counts on", func() error {
-		d, err := podevent.Read(events, uid)
+		d, err := podevent.Format().Read(events, uid)
 		if err == nil && (len(d.Events) != 1 || d.Events[0].Count <= before) {
 			err = fmt.Errorf("%v, %d times before", d.Events, before)
 		}

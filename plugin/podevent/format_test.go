@@ -11,8 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
-	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 )
 
 const testUID, other = "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", "d41d8cd98f00b204e9800998ecf8427e"
@@ -28,7 +27,7 @@ func sample() *Document {
 
 func encoded(t testing.TB, d *Document) []byte {
 	t.Helper()
-	data, err := Encode(d)
+	data, err := Format().Encode(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +44,7 @@ func TestFormat(t *testing.T) {
 	if d := cmp.Diff(want, string(data)); d != "" {
 		t.Error(d)
 	}
-	got, err := Decode(data)
+	got, err := Format().Decode(data)
 	if d := cmp.Diff(sample(), got); err != nil || d != "" {
 		t.Errorf("%v, %s", err, d)
 	}
@@ -90,9 +89,9 @@ func TestInvalid(t *testing.T) {
 	} {
 		d := sample()
 		tt.change(d)
-		_, err := Encode(d)
-		data, _ := strictjson.Encode(d)
-		_, readErr := Decode(data)
+		_, err := Format().Encode(d)
+		data, _ := mailbox.JSON(d)
+		_, readErr := Format().Decode(data)
 		for _, err := range []error{err, readErr} {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: %v, want %q", name, err, tt.want)
@@ -103,7 +102,7 @@ func TestInvalid(t *testing.T) {
 		strings.Replace(valid, `"count"`, `"node":"a","count"`, 1): "unknown field", strings.Repeat(" ", MaxSize+1): "maximum 40960",
 		strings.Replace(valid, "40.000005Z", "40.000005+00:00", 1): "not in the form", "": "unexpected end",
 	} {
-		if d, err := Decode([]byte(data)); d != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if d, err := Format().Decode([]byte(data)); d != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %q", data, err, want)
 		}
 	}
@@ -112,18 +111,18 @@ func TestInvalid(t *testing.T) {
 // TestRead verifies that a document is that of the pod in the name of its file.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Read(dir, testUID); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Format().Read(dir, testUID); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
 	for _, uid := range []string{testUID, other} {
-		if err := os.WriteFile(filepath.Join(dir, poddoc.FileName(uid)), encoded(t, sample()), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, mailbox.FileName(uid)), encoded(t, sample()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if d, err := Read(dir, testUID); err != nil || d.Name != "db-0" {
+	if d, err := Format().Read(dir, testUID); err != nil || d.Name != "db-0" {
 		t.Errorf("%v, %v", d, err)
 	}
-	if _, err := Read(dir, other); err == nil || !strings.Contains(err.Error(), "uid: invalid value") {
+	if _, err := Format().Read(dir, other); err == nil || !strings.Contains(err.Error(), "uid: invalid value") {
 		t.Errorf("another pod's: %v", err)
 	}
 }
@@ -133,11 +132,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add(encoded(f, sample()))
 	f.Add([]byte(`{"version":1,"uid":"` + testUID + `","namespace":"a","name":"b","events":[{}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := Decode(data)
+		d, err := Format().Decode(data)
 		if err != nil {
 			return
 		}
-		if again, err := Encode(d); err != nil || string(again) != string(data) {
+		if again, err := Format().Encode(d); err != nil || string(again) != string(data) {
 			t.Errorf("%v: read %q, wrote %q", err, data, again)
 		}
 	})

@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -17,7 +22,7 @@ func TestRoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := encoded(t, d)
-			got, err := Decode(data)
+			got, err := Format().Decode(data)
 			if err != nil {
 				t.Fatalf("%v: %s", err, data)
 			}
@@ -88,7 +93,7 @@ func TestDecodeStrictly(t *testing.T) {
 		"omitted part":      {replace(`"limits":"more`, `"mounts":"more`), `omitted: invalid value "mounts"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := Decode([]byte(tt.data))
+			d, err := Format().Decode([]byte(tt.data))
 			contains(t, err, tt.want)
 			if d != nil {
 				t.Errorf("with a document: %v", d)
@@ -103,7 +108,7 @@ func TestDecodeVersion(t *testing.T) {
 		`{"version":2,"new":1}`: "unknown version 2 (this program knows 1)",
 		`{}`:                    "unknown version 0",
 	} {
-		if _, err := Decode([]byte(data)); !errors.Is(err, ErrVersion) || !strings.Contains(fmt.Sprint(err), want) {
+		if _, err := Format().Decode([]byte(data)); !errors.Is(err, mailbox.ErrVersion) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v", data, err)
 		}
 	}
@@ -136,7 +141,7 @@ func TestEncodeValidates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := sample()
 			tt.change(d)
-			_, err := Encode(d)
+			_, err := Format().Encode(d)
 			contains(t, err, tt.want)
 		})
 	}
@@ -153,7 +158,7 @@ func many(n int) map[string]string {
 
 // FuzzDecode verifies that a document that is accepted is within the bounds, and is written again as it was read.
 func FuzzDecode(f *testing.F) {
-	data, err := Encode(sample())
+	data, err := Format().Encode(sample())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -162,18 +167,18 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"version":1,"volumes":[{}]}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := Decode(data)
+		d, err := Format().Decode(data)
 		if err != nil {
 			if d != nil {
 				t.Errorf("with a document: %v", d)
 			}
 			return
 		}
-		again, err := Encode(d)
+		again, err := Format().Encode(d)
 		if err != nil || !bytes.Equal(again, data) {
 			t.Errorf("%v\nread  %q\nwrote %q", err, data, again)
 		}
-		if !IsUID(d.UID) || len(data) > MaxSize {
+		if !mailbox.IsUID(d.UID) || len(data) > MaxSize {
 			t.Errorf("accepted %q", data)
 		}
 	})
@@ -194,12 +199,72 @@ func TestDecodeBounds(t *testing.T) {
 	} {
 		d := Document{Version: Version, UID: strings.Repeat("a", 32), Namespace: "prod", Name: "db-0"}
 		fill(&d)
-		data, err := strictjson.Encode(d)
+		data, err := mailbox.JSON(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Decode(data); err == nil {
+		if _, err := Format().Decode(data); err == nil {
 			t.Errorf("%s: a document of %d bytes is accepted", name, len(data))
 		}
+	}
+}
+
+// TestSize verifies that each text of a document counts, because a receiver keeps it.
+func TestSize(t *testing.T) {
+	class := func(name string) *Class { return &Class{Name: name, Rates: map[string]string{"wbps": "1Mi"}} }
+	d := &Document{
+		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"}, ContainerKinds: map[string]string{"setup": "init"},
+		Volumes: []Volume{
+			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Mounts: []Mount{{Container: "db", Path: "/data"}}, Class: class("fast"), StorageClass: class("lin")},
+			{Name: "w", Claim: "x"},
+		},
+	}
+	if got, want := d.size(), 11*entrySize+3+1+2+9+(1+4+8+7+4+7+3+7)+2; got != want {
+		t.Errorf("%d bytes, want %d", got, want)
+	}
+}
+
+// TestLabelMemory verifies that what a receiver keeps of all documents takes about the memory that the format counts.
+func TestLabelMemory(t *testing.T) {
+	kept := map[string]map[string]string{}
+	dir := t.TempDir()
+	r := mailbox.NewReader(mailbox.Config[Document]{Dir: dir, Format: Format(), Warn: func(error) {}, Changed: func(uid string, d *Document) {
+		if d != nil {
+			kept[uid] = maps.Clone(d.Labels)
+		}
+	}})
+	d := &Document{Version: Version, Namespace: "prod", Name: "db-0", Labels: map[string]string{}}
+	for i := range 480 { // as many as the node keeps
+		d.Labels[fmt.Sprintf("%03d", i)] = ""
+	}
+	for i := range 1000 {
+		d.UID = fmt.Sprintf("%032d", i)
+		if err := hostfs.ReplaceFile(filepath.Join(dir, mailbox.FileName(d.UID)), encoded(t, d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range 3 {
+		r.Read(time.Now())
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	usable, _ := r.Counts()
+	grown := int(after.HeapAlloc - before.HeapAlloc)
+	t.Logf("%d documents of %d labels take %d KiB", len(kept), len(d.Labels), grown>>10)
+	if grown > maxKept+2<<20 { // the files and their errors beside it
+		t.Errorf("%d KiB are kept, and the bound is %d KiB", grown>>10, maxKept>>10)
+	}
+	if len(kept) != int(usable) || len(kept) < maxKept/(480*(entrySize+3))-1 {
+		t.Errorf("%d documents are kept, %d are in use", len(kept), usable)
+	}
+	runtime.KeepAlive(kept)
+}
+
+func TestIsOf(t *testing.T) {
+	if d := sample(); !d.IsOf(testUID, "prod", "db-0") || d.IsOf(testUID, "other", "db-0") || d.IsOf(testUID, "prod", "db-1") || d.IsOf("", "prod", "db-0") {
+		t.Error("the document is of another pod")
 	}
 }

@@ -3,34 +3,44 @@ package podevent
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
-	"github.com/nri-blkio/nri-blkio/plugin/strictjson"
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// Encode returns the bytes of a document: the same for the same document. A document that [Decode] would reject is an error.
-func Encode(d *Document) ([]byte, error) {
-	return strictjson.EncodeValid(d, MaxSize, d.validate)
+// Format returns the form of the documents in the events directory.
+func Format() mailbox.Format[Document] {
+	return mailbox.Format[Document]{
+		Version: Version, MaxSize: MaxSize, MaxFiles: 2 * MaxPods, MaxKept: maxKept,
+		Of:       func(d *Document) (uid, namespace string) { return d.UID, d.Namespace },
+		Size:     (*Document).size,
+		Validate: (*Document).validate,
+	}
 }
 
-// Decode decodes a document strictly. It takes the bytes of [Encode] and no others.
-func Decode(data []byte) (*Document, error) {
-	var d Document
-	if err := strictjson.DecodeValid(data, Version, MaxSize, &d, d.validate); err != nil {
-		return nil, err
+const (
+	// maxKept bounds the memory in bytes of all documents of a node. MaxTotal events with the longest notes have less than
+	// half of it.
+	maxKept = 16 << 20
+	// entrySize is the memory in bytes that a document or an event takes, with the name of its object and without its note.
+	entrySize = 512
+)
+
+// size returns the memory in bytes of what a receiver keeps of a document.
+func (d *Document) size() int {
+	size := entrySize
+	for i := range d.Events {
+		size += entrySize + len(d.Events[i].Note)
 	}
-	return &d, nil
+	return size
 }
 
 func (d *Document) validate() error {
 	switch {
 	case d.Version != Version:
-		return fmt.Errorf("%w %d", strictjson.ErrVersion, d.Version)
+		return fmt.Errorf("%w %d", mailbox.ErrVersion, d.Version)
 	case !d.IsValid():
 		return fmt.Errorf("pod: invalid value %s", quote.Text(d.UID+" "+d.Namespace+"/"+d.Name))
 	case len(d.Events) == 0 || len(d.Events) > MaxEvents:
@@ -79,22 +89,4 @@ func find(events []Event, reason Reason, note string) int {
 		}
 	}
 	return -1
-}
-
-// Read reads the document of a pod. The error wraps [io/fs.ErrNotExist] if there is none, and [strictjson.ErrVersion] if
-// another version of the program has written it.
-func Read(dir, uid string) (*Document, error) {
-	file := filepath.Join(dir, poddoc.FileName(uid))
-	data, err := hostfs.ReadShared(file, MaxSize)
-	if err != nil {
-		return nil, err
-	}
-	d, err := Decode(data)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", file, err)
-	case d.UID != uid:
-		return nil, fmt.Errorf("read %s: uid: invalid value %s", file, quote.Text(d.UID))
-	}
-	return d, nil
 }

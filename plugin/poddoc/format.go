@@ -1,0 +1,54 @@
+package poddoc
+
+import "github.com/nri-blkio/nri-blkio/plugin/mailbox"
+
+// Format returns the form of the documents in the exchange directory.
+func Format() mailbox.Format[Document] {
+	return mailbox.Format[Document]{
+		Version: Version, MaxSize: MaxSize, MaxFiles: MaxDocuments, MaxKept: maxKept,
+		Of:       func(d *Document) (uid, namespace string) { return d.UID, d.Namespace },
+		Size:     (*Document).size,
+		Validate: (*Document).validate,
+	}
+}
+
+const (
+	// maxKept bounds the memory in bytes of all documents of a node. 250 pods with the longest annotations and labels, 60 of
+	// both and of the labels of namespaces, and with 20 KiB of claims have less.
+	maxKept = 22 << 20
+	// entrySize is the memory in bytes that an annotation, a label or a part of a claim takes, without its text.
+	entrySize = 96
+)
+
+// size returns the memory in bytes of what a receiver keeps of a document.
+func (d *Document) size() (size int) {
+	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels, d.ContainerKinds} {
+		for key, value := range m {
+			size += entrySize + len(key) + len(value)
+		}
+	}
+	for i := range d.Volumes {
+		size += d.Volumes[i].size()
+	}
+	return size
+}
+
+func (v *Volume) size() int {
+	size := entrySize + len(v.Name) + len(v.Claim)
+	if v.Limits != nil {
+		size += len(*v.Limits)
+	}
+	for _, m := range v.Mounts {
+		size += entrySize + len(m.Container) + len(m.Path)
+	}
+	for _, c := range []*Class{v.Class, v.StorageClass} {
+		if c == nil {
+			continue
+		}
+		size += entrySize + len(c.Name)
+		for key, value := range c.Rates {
+			size += entrySize + len(key) + len(value)
+		}
+	}
+	return size
+}
