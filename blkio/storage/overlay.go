@@ -200,7 +200,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 // holder is the backing of a mount that holds a layer.
 func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, certain bool) (*blkio.Backing, bool) {
 	if m == nil {
-		return &blkio.Backing{Reason: "no mount covers this path"}, certain
+		return s.uncovered(), certain
 	}
 	b, known := s.mountBacking(ctx, m, depth+1)
 	return b, certain && known

@@ -80,7 +80,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	p := path.Clean(hostPath)
 	m := s.table.find(p)
 	if m == nil {
-		return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
+		return located{backing: s.uncovered()}, false
 	}
 	certain = true
 	// A mountpoint has no symlinks, because the kernel prints it resolved. Names in a filesystem that is not
@@ -97,12 +97,23 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		if target != p {
 			p = target
 			if m = s.table.find(p); m == nil {
-				return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
+				return located{backing: s.uncovered()}, false
 			}
 		}
 	}
 	b, known := s.backing(ctx, m, p)
 	return located{path: p, backing: b}, certain && known
+}
+
+// errUnread is the error of a search before the mount table was read.
+var errUnread = errors.New("the mount table was not read yet")
+
+// uncovered returns the backing of a path that is on no mount.
+func (s *snapshot) uncovered() *blkio.Backing {
+	if len(s.table.mounts) == 0 {
+		return &blkio.Backing{Reason: resolveFailed, Err: errUnread}
+	}
+	return &blkio.Backing{Reason: "no mount covers this path"}
 }
 
 // unknown returns the result for a path whose symlinks could not be followed.

@@ -70,7 +70,7 @@ func TestWatchAfterSilence(t *testing.T) {
 	w, hook := newWatch(t, &Config{HostRoot: newNode(t, "mnt/x="), Rootfs: "/mnt"})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.First(over); err != nil {
+	if _, err := w.Layers(over, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	entries := hook.AllEntries()
