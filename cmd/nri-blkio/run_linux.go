@@ -183,6 +183,11 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	if o.metrics != "" {
 		r.beside = append(r.beside, func(ctx context.Context) error { return r.serveMetrics(ctx, parts) })
 	}
+	r.beside = append(r.beside, func(ctx context.Context) error {
+		r.awaitRegistration(ctx)
+		a.collectOften()
+		return nil
+	})
 	log.WithField("version", versionText()).Info("Started")
 	if err := parts.Run(ctx, r.beside...); err != nil {
 		return err
