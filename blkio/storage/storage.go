@@ -189,7 +189,7 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 // publish makes a table the current one. The caller has the lock.
 func (s *Storage) publish(ctx context.Context, c mountChange) {
 	next := newSnapshot(c.table, s.sys, s.host)
-	next.carryOver(ctx, s.current.Load(), c.mounts)
+	next.carryOver(ctx, s.current.Load(), &c)
 	for _, p := range s.pinned {
 		next.locate(ctx, p)
 	}

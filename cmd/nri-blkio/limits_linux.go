@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -73,9 +74,11 @@ func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 		guarded := func() error { return r.recovery.Guarded(fn) }
 		go reminder.Keep(ctx, guarded, func(err error) { r.log.WithError(err).Warn(without) })
 	}
+	// Each change has all containers resolved again that follow the mounts of the host.
+	mountsChanged := paced(ctx, time.Second, func() { r.recovery.Step("find mounts", p.MountsChanged) })
 	keep("Mounts are not watched: creates take longer, and what is mounted into a running container is limited late", func() error {
-		p.MountsChanged() // some changes may have been missed
-		return n.storage.Watch(ctx, p.MountsChanged)
+		mountsChanged() // some changes may have been missed
+		return n.storage.Watch(ctx, mountsChanged)
 	})
 	keep("Disks are not watched: one that comes back gets its limits with the next resync", func() error {
 		return storage.WatchDisks(ctx, func() { // in a goroutine of its own
