@@ -35,7 +35,7 @@ func carriedMounts() []string {
 		"lowerdir=" + places + "/2/fs",
 		"lowerdir=/other/1,upperdir=/other/2",
 		"lowerdir=/link/1/fs,upperdir=/link/2/fs", // a symlink to /target
-		"lowerdir=/run/0,upperdir=" + places + "/2/fs",
+		"lowerdir=/run/0,upperdir=/other/2",
 		"lowerdir=none/1/fs",
 		"upperdir=/absent/1/fs",
 	} {
