@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,12 +33,15 @@ type Plugin struct {
 	handlers   handlers
 	connection connection
 	recovery   *recovery.Recovery // nil: see recovery.Recovery
+	// settled is closed, by settle, once the first registration is complete or has failed.
+	settled <-chan struct{}
+	settle  func()
 }
 
 // events is the state of a node, as the handlers of events use it; a *node.Node.
 type events interface {
 	// Registered has the runtime asked where it stores writable layers, and waits for the
-	// answer for some time.
+	// answer for at most patience.
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
 	// Synchronize takes over the pods and containers that the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
@@ -70,7 +74,11 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers(), recovery: cfg.Recovery}
+	settled := make(chan struct{})
+	p := &Plugin{
+		log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers(), recovery: cfg.Recovery,
+		settled: settled, settle: sync.OnceFunc(func() { close(settled) }),
+	}
 	if disks != nil {
 		p.weights = weights.New(weights.Config{
 			Log: cfg.Log, Cgroups: cfg.Cgroups, Policy: n.Policy, Demand: n.Weighted, Disks: disks, Changed: n.WeightsChanged,

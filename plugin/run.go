@@ -70,18 +70,39 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	defer p.work(ctx, cancel)()
 	return reconnect(ctx, p.log, "Not connected to the runtime; limits stay in force", func() error {
 		err := p.recovery.Guarded(func() error { return p.serve(ctx, cfg) })
+		p.settle()
 		p.connection.lost(err)
 		return err
 	})
 }
 
-// work has the node's state work beside the events. The function that it returns ends
+// registrationPatience is the time after which the work beside the registration begins without it, as in an instance on
+// standby.
+const registrationPatience = 5 * time.Second
+
+// AwaitRegistration waits until the runtime has registered the plugin, until the first try has failed, for some seconds, or
+// until ctx ends. Containers start without limits before the registration, so all that it does not need comes after it.
+func (p *Plugin) AwaitRegistration(ctx context.Context) {
+	select {
+	case <-p.settled:
+	case <-time.After(registrationPatience):
+	case <-ctx.Done():
+	}
+}
+
+// work has the node's state work beside the events, after the registration. The function that it returns ends
 // that, and returns when it has ended: only then may another instance have the lock.
 func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func()) {
 	var work sync.WaitGroup
-	work.Go(func() { p.node.Run(ctx) })
+	after := func(run func(context.Context)) {
+		work.Go(func() {
+			p.AwaitRegistration(ctx)
+			run(ctx)
+		})
+	}
+	after(p.node.Run)
 	if p.weights != nil {
-		work.Go(func() { p.weights.Run(ctx) })
+		after(p.weights.Run)
 	}
 	return func() {
 		cancel()

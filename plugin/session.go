@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -25,10 +27,14 @@ type session struct {
 	log        logrus.FieldLogger
 	distribute func(*policy.Policy)
 	// configured is set by Configure, before any other event.
-	splitsLines bool
-	deadline    time.Duration
-	runtime     string // its name and version
-	failure     api.FailurePolicy
+	splitsLines  bool
+	deadline     time.Duration
+	runtime      string // its name and version
+	failure      api.FailurePolicy
+	preinstalled bool
+	// located is closed once the runtime has reported where it stores writable layers, or has not in time. It is nil
+	// before the runtime was asked.
+	located <-chan struct{}
 }
 
 // The events that a session takes part in.
@@ -45,7 +51,7 @@ var (
 
 // connect registers with the runtime and returns once it is configured.
 func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, error) {
-	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4, link: newLink(), distribute: cfg.Distribute}
+	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4, link: newLink(), distribute: cfg.Distribute, preinstalled: cfg.Preinstalled}
 	if s.distribute == nil {
 		s.distribute = p.Reload
 	}
@@ -68,21 +74,68 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 	if t := s.stub.RequestTimeout(); t > 0 {
 		s.deadline = t / 4
 	}
-	s.p.events.Registered(ctx, runtime, version, s.deadline)
+	s.locateLayers(ctx, runtime, version)
 	// CRI-O only logs an error of StartContainer, so all disks have to go
 	// into the spec there; it brings a runtime that splits lines (docs/reference/quirks.md).
 	s.splitsLines = runtime == "cri-o"
 	s.runtime = strings.TrimSpace(runtime + " " + version)
-	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline.String()}).Info("Registered with the runtime")
+	if s.preinstalled { // the runtime may list no containers, see link.wait
+		s.noteRegistered(ctx)
+	}
 	return 0, nil
 }
 
+// locateLayers asks the runtime where it stores writable layers. The answer is not part of the registration: the runtime
+// may be waiting for that before it answers.
+func (s *session) locateLayers(ctx context.Context, runtime, version string) {
+	located := make(chan struct{})
+	s.located = located
+	ctx = context.WithoutCancel(ctx) // it ends with the registration
+	go func() {
+		defer close(located)
+		s.p.recovery.Step("locate writable layers", func() { s.p.events.Registered(ctx, runtime, version, s.deadline) })
+	}()
+}
+
+// awaitLayers waits until the runtime has been asked for its writable layers, at most d.
+func (s *session) awaitLayers(ctx context.Context, d time.Duration) {
+	if s.located == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-s.located:
+	case <-ctx.Done():
+	}
+}
+
+// noteRegistered notes that the registration is complete. The work beside the events begins once the layers are located,
+// because without them a pass could not find the disks.
+func (s *session) noteRegistered(ctx context.Context) {
+	took, err := hostfs.SinceStart(os.DirFS("/proc"))
+	if err != nil {
+		s.log.WithError(err).Debug("Start time of this process unknown")
+	}
+	s.log.WithFields(logrus.Fields{
+		"runtime": s.runtime, "deadline": s.deadline.String(), "since_start": took.Round(time.Millisecond).String(),
+	}).Info("Registered with the runtime")
+	ctx = context.WithoutCancel(ctx) // it ends with the registration
+	go func() {
+		s.awaitLayers(ctx, s.deadline)
+		s.p.settle()
+	}()
+}
+
 // Synchronize receives the pods and containers that run on the node.
-func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
+func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.recovered("Synchronize", nil, nil)
 	s.noteSynced()
 	sandboxes, containers := described(pods, ctrs)
 	s.p.events.Synchronize(sandboxes, containers)
+	if !s.preinstalled {
+		s.noteRegistered(ctx)
+	}
 	return nil, nil
 }
 
@@ -95,6 +148,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	defer prometheus.NewTimer(s.p.handlers.create).ObserveDuration()
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
+	s.awaitLayers(ctx, s.deadline/2)
 	spec, decided, err := s.p.events.Create(ctx, sandboxOf(pod), containerOf(ctr), s.splitsLines)
 	if err != nil || !decided {
 		return nil, nil, err
@@ -111,6 +165,7 @@ func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	defer prometheus.NewTimer(s.p.handlers.start).ObserveDuration()
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
+	s.awaitLayers(ctx, s.deadline/2)
 	return s.p.events.Start(ctx, sandboxOf(pod), containerOf(ctr), !s.splitsLines)
 }
 

@@ -291,9 +291,10 @@ func (d *mountDelta) remove(m *Mount) {
 func (d *mountDelta) isEmpty() bool { return len(d.fresh)+len(d.gone) == 0 }
 
 func (d *mountDelta) list() []*Mount {
-	out := slices.Clone(d.fresh)
+	out := append(make([]*Mount, 0, len(d.fresh)+len(d.gone)), d.fresh...) // not nil, which means unknown
 	for m := range d.gone {
 		out = append(out, m)
 	}
-	return slices.SortedFunc(slices.Values(out), func(a, b *Mount) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b *Mount) int { return cmp.Compare(a.ID, b.ID) })
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"io"
 	"maps"
+	"slices"
 )
 
 // mountReader reads the mount table repeatedly. It parses only lines that the last table
@@ -34,7 +35,8 @@ func newMountReader() *mountReader {
 	}
 }
 
-func (r *mountReader) read(src io.Reader) (*MountTable, error) {
+// read returns the table, and the mounts that came and went since the last reading. They are not known at the first one.
+func (r *mountReader) read(src io.Reader) (mountChange, error) {
 	r.in.src.Reset(src)
 	r.reads++
 	var mounts, added []*Mount
@@ -46,7 +48,7 @@ func (r *mountReader) read(src io.Reader) (*MountTable, error) {
 		}
 		if err != nil {
 			*r = *newMountReader() // A part of the lines has been taken in.
-			return nil, fmt.Errorf("read mountinfo: %w", err)
+			return mountChange{}, fmt.Errorf("read mountinfo: %w", err)
 		}
 		h := maphash.Bytes(r.seed, r.in.line.text) + uint64(r.in.line.cut)
 		l, isKnown := r.lines[h]
@@ -65,8 +67,13 @@ func (r *mountReader) read(src io.Reader) (*MountTable, error) {
 			added = append(added, l.Mount)
 		}
 	}
-	r.table = r.table.next(mounts, added, r.forget())
-	return r.table, nil
+	gone := r.forget()
+	r.table = r.table.next(mounts, added, gone)
+	if r.reads == 1 {
+		return mountChange{table: r.table}, nil
+	}
+	changed := slices.AppendSeq(make([]*Mount, 0, len(added)+len(gone)), maps.Keys(gone))
+	return mountChange{table: r.table, mounts: append(changed, added...), reusesIDs: true}, nil
 }
 
 // forget drops the lines that were not read the last time, and returns their mounts.
@@ -76,7 +83,9 @@ func (r *mountReader) forget() map[*Mount]bool {
 		if l.read == r.reads {
 			return false
 		}
-		gone[l.Mount] = true
+		if l.Mount != nil {
+			gone[l.Mount] = true
+		}
 		return true
 	})
 	return gone

@@ -50,7 +50,10 @@ type MountTable struct {
 //
 // The parent IDs show which mounts are hidden by others. A line that is malformed or too long affects only its
 // own mount, see Mount.Unreadable. The error is the error of reading r.
-func ParseMountTable(r io.Reader) (*MountTable, error) { return newMountReader().read(r) }
+func ParseMountTable(r io.Reader) (*MountTable, error) {
+	c, err := newMountReader().read(r)
+	return c.table, err
+}
 
 func newMountTable(mounts []*Mount) *MountTable {
 	t := &MountTable{mounts: mounts, sorted: slices.Clone(mounts)}

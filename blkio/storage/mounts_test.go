@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -248,7 +249,8 @@ func TestMountReaderMemory(t *testing.T) {
 		src := newLongRoots(lines, fmt.Sprint("directory", i))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		table, err := r.read(src)
+		c, err := r.read(src)
+		table := c.table
 		runtime.ReadMemStats(&after)
 		if err != nil || len(table.All()) != lines+1 {
 			t.Fatalf("%d mounts, %v", len(table.All()), err)
@@ -286,11 +288,15 @@ func TestMountReader(t *testing.T) {
 		line(1, "/") + line(2, "/a"),
 	}
 	r := newMountReader()
+	last := &MountTable{}
 	for i, text := range tables {
-		got, err := r.read(strings.NewReader(text))
+		c, err := r.read(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
+		got := c.table
+		checkChanged(t, last, &c, i > 0)
+		last = got
 		want, err := ParseMountTable(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
@@ -303,7 +309,21 @@ func TestMountReader(t *testing.T) {
 	if _, err := r.read(io.MultiReader(strings.NewReader(tables[0]+line(8, "/g")), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
-	if got, err := r.read(strings.NewReader(tables[0])); err != nil || len(got.All()) != 3 {
-		t.Errorf("after an error: %v, %v", got, err)
+	if c, err := r.read(strings.NewReader(tables[0])); err != nil || len(c.table.All()) != 3 || c.mounts != nil {
+		t.Errorf("after an error: %v, changes %v, %v", c.table, c.mounts, err)
+	}
+}
+
+// checkChanged verifies the mounts that a reading reports as changed. It knows none at the first reading.
+func checkChanged(t *testing.T, last *MountTable, c *mountChange, isKnown bool) {
+	t.Helper()
+	if (c.mounts != nil) != isKnown {
+		t.Errorf("the changes are %v, known: %t", c.mounts, isKnown)
+	}
+	for _, m := range slices.Concat(last.All(), c.table.All()) {
+		isChanged := slices.Contains(last.All(), m) != slices.Contains(c.table.All(), m)
+		if isKnown && slices.Contains(c.mounts, m) != isChanged {
+			t.Errorf("%s is changed: %t", m.Mountpoint, isChanged)
+		}
 	}
 }

@@ -32,6 +32,9 @@ type mountChange struct {
 	table *MountTable
 	// mounts are those that came, went or have changed; nil if that is not known.
 	mounts []*Mount
+	// reusesIDs is true for the text of mountinfo, in which a new mount can have the line of one that has gone, and its
+	// device the number of another disk.
+	reusesIDs bool
 }
 
 // openMountSource opens a mountinfo file of procfs, or a regular file, as
@@ -84,23 +87,29 @@ func (p *procMounts) read() (mountChange, error) {
 	if p.lister != nil {
 		t, changed, err := p.lister.read()
 		if err == nil {
-			return mountChange{t, changed}, nil
+			return mountChange{table: t, mounts: changed}, nil
 		}
 		p.lister, p.reason = nil, err
+		t, err = p.text() // how it differs is unknown: the last text is older than the last list
+		return mountChange{table: t}, err
 	}
-	t, err := p.text()
-	return mountChange{table: t}, err
+	return p.readText()
+}
+
+func (p *procMounts) readText() (mountChange, error) {
+	if _, err := unix.Seek(p.fd, 0, io.SeekStart); err != nil {
+		return mountChange{}, fmt.Errorf("seek %s: %w", p.name, err)
+	}
+	c, err := p.reader.read(fdReader(p.fd))
+	if err != nil {
+		return mountChange{}, fmt.Errorf("read %s: %w", p.name, err)
+	}
+	return c, nil
 }
 
 func (p *procMounts) text() (*MountTable, error) {
-	if _, err := unix.Seek(p.fd, 0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("seek %s: %w", p.name, err)
-	}
-	t, err := p.reader.read(fdReader(p.fd))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", p.name, err)
-	}
-	return t, nil
+	c, err := p.readText()
+	return c.table, err
 }
 
 func (p *procMounts) list() error {
@@ -119,7 +128,7 @@ func (p *procMounts) recheck(first, n int) (c mountChange, more bool, err error)
 		return mountChange{}, false, nil
 	}
 	t, changed, err := p.lister.recheck(first, n)
-	return mountChange{t, changed}, first+n < len(p.lister.known), err
+	return mountChange{table: t, mounts: changed}, first+n < len(p.lister.known), err
 }
 
 func (p *procMounts) lost() error {
@@ -168,11 +177,11 @@ func (f *fileMounts) read() (mountChange, error) {
 		return mountChange{}, err
 	}
 	defer file.Close()
-	t, err := f.reader.read(file)
+	c, err := f.reader.read(file)
 	if err != nil {
 		return mountChange{}, fmt.Errorf("read %s: %w", f.name, err)
 	}
-	return mountChange{table: t}, nil
+	return c, nil
 }
 
 func (f *fileMounts) recheck(int, int) (c mountChange, more bool, err error) { return }

@@ -102,14 +102,19 @@ const maxOverlays = 2
 
 // overlayBacking finds the disks of an overlay. Writes go to the disk of the upper layer. Files that were not
 // written yet are read from the disks of the lower layers.
-func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
+func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, at layerPlaces, certain bool) {
 	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType}
 	l := parseLayers(m.Options)
 	found, certain := make(map[blkio.Dev]blkio.Disk), true
 	var missing string // why a layer has no disk
+	var places []string
 	add := func(dir string) {
-		of, known := s.layer(ctx, m, dir, depth)
+		of, direct, known := s.layer(ctx, m, dir, depth)
 		certain = certain && known
+		if !direct {
+			dir = "/" // any mount may change it
+		}
+		places = append(places, placesDir(dir))
 		for _, d := range of.Disks {
 			found[d.Dev] = d
 		}
@@ -122,7 +127,7 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 	if l.upper != "" {
 		if add(l.upper); missing != "" {
 			b.Reason = "the upper layer of this overlay: " + missing
-			return b, certain
+			return b, newLayerPlaces(places), certain
 		}
 	}
 	// A snapshotter's layers lie side by side, NUMBER/fs each, and there may be a hundred. So one of them is
@@ -141,12 +146,12 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 	switch {
 	case len(found) == 0:
 		b.Reason = "no layer of this overlay is on a disk: " + cmp.Or(missing, "the kernel reports no layers")
-		return b, certain
+		return b, newLayerPlaces(places), certain
 	case missing != "" && b.Warning == nil: // an earlier warning is more severe
 		b.Warning = &blkio.Warning{Text: "reads of a lower layer of this overlay are not limited: " + missing}
 	}
 	b.Disks = sortedDisks(found)
-	return b, certain
+	return b, newLayerPlaces(places), certain
 }
 
 // place is where a snapshotter has its layers, by their text, and the mount.
@@ -157,22 +162,32 @@ type place struct {
 
 // placeOf recognises a layer of a snapshotter, DIR/NUMBER/fs.
 func (s *snapshot) placeOf(layer string) (_ place, ok bool) {
+	dir := placesDir(layer)
+	if dir == layer {
+		return place{}, false
+	}
+	return place{dir, s.table.find(layer)}, true
+}
+
+// placesDir returns the directory DIR of a layer of a snapshotter, DIR/NUMBER/fs, and any other layer as it is.
+func placesDir(layer string) string {
 	dir, name := path.Split(path.Clean(layer))
 	dir, number := path.Split(path.Clean(dir))
 	if _, err := strconv.ParseUint(number, 10, 64); err != nil || name != "fs" || !path.IsAbs(dir) {
-		return place{}, false
+		return layer
 	}
-	return place{path.Clean(dir), s.table.find(layer)}, true
+	return path.Clean(dir)
 }
 
-// layer finds the backing of a layer's directory.
-func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (*blkio.Backing, bool) {
+// layer finds the backing of a layer's directory. direct is true if only mounts on the way to the directory, or below it,
+// can change that.
+func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (_ *blkio.Backing, direct, certain bool) {
 	switch {
 	case depth >= maxOverlays:
-		return &blkio.Backing{Reason: "too many overlays are stacked"}, true
+		return &blkio.Backing{Reason: "too many overlays are stacked"}, false, true
 	case !path.IsAbs(dir):
 		// containerd gives them so where there are many, by the directory it is in.
-		return &blkio.Backing{Reason: "the kernel reports it by a relative path"}, true
+		return &blkio.Backing{Reason: "the kernel reports it by a relative path"}, true, true
 	}
 	dir = path.Clean(dir)
 	if m.Mountpoint != "" && (dir == m.Mountpoint || isBelow(dir, strings.TrimSuffix(m.Mountpoint, "/"))) {
@@ -184,26 +199,26 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 		return s.holder(ctx, of, depth, true)
 	}
 	if remote := s.remoteAbove(of); remote != nil {
-		return &blkio.Backing{Reason: belowRemote(remote)}, false
+		return &blkio.Backing{Reason: belowRemote(remote)}, false, false
 	}
 	target, err := s.host.resolve(ctx, s.table, dir)
 	switch {
 	case errors.Is(err, errUncertain):
 		// The process that mounted it meant a directory in another mount namespace.
-		return &blkio.Backing{Reason: "its directory does not exist on this node"}, false
+		return &blkio.Backing{Reason: "its directory does not exist on this node"}, false, false
 	case err != nil:
-		return &blkio.Backing{Reason: resolveFailed, Err: err}, false
+		return &blkio.Backing{Reason: resolveFailed, Err: err}, false, false
 	}
-	return s.holder(ctx, s.table.find(target), depth, true)
+	return s.holder(ctx, s.table.find(target), depth, target == dir)
 }
 
-// holder is the backing of a mount that holds a layer.
-func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, certain bool) (*blkio.Backing, bool) {
+// holder is the backing of a mount that holds a layer. An overlay depends on its own layers.
+func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, isDirect bool) (_ *blkio.Backing, direct, certain bool) {
 	if m == nil {
-		return &blkio.Backing{Reason: "no mount covers this path"}, certain
+		return s.uncovered(), isDirect, true
 	}
-	b, known := s.mountBacking(ctx, m, depth+1)
-	return b, certain && known
+	b, certain := s.mountBacking(ctx, m, depth+1)
+	return b, isDirect && m.FSType != "overlay", certain
 }
 
 // beneath finds the mount that covers a path, without resolving symlinks, and without m and

@@ -198,6 +198,6 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 // containers by paths of the node.
 func (s *snapshot) backForeignOverlay(ctx context.Context, m Mount) *blkio.Backing {
 	m.Mountpoint = "" // which is not the node's: no layer is hidden by it
-	b, _ := s.overlayBacking(ctx, &m, 0)
+	b, _, _ := s.overlayBacking(ctx, &m, 0)
 	return b
 }

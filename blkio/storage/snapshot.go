@@ -21,8 +21,9 @@ type snapshot struct {
 	host  *hostRoot
 
 	paths   boundedMap[string, located]
-	mounts  boundedMap[*Mount, *blkio.Backing]
+	mounts  boundedMap[*Mount, mountBacking]
 	devices boundedMap[deviceKey, []blkio.Disk]
+	visible visibleMounts
 }
 
 // deviceKey is the device of a filesystem: its number, or, for those with an
@@ -80,7 +81,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	p := path.Clean(hostPath)
 	m := s.table.find(p)
 	if m == nil {
-		return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
+		return located{backing: s.uncovered()}, false
 	}
 	certain = true
 	// A mountpoint has no symlinks, because the kernel prints it resolved. Names in a filesystem that is not
@@ -97,12 +98,23 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		if target != p {
 			p = target
 			if m = s.table.find(p); m == nil {
-				return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
+				return located{backing: s.uncovered()}, false
 			}
 		}
 	}
 	b, known := s.backing(ctx, m, p)
 	return located{path: p, backing: b}, certain && known
+}
+
+// errUnread is the error of a search before the mount table was read.
+var errUnread = errors.New("the mount table was not read yet")
+
+// uncovered returns the backing of a path that is on no mount.
+func (s *snapshot) uncovered() *blkio.Backing {
+	if len(s.table.mounts) == 0 {
+		return &blkio.Backing{Reason: resolveFailed, Err: errUnread}
+	}
+	return &blkio.Backing{Reason: "no mount covers this path"}
 }
 
 // unknown returns the result for a path whose symlinks could not be followed.
@@ -168,16 +180,17 @@ func (s *snapshot) backing(ctx context.Context, m *Mount, p string) (_ *blkio.Ba
 // mountBacking is backing for all paths in m except device nodes. depth is the number of
 // overlays that m is a layer of.
 func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
-	if b, ok := s.mounts.get(m); ok {
-		return b, m.FSType != "devtmpfs"
+	if known, ok := s.mounts.get(m); ok {
+		return known.Backing, m.FSType != "devtmpfs"
 	}
 	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
+	var at layerPlaces
 	switch {
 	case m.Unreadable != "":
 		b.Reason = m.Unreadable
 	case m.FSType == "overlay":
 		// Of a layer the text may be another than where it is asked for.
-		if b, certain = s.overlayBacking(ctx, m, depth); !certain || depth > 0 {
+		if b, at, certain = s.overlayBacking(ctx, m, depth); !certain || depth > 0 {
 			return b, certain
 		}
 	case b.Reason == "":
@@ -188,7 +201,7 @@ func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *bl
 		}
 		b.Disks, b.Warning = disks, writebackWarning(m)
 	}
-	s.mounts.put(m, b, len(s.table.mounts)) // one for each
+	s.mounts.put(m, mountBacking{b, at}, len(s.table.mounts)) // one for each
 	return b, m.FSType != "devtmpfs"
 }
 
@@ -271,26 +284,4 @@ func (s *snapshot) node(name string) (blkio.Dev, error) {
 		}
 	}
 	return dev, err
-}
-
-// carryOver resolves again the devices that an older snapshot had, so that the next handler does not wait for
-// sysfs. If the changed mounts are known, it keeps the devices of filesystems that stayed mounted: the kernel
-// does not give their numbers to other devices meanwhile.
-func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Mount) {
-	isChanged := make(map[blkio.Dev]bool, len(changed))
-	for _, m := range changed {
-		isChanged[m.Dev] = true
-	}
-	for key, disks := range old.devices.copy() {
-		if ctx.Err() != nil {
-			return
-		}
-		if changed == nil || key.dev.Major == 0 || isChanged[key.dev] {
-			var err error
-			if disks, err = s.readDisks(key); err != nil {
-				continue
-			}
-		}
-		s.devices.put(key, disks, maxPaths)
-	}
 }

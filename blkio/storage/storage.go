@@ -42,6 +42,20 @@ type Storage struct {
 
 // Open opens the files, and reads the mount table.
 func Open(cfg Config) (*Storage, error) {
+	s, err := OpenUnread(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Refresh(context.Background()); err != nil {
+		s.Close() // the error that counts is the one before
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenUnread opens the files. The mount table is empty until it is read by Refresh or Watch, and the disks of no path can be
+// found until then.
+func OpenUnread(cfg Config) (*Storage, error) {
 	host, err := openHostRoot(cfg.HostRoot)
 	if err != nil {
 		return nil, err
@@ -55,10 +69,7 @@ func Open(cfg Config) (*Storage, error) {
 		cfg: cfg, sys: NewSysfs(cfg.Sys), host: host,
 		refreshing: make(chan struct{}, 1), source: source, stale: true,
 	}
-	if err := s.Refresh(context.Background()); err != nil {
-		s.Close() // as above
-		return nil, err
-	}
+	s.current.Store(newSnapshot(&MountTable{}, s.sys, s.host))
 	return s, nil
 }
 
@@ -178,9 +189,7 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 // publish makes a table the current one. The caller has the lock.
 func (s *Storage) publish(ctx context.Context, c mountChange) {
 	next := newSnapshot(c.table, s.sys, s.host)
-	if old := s.current.Load(); old != nil {
-		next.carryOver(ctx, old, c.mounts)
-	}
+	next.carryOver(ctx, s.current.Load(), &c)
 	for _, p := range s.pinned {
 		next.locate(ctx, p)
 	}

@@ -219,6 +219,32 @@ func TestRefresh(t *testing.T) {
 	<-n.refreshing
 }
 
+// TestOpenUnread verifies that paths have an error, and not a reason for good, until the mount table is read.
+func TestOpenUnread(t *testing.T) {
+	read := newFakeNode(t, nodeMounts)
+	n, err := OpenUnread(Config{Sys: read.sys, Mountinfo: read.mountinfo, HostRoot: read.root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ctx := t.Context()
+	if got := n.Resolve(ctx, "/data/pvc"); got.Err == nil || got.Reason != resolveFailed || len(n.Mounts().All()) > 0 {
+		t.Errorf("before: %+v", got)
+	}
+	for range n.Submounts(ctx, "/") {
+		t.Error("a mount of a table that was not read")
+	}
+	checkError(t, n.Refresh(ctx), "")
+	if d := cmp.Diff(onRoot, n.Resolve(ctx, "/data/pvc")); d != "" {
+		t.Error(d)
+	}
+	for _, missing := range []Config{{Mountinfo: read.mountinfo, HostRoot: read.root + "/none"}, {Mountinfo: read.root + "/none", HostRoot: read.root}} {
+		if _, err := OpenUnread(missing); err == nil {
+			t.Errorf("opened %+v", missing)
+		}
+	}
+}
+
 // TestRefreshForgetsDevices verifies that devices are resolved again after a change of the table, because a
 // number may belong to another disk then.
 func TestRefreshForgetsDevices(t *testing.T) {

@@ -62,23 +62,47 @@ func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, 
 
 func (s *snapshot) submounts(ctx context.Context, hostPath string, yield func(string, blkio.Backing) bool) {
 	dir, mounts := s.mountsBelow(ctx, hostPath)
+	for _, m := range s.visibleOf(dir, mounts) {
+		if ctx.Err() != nil {
+			return
+		}
+		b, _ := s.mountBacking(ctx, m, 0)
+		if !yield(m.Mountpoint[len(dir)+1:], *b) {
+			return
+		}
+	}
+}
+
+// visibleMounts has the visible mounts below directories. Each container that follows the mounts of a directory needs them
+// after each change of the table.
+type visibleMounts = boundedMap[string, []*Mount]
+
+// maxVisible bounds the directories with visible mounts. Few are followed, mostly "/".
+const maxVisible = 8
+
+// visibleOf returns the mounts that no other one hides, of the list that mountsBelow has for a directory.
+func (s *snapshot) visibleOf(dir string, mounts []*Mount) []*Mount {
+	if len(mounts) == 0 {
+		return nil
+	}
+	if known, ok := s.visible.get(dir); ok {
+		return known
+	}
+	var out []*Mount
 	for i, on := range mounts {
 		p := on.Mountpoint
-		if !isBelow(p, dir) || ctx.Err() != nil {
-			return
+		if !isBelow(p, dir) {
+			break
 		}
 		if i > 0 && mounts[i-1].Mountpoint == p {
 			continue // one of each stack
 		}
-		m := s.table.find(p)
-		if m.Mountpoint != p {
-			continue // hidden
-		}
-		b, _ := s.mountBacking(ctx, m, 0)
-		if !yield(p[len(dir)+1:], *b) {
-			return
+		if m := s.table.find(p); m.Mountpoint == p {
+			out = append(out, m)
 		}
 	}
+	s.visible.put(strings.Clone(dir), out, maxVisible)
+	return out
 }
 
 // mountsBelow returns the directory that hostPath leads to, "" for the root, and the

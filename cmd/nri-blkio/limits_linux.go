@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -15,6 +16,9 @@ import (
 
 // limits returns the part that limits containers. distribute passes the policy that the runtime
 // sends a pre-installed plugin to all parts.
+//
+// Containers start without limits until the runtime has registered the plugin. So only what a decision needs is read before
+// that, and nothing that can hang.
 func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Policy)) (part.Part, error) {
 	if err := r.opts.checkRuntimeFlags(); err != nil {
 		return part.Part{}, err
@@ -23,14 +27,10 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 		return part.Part{}, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", r.opts.kubeletRoot))
 	}
 	rootfs := runtimeconfig.Watch{Config: &r.opts.runtime, Storage: n.storage, Log: r.log}
-	layers, err := rootfs.First(ctx)
-	if err != nil {
-		r.log.WithError(err).Info("Location of writable layers unknown, retrying")
-	}
 	cfg := plugin.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, KubeletRoot: r.opts.kubeletRoot, Resync: r.resync,
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
-		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
+		Layers: runtimeconfig.Unasked(), ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
 	}
 	metrics := collectors{}
 	events := r.newRecorder()
@@ -41,20 +41,31 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	if err != nil {
 		return part.Part{}, err
 	}
-	if err := n.storage.ListMounts(ctx); err != nil {
-		r.log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
-	} else {
-		r.log.Info("Reading the mount table with listmount and statmount")
-	}
+	r.awaitRegistration = p.AwaitRegistration
 	metrics = append(append(metrics, p), r.readDocuments(ctx, p)...)
-	if events != nil {
-		r.watchContested(ctx, events, p)
-	}
-	r.watchNode(ctx, n, p)
+	go func() {
+		if p.AwaitRegistration(ctx); ctx.Err() != nil {
+			return
+		}
+		if events != nil {
+			r.watchContested(ctx, events, p)
+		}
+		r.listMounts(ctx, n)
+		r.watchNode(ctx, n, p)
+	}()
 	running := r.RunConfig
 	running.Distribute = distribute
 	run := func(ctx context.Context) error { return p.Run(ctx, running) }
 	return part.Part{Collector: metrics, Reload: p.Reload, Run: r.publishing(r.opts.stateDir, p.Health, run)}, nil
+}
+
+// listMounts has the mount table read with faster system calls from now on, if the kernel has them.
+func (r *runner) listMounts(ctx context.Context, n *node) {
+	if err := n.storage.ListMounts(ctx); err != nil {
+		r.log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
+		return
+	}
+	r.log.Info("Reading the mount table with listmount and statmount")
 }
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.
@@ -63,9 +74,11 @@ func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 		guarded := func() error { return r.recovery.Guarded(fn) }
 		go reminder.Keep(ctx, guarded, func(err error) { r.log.WithError(err).Warn(without) })
 	}
+	// Each change has all containers resolved again that follow the mounts of the host.
+	mountsChanged := paced(ctx, time.Second, func() { r.recovery.Step("find mounts", p.MountsChanged) })
 	keep("Mounts are not watched: creates take longer, and what is mounted into a running container is limited late", func() error {
-		p.MountsChanged() // some changes may have been missed
-		return n.storage.Watch(ctx, p.MountsChanged)
+		mountsChanged() // some changes may have been missed
+		return n.storage.Watch(ctx, mountsChanged)
 	})
 	keep("Disks are not watched: one that comes back gets its limits with the next resync", func() error {
 		return storage.WatchDisks(ctx, func() { // in a goroutine of its own

@@ -19,6 +19,10 @@ func TestSaveMemory(t *testing.T) {
 			if err := a.saveMemory(); err != nil {
 				t.Fatal(err)
 			}
+			if got := debug.SetGCPercent(before); got != before {
+				t.Errorf("before the registration the collector works at %d percent, want %d", got, before)
+			}
+			a.collectOften()
 			if got := debug.SetGCPercent(before); got != tt.want {
 				t.Errorf("the collector works at %d percent, want %d", got, tt.want)
 			}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,24 +73,5 @@ func TestMetricsPage(t *testing.T) {
 	slices.Sort(listed)
 	if !slices.Equal(served, listed) {
 		t.Errorf("served:\n%q\non the page:\n%q", served, listed)
-	}
-}
-
-// TestListenMetrics verifies that an invalid address is an error of the command line; an address in use is not.
-func TestListenMetrics(t *testing.T) {
-	if l, err := listenMetrics(t.Context(), ""); l != nil || err != nil {
-		t.Errorf("without an address: %v, %v", l, err)
-	}
-	l, err := listenMetrics(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	used := l.Addr().String()
-	for address, want := range map[string]exitStatus{used: exitUndetermined, "127.0.0.1": exitUsage} {
-		_, err := listenMetrics(t.Context(), address)
-		if err == nil || statusOf(err) != want || !strings.HasPrefix(err.Error(), "--metrics-address: listen tcp") {
-			t.Errorf("%s: status %d, %v", address, statusOf(err), err)
-		}
 	}
 }

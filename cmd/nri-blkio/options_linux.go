@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 )
@@ -27,10 +30,15 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	openCgroups    func(dir string) (*cgroupfs.Hierarchy, error)
+	newRepairer    func(repair.Config) (*repair.Repairer, error)
+	listen         func(ctx context.Context, network, address string) (net.Listener, error)
 	opts           options
 }
 
-func newApp() *app { return &app{openCgroups: cgroupfs.OpenHierarchy} }
+func newApp() *app {
+	var sockets net.ListenConfig
+	return &app{openCgroups: cgroupfs.OpenHierarchy, newRepairer: repair.New, listen: sockets.Listen}
+}
 
 // preinstalled returns the arguments, or those for a process that the runtime has started from
 // /opt/nri/plugins, without any.
@@ -103,17 +111,20 @@ func (o *options) disks() weights.NodeDisks {
 	}
 }
 
-// storage opens the node's storage, with the mounts of the node's first process. This process may
+// storage opens the node's storage.
+func (o *options) storage() (*storage.Storage, error) { return storage.Open(o.storageConfig()) }
+
+// storageConfig names the files of the node, with the mounts of the node's first process. This process may
 // be in another mount namespace, as in a container or in a systemd unit.
-func (o *options) storage() (*storage.Storage, error) {
-	return storage.Open(storage.Config{
+func (o *options) storageConfig() storage.Config {
+	return storage.Config{
 		Sys:       os.DirFS(o.host("/sys")),
 		Mountinfo: o.host("/proc/1/mountinfo"),
 		HostRoot:  o.hostRoot,
 		Swaps:     o.host("/proc/swaps"),
 		Proc:      o.host("/proc"),
 		UdevData:  os.DirFS(o.host("/run/udev/data")),
-	})
+	}
 }
 
 // cgroups opens the node's cgroups.

@@ -25,7 +25,11 @@ type runner struct {
 	runOptions
 	log      *logrus.Logger
 	recovery *recovery.Recovery
-	watch    *policyfile.Watch // nil without --policy
+	watch    *policyfile.Watch             // nil without --policy
+	beside   []func(context.Context) error // run until their context ends, as the parts do
+	// awaitRegistration waits until the runtime has registered the limits part, see plugin.Plugin. It does not wait in a
+	// process without that part.
+	awaitRegistration func(context.Context)
 	// policyOfRuntime is true if the runtime has sent the policy to a pre-installed plugin.
 	policyOfRuntime atomic.Bool
 }
@@ -39,7 +43,8 @@ type node struct {
 	kernel  kernel.Verdict
 }
 
-// parts returns the parts that --only selects. They do not run yet.
+// parts returns the parts that --only selects. They do not run yet. It reports the errors of the configuration, and leaves
+// what takes long to the parts: the runtime starts containers without limits meanwhile.
 func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 	switch r.only {
 	case onlyValidator:
@@ -65,10 +70,27 @@ func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 		out = append(out, limits)
 	}
 	if r.only != onlyLimits {
-		out = append(out, r.writeback(n)...)
+		out = append(out, r.writeback(n))
 	}
 	out = out.Guarded(r.recovery)
+	r.beside = append(r.beside, n.readMounts)
 	return out, nil
+}
+
+// readMounts reads the mount table beside the registration, because the first decision needs it. It waits no longer than
+// until ctx ends.
+func (n *node) readMounts(ctx context.Context) error {
+	read := make(chan error, 1)
+	go func() { read <- n.storage.Refresh(ctx) }()
+	select {
+	case err := <-read:
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (r *runner) openNode() (*node, error) {
@@ -83,7 +105,7 @@ func (r *runner) openNode() (*node, error) {
 		return nil, err
 	}
 	r.warnOf(n.policy)
-	if n.storage, err = r.opts.storage(); err != nil {
+	if n.storage, err = storage.OpenUnread(r.opts.storageConfig()); err != nil {
 		return nil, err
 	}
 	if n.memory, err = hostfs.Root(r.opts.hostRoot).MemTotal(); err != nil {

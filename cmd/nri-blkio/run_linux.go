@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
+	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -127,10 +127,25 @@ func (o *runOptions) validate() error {
 	if o.resync < minResync {
 		return fmt.Errorf("--resync: %v is too short (minimum %v)", o.resync, minResync)
 	}
+	if err := checkAddress(o.metrics); err != nil {
+		return fmt.Errorf("--metrics-address: %w", err)
+	}
 	if only := []string{"", onlyLimits, onlyWriteback, onlyValidator, onlyCluster}; !slices.Contains(only, o.only) {
 		return fmt.Errorf("--only: unknown part %q (write %s)", o.only, strings.Join(only[1:], ", "))
 	}
 	return nil
+}
+
+// checkAddress checks the form of an address; "" is none.
+func checkAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return err
 }
 
 // minResync is longer than a pass over the pods of a large node.
@@ -147,18 +162,13 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	if err := o.validate(); err != nil {
 		return usage(err)
 	}
-	// Before the parts are made, which takes time and logs.
-	listener, err := listenMetrics(ctx, o.metrics)
-	if err != nil {
-		return err
-	}
 	panics := recovery.New(log)
 	// Before the parts read the policy, so that no change in between is missed.
 	var watch *policyfile.Watch
 	if a.opts.policy != "" {
 		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: readSmall, Parse: a.opts.parsePolicy, Log: log, Recovery: panics})
 	}
-	r := runner{app: a, runOptions: o, log: log, recovery: panics, watch: watch}
+	r := runner{app: a, runOptions: o, log: log, recovery: panics, watch: watch, awaitRegistration: func(context.Context) {}}
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return err
@@ -170,35 +180,39 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 		}
 		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, reload) })
 	}
-	if listener != nil {
-		collectors := parts.Collectors(panics)
-		if watch != nil {
-			collectors = append(collectors, watch)
-		}
-		server := metricsserver.Server{Collectors: collectors, Version: buildVersion(), Log: log}
-		go server.Serve(ctx, listener)
+	if o.metrics != "" {
+		r.beside = append(r.beside, func(ctx context.Context) error { return r.serveMetrics(ctx, parts) })
 	}
+	r.beside = append(r.beside, func(ctx context.Context) error {
+		r.awaitRegistration(ctx)
+		a.collectOften()
+		return nil
+	})
 	log.WithField("version", versionText()).Info("Started")
-	if err := parts.Run(ctx); err != nil {
+	if err := parts.Run(ctx, r.beside...); err != nil {
 		return err
 	}
 	log.Info("Stopped; limits stay in force")
 	return nil
 }
 
-// listenMetrics returns nil for the empty address.
-func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
-	if address == "" {
-		return nil, nil
+// serveMetrics serves the metrics of the parts until ctx ends. It fails if it cannot listen, because the operator has asked
+// for metrics.
+func (r *runner) serveMetrics(ctx context.Context, parts part.Parts) error {
+	r.awaitRegistration(ctx)
+	l, err := r.listen(ctx, "tcp", r.metrics)
+	if ctx.Err() != nil {
+		return nil
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
-		err = fmt.Errorf("--metrics-address: %w", err)
-		if _, invalid := errors.AsType[*net.AddrError](err); invalid {
-			err = usage(err)
-		}
-		return nil, err
+		return fmt.Errorf("--metrics-address: %w", err)
 	}
-	return l, nil
+	collectors := parts.Collectors(r.recovery)
+	if r.watch != nil {
+		collectors = append(collectors, r.watch)
+	}
+	server := metricsserver.Server{Collectors: collectors, Version: buildVersion(), Log: r.log}
+	server.Serve(ctx, l)
+	<-ctx.Done()
+	return nil
 }

@@ -25,10 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"nri-blkio": func() {
-			a := &app{
-				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-				openCgroups: cgroupfs.OpenTree,
-			}
+			a := fakeApp()
 			os.Exit(int(statusOf(a.run(context.Background(), os.Args[1:]))))
 		},
 		// As another user, to see what is not permitted. Only root can become one.
@@ -38,10 +35,7 @@ func TestMain(m *testing.M) {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(100)
 			}
-			a := &app{
-				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-				openCgroups: cgroupfs.OpenTree,
-			}
+			a := fakeApp()
 			os.Exit(int(statusOf(a.run(context.Background(), os.Args[1:]))))
 		},
 		// The program as it is shipped, to see it refuse a tree that is no cgroupfs.
@@ -49,6 +43,13 @@ func TestMain(m *testing.M) {
 			os.Exit(int(statusOf(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))))
 		},
 	})
+}
+
+// fakeApp is the program but for cgroups, which are plain files.
+func fakeApp() *app {
+	a := newApp()
+	a.stdin, a.stdout, a.stderr, a.getenv, a.openCgroups = os.Stdin, os.Stdout, os.Stderr, os.Getenv, cgroupfs.OpenTree
+	return a
 }
 
 func TestScript(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,36 +15,92 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// writeback returns the part that moves files to their writers. It returns none if the kernel lacks a feature
-// for that and another part runs here.
-func (r *runner) writeback(n *node) part.Parts {
-	repairer, err := repair.New(repair.Config{
-		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups,
-		Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(),
-		PolicyRejected: r.watch.Rejection, Recovery: r.recovery,
-	})
-	alone := r.only == onlyWriteback
-	switch {
-	case err == nil:
-		return part.Parts{{Collector: repairer, Reload: repairer.Reload, Run: func(ctx context.Context) error {
-			err := r.repair(ctx, repairer)
-			if err == nil || alone {
+// writeback returns the part that moves files to their writers. It loads its BPF programs once the limits part is
+// registered. If the kernel lacks a feature for them, it does nothing, and the limits part goes on.
+func (r *runner) writeback(n *node) part.Part {
+	w := &writebackPart{policy: n.policy}
+	return part.Part{Collector: w, Reload: w.reload, Run: func(ctx context.Context) error {
+		r.awaitRegistration(ctx)
+		repairer, err := r.loadRepairer(ctx, n)
+		if ctx.Err() != nil {
+			return nil
+		}
+		alone := r.only == onlyWriteback
+		if err == nil {
+			w.set(repairer)
+			if err = r.repair(ctx, repairer); err == nil || alone {
 				return err
 			}
-			r.withoutRepair(err) // and the limits part goes on
-			return nil
-		}}}
-	case alone:
-		// It waits: a restart would not help, and the rollout of a DaemonSet would stop at a
-		// node that lacks an optional part.
-		return part.Parts{{Collector: prometheus.NewRegistry(), Reload: func(*policy.Policy) {}, Run: func(ctx context.Context) error {
-			r.withoutRepair(err)
+		}
+		r.withoutRepair(err)
+		if alone {
+			// It waits: a restart would not help, and the rollout of a DaemonSet would stop at a node that lacks an
+			// optional part.
 			<-ctx.Done()
-			return nil
-		}}}
+		}
+		return nil
+	}}
+}
+
+// loadRepairer loads the BPF programs. It returns when ctx ends, too.
+func (r *runner) loadRepairer(ctx context.Context, n *node) (*repair.Repairer, error) {
+	var repairer *repair.Repairer
+	loaded := make(chan error, 1)
+	go func() {
+		loaded <- r.recovery.Guarded(func() (err error) {
+			repairer, err = r.newRepairer(repair.Config{
+				Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups,
+				Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(),
+				PolicyRejected: r.watch.Rejection, Recovery: r.recovery,
+			})
+			return err
+		})
+	}()
+	select {
+	case err := <-loaded:
+		return repairer, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	r.withoutRepair(err)
-	return nil
+}
+
+// writebackPart is the part before and after it has a repairer.
+type writebackPart struct {
+	mu       sync.Mutex // guards all below
+	policy   *policy.Policy
+	repairer *repair.Repairer // nil until the BPF programs are loaded
+}
+
+// set puts the last policy into force, which may be newer than the one that the repairer was made with.
+func (w *writebackPart) set(r *repair.Repairer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.repairer = r
+	r.Reload(w.policy)
+}
+
+func (w *writebackPart) reload(p *policy.Policy) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.policy = p; w.repairer != nil {
+		w.repairer.Reload(p)
+	}
+}
+
+func (w *writebackPart) get() *repair.Repairer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.repairer
+}
+
+// Describe names no metrics, because there are none without the BPF programs.
+func (w *writebackPart) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is the half of prometheus.Collector that gives the values.
+func (w *writebackPart) Collect(out chan<- prometheus.Metric) {
+	if r := w.get(); r != nil {
+		r.Collect(out)
+	}
 }
 
 // repair runs the repairer as soon as no other process on this node does.

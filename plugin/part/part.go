@@ -51,9 +51,13 @@ func (ps Parts) Collectors(r *recovery.Recovery) []prometheus.Collector {
 	return out
 }
 
-// Run runs all parts until ctx ends, or until one fails. Then it ends the others, and returns the error.
-func (ps Parts) Run(ctx context.Context) error {
+// Run runs all parts, and what works beside them, until ctx ends, or until one fails. Then it ends the others, and returns the
+// error.
+func (ps Parts) Run(ctx context.Context, beside ...func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
+	for _, run := range beside {
+		group.Go(func() error { return run(ctx) })
+	}
 	for _, part := range ps {
 		group.Go(func() error { return part.Run(ctx) })
 	}

@@ -113,7 +113,7 @@ func TestWatchLogs(t *testing.T) {
 		log, hook := test.NewNullLogger()
 		s := fakenode.OpenStorage(t, fakenode.Sysfs(), tt.config.HostRoot, "1 0 259:300 / / rw - ext4 /dev/nvme0n1 rw\n")
 		w := Watch{Config: &tt.config, Storage: s, Log: log}
-		_, _ = w.First(t.Context()) // the same error as in the log
+		_, _ = w.Layers(t.Context(), "", "") // the same error as in the log
 		if len(hook.AllEntries()) != 1 {
 			t.Fatalf("%s: %d lines", name, len(hook.AllEntries()))
 		}

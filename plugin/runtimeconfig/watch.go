@@ -28,19 +28,12 @@ type Watch struct {
 	blockio string
 }
 
-const (
-	// firstRead bounds the first question to the runtime. The runtime may be waiting for this
-	// process, and it is asked again when it connects.
-	firstRead = 500 * time.Millisecond
-	// findDisk bounds the search for the disk under a directory.
-	findDisk = 500 * time.Millisecond
-)
+// findDisk bounds the search for the disk under a directory.
+const findDisk = 500 * time.Millisecond
 
-// First returns the locations before the runtime has connected.
-func (w *Watch) First(ctx context.Context) (inventory.Layers, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstRead)
-	defer cancel()
-	return w.Layers(ctx, "", "")
+// Unasked returns the locations before the runtime was asked.
+func Unasked() inventory.Layers {
+	return inventory.Layers{Default: inventory.Layer{Unknown: "the runtime was not asked yet"}}
 }
 
 // Layers returns the locations of the runtime with this name and version, as Config.Layers does.
@@ -55,6 +48,9 @@ func (w *Watch) Layers(ctx context.Context, name, version string) (inventory.Lay
 	// The deadline of ctx may have passed while the runtime was asked.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findDisk)
 	defer cancel()
+	if readErr := w.Storage.Refresh(ctx); readErr != nil { // the table may be unread at the start
+		w.Log.WithError(readErr).Debug("Reading the mount table failed: the disk under writable layers is found by the last one")
+	}
 	w.log(ctx, "", layers.Of(""))
 	for _, handler := range slices.Sorted(maps.Keys(layers.Handlers)) {
 		if l := layers.Handlers[handler]; l != layers.Of("") {

@@ -10,17 +10,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
 // tmpfsReason is why a tmpfs cannot be limited.
 const tmpfsReason = "tmpfs is memory, not a disk"
 
-// newWatch returns a watch of a node whose files are all on one tmpfs.
+// newWatch returns a watch of a node whose files are all on one tmpfs. The mount table is not read yet, as at the start of the
+// program.
 func newWatch(t *testing.T, c *Config) (*Watch, *test.Hook) {
 	t.Helper()
 	log, hook := test.NewNullLogger()
-	s := fakenode.OpenStorage(t, fakenode.Sysfs(), c.HostRoot, "1 0 0:1 / / rw - tmpfs tmpfs rw\n")
+	table := filepath.Join(t.TempDir(), "mountinfo")
+	if err := os.WriteFile(table, []byte("1 0 0:1 / / rw - tmpfs tmpfs rw\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := storage.OpenUnread(storage.Config{Sys: fakenode.Sysfs(), Mountinfo: table, HostRoot: c.HostRoot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
 	return &Watch{Config: c, Storage: s, Log: log}, hook
 }
 
@@ -70,7 +80,7 @@ func TestWatchAfterSilence(t *testing.T) {
 	w, hook := newWatch(t, &Config{HostRoot: newNode(t, "mnt/x="), Rootfs: "/mnt"})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.First(over); err != nil {
+	if _, err := w.Layers(over, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	entries := hook.AllEntries()
