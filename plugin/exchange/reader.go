@@ -230,10 +230,7 @@ func sizeOfVolume(v *poddoc.Volume) int {
 	for _, m := range v.Mounts {
 		size += entrySize + len(m.Container) + len(m.Path)
 	}
-	for _, c := range []*poddoc.Class{v.Class, v.StorageClass} {
-		if c == nil {
-			continue
-		}
+	if c := v.Class; c != nil {
 		size += entrySize + len(c.Name)
 		for key, value := range c.Rates {
 			size += entrySize + len(key) + len(value)

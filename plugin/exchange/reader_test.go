@@ -231,11 +231,11 @@ func TestSizeOf(t *testing.T) {
 	d := &poddoc.Document{
 		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"}, ContainerKinds: map[string]string{"setup": "init"},
 		Volumes: []poddoc.Volume{
-			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Mounts: []poddoc.Mount{{Container: "db", Path: "/data"}}, Class: class("fast"), StorageClass: class("lin")},
+			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Mounts: []poddoc.Mount{{Container: "db", Path: "/data"}}, Class: class("fast")},
 			{Name: "w", Claim: "x"},
 		},
 	}
-	if got, want := sizeOf(d), 11*entrySize+3+1+2+9+(1+4+8+7+4+7+3+7)+2; got != want {
+	if got, want := sizeOf(d), 9*entrySize+3+1+2+9+(1+4+8+7+4+7)+2; got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
 }

@@ -40,8 +40,7 @@ func TestFormat(t *testing.T) {
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
 		`{"name":"gone","claim":"gone","absent":true},` +
-		`{"name":"raw","claim":"raw","class":{"name":"absent","absent":true},"storageClass":{"name":"linstor","rates":{"qos.linbit.com/rbps":"40Mi"}},` +
-		`"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
+		`{"name":"raw","claim":"raw","class":{"name":"absent","absent":true},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
 }
 
