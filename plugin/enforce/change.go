@@ -24,8 +24,7 @@ type change struct {
 	record       record.Record       // the target's, with recorded settings that stay
 	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
 	raise, lower []blkio.Line
-	isRemoved    func(blkio.Dev) bool     // Enforcer.IsRemoved
-	isContested  func(blkio.Address) bool // Enforcer.IsContested
+	isRemoved    func(blkio.Dev) bool // Enforcer.IsRemoved
 	// hasRemoved is true if a limit was not written because its disk has been removed from the node. The next
 	// pass tries again.
 	hasRemoved bool
@@ -42,7 +41,7 @@ type found struct {
 
 // inspect reads a cgroup, and returns the writes that it needs.
 func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
-	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved, isContested: e.IsContested}
+	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, isRemoved: e.IsRemoved}
 	if t.Cgroup == "" {
 		return c // nothing for us to write to
 	}

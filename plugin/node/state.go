@@ -66,7 +66,7 @@ type group struct {
 	retry    retry
 	writer   writer
 	recorded recorded
-	foreign  foreign
+	foreign  policy.Settings // limits of other programs in io.max of the pod's cgroup, as they were last read
 }
 
 // groupIdentity has the facts about a group that never change.
