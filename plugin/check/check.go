@@ -39,8 +39,6 @@ type Node struct {
 	// Shared returns a warning for each of these disks that other devices are stored on. It is
 	// nil if the node's devices are unknown.
 	Shared func(limited map[string]bool) []string
-	// BlockioFile is the file of blockio classes that the runtime applies; "" if there is none, or it is unknown.
-	BlockioFile string
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
 	// Share returns the shares of a joining pod on a physical disk with io.cost; nil if they are unknown.
@@ -96,9 +94,6 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		return r
 	}
 	r.Warnings = append(r.Warnings, c.handlerWarnings(m)...)
-	if req := pol.Request(); c.Node.BlockioFile != "" && (req.IsBlockio() || req.IgnoredBlockio() != "") {
-		r.Warnings = append(r.Warnings, "the runtime applies blockio classes as well, by "+c.Node.BlockioFile+" (remove blockio_config_file from its configuration)")
-	}
 	containers, err := c.Node.find(ctx, c.handlerOf(m), m, pol.Targets())
 	if err != nil {
 		r.Errors = append(r.Errors, err.Error())
