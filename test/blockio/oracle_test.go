@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,8 +62,10 @@ func ofPlugin(t *testing.T, text, class string, c policy.Container) (lines []str
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	name := strings.ReplaceAll(strings.ToLower(class), "_", "-") // as the converted policy has it
-	request := annotation.Parse(map[string]string{"class." + annotation.Domain + "/containers": name})
+	if renamed := regexp.MustCompile(`# class "` + class + `": its name is (\S+) here`).FindStringSubmatch(text); renamed != nil {
+		class = renamed[1]
+	}
+	request := annotation.Parse(map[string]string{"class." + annotation.Domain + "/containers": class})
 	d, err := p.ForPod(&policy.PodFacts{}, request).Container(c)
 	if err != nil {
 		t.Fatalf("class %s: %v\n%s", class, err, text)
