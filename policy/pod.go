@@ -210,9 +210,6 @@ func (p *Pod) Class(container string) string {
 	return ""
 }
 
-// IgnoresAnnotations reports whether the rule ignores annotations that the pod has.
-func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
-
 // KnowsClaims reports whether the claims of the pod are known.
 func (p *Pod) KnowsClaims() bool { return p.claims.Known() }
 

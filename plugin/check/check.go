@@ -65,7 +65,6 @@ type Meaning struct {
 	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
-	Decided Decided        `json:"-"` // Writes and Errors are its text
 
 	limits []limited // of the containers that run together, and of the pod
 }
@@ -88,7 +87,6 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		Writes: []Write{}, lines: m.Lines,
 	}
 	pol := c.policyFor(m)
-	r.Decided = undecided(pol, m)
 	r.Warnings = append(r.Warnings, c.namespaceWarnings(m)...)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
@@ -151,10 +149,9 @@ func (c *Checker) checkNames(r *Result, pol *policy.Pod, containers []policy.Con
 		for _, c := range containers {
 			names = append(names, c.Name)
 		}
-		r.Decided.Unknown = append(r.Decided.Unknown, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
+		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
 			name, strings.Join(names, ", ")))
 	}
-	r.Errors = append(r.Errors, r.Decided.Unknown...)
 	r.Warnings = append(r.Warnings, pol.Unmatched(all)...) // a manifest has all that will come
 }
 
