@@ -39,7 +39,7 @@ lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(CACHE)/golangci-lint run ./...
 	cd test && $(CACHE)/golangci-lint run ./...
-	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/expect ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
+	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
 
 unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of random events
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
@@ -74,7 +74,7 @@ generate: ## compile the BPF programs; needs clang, llvm and libbpf-dev
 
 manifests: ## the files of deploy/ that are made from the Helm chart, and the tables of docs/reference that are made from the types
 	cd test && UPDATE_MANIFESTS=1 go test -count=1 -run '^TestManifests$$' ./chart
-	UPDATE_REFERENCE=1 go test -count=1 -run '^TestReference$$' ./policy ./plugin/expect
+	UPDATE_REFERENCE=1 go test -count=1 -run '^TestReference$$' ./policy
 
 build: ## bin/nri-blkio, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/nri-blkio ./cmd/nri-blkio

@@ -23,10 +23,8 @@ func claimsOf(d *poddoc.Document) *policy.Claims {
 		for _, m := range v.Mounts {
 			out.Places = append(out.Places, policy.Place{Container: m.Container, Path: m.Path})
 		}
-		for _, c := range []*poddoc.Class{v.Class, v.StorageClass} {
-			if c != nil && len(c.Rates) > 0 {
-				out.Classes = append(out.Classes, policy.ClaimClass{Name: c.Name, Rates: ratesOf(c)})
-			}
+		if c := v.Class; c != nil {
+			out.Class = policy.ClaimClass{Name: c.Name, Rates: ratesOf(c)}
 		}
 		if parts := slices.Sorted(maps.Keys(v.Omitted)); len(parts) > 0 {
 			out.Unknown = v.Omitted[parts[0]]
@@ -36,14 +34,13 @@ func claimsOf(d *poddoc.Document) *policy.Claims {
 	return policy.NewClaims(volumes)
 }
 
-// ratesOf returns the rates of a class. A key with the plugin's prefix is before a plain one, and that before LINSTOR's.
+// ratesOf returns the rates of a class. A key with the plugin's prefix is before a plain one.
 func ratesOf(c *poddoc.Class) (out []annotation.Rate) {
-	for _, prefix := range []string{poddoc.OwnPrefix, "", poddoc.LinstorPrefix} {
+	for _, prefix := range []string{poddoc.OwnPrefix, ""} {
 		for k := range blkio.NumLimits {
 			parameter := prefix + k.String()
 			if text, found := c.Rates[parameter]; found {
-				isLinstor := prefix == poddoc.LinstorPrefix
-				out = append(out, annotation.Rate{Parameter: parameter, Key: k, Text: strings.TrimSpace(text), ZeroIsMax: isLinstor})
+				out = append(out, annotation.Rate{Parameter: parameter, Key: k, Text: strings.TrimSpace(text)})
 			}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // TestClaimsOf verifies that the volumes of a document become the claims of its pod: the limits of the annotation, then those of
-// the classes, where a key with the plugin's prefix counts before a plain one, and that before LINSTOR's.
+// the class, where a key with the plugin's prefix counts before a plain one.
 func TestClaimsOf(t *testing.T) {
-	const own, linstor = poddoc.OwnPrefix, poddoc.LinstorPrefix
+	const own = poddoc.OwnPrefix
 	mounts := []poddoc.Mount{{Container: "db", Path: "/data"}}
 	for name, tt := range map[string]struct {
 		doc  poddoc.Document
@@ -22,10 +22,9 @@ func TestClaimsOf(t *testing.T) {
 		"all": {
 			doc: poddoc.Document{Volumes: []poddoc.Volume{{
 				Name: "v", Claim: "data", Mounts: mounts, Limits: new("wbps=1Mi"),
-				Class:        &poddoc.Class{Name: "fast", Rates: map[string]string{"wbps": "2Mi", own + "riops": "30", "riops": "40", linstor + "riops": "50"}},
-				StorageClass: &poddoc.Class{Name: "lin", Rates: map[string]string{linstor + "wiops": "0", linstor + "rbps": " 1048576 "}},
+				Class: &poddoc.Class{Name: "fast", Rates: map[string]string{"wbps": "2Mi", "rbps": " 1048576 ", own + "riops": "30", "riops": "40"}},
 			}}},
-			want: []string{"rbps=1048576 from claim data, class lin", "wbps=1048576 from claim data", "riops=30 from claim data, class fast"},
+			want: []string{"rbps=1048576 from claim data, class fast", "wbps=1048576 from claim data", "riops=30 from claim data, class fast"},
 		},
 		"omitted limits": {
 			doc:  poddoc.Document{Volumes: []poddoc.Volume{{Name: "v", Claim: "data", Mounts: mounts, Omitted: map[string]string{poddoc.PartLimits: "more than 4096 bytes"}}}},

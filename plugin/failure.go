@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // errReregister ends a session whose registration contradicts the policy.
@@ -55,7 +56,7 @@ func (s *session) refusal(event string, pod *api.PodSandbox) error {
 	}
 	s.log.WithField("event", event).WithError(err).Error("Recovered from a panic: the rule of the pod is not known")
 	pol := s.p.events.Policy()
-	if failsRequests(pol) && (pol.Heeds(pod.GetAnnotations()) || pol.ConcernsUnannotated()) {
+	if failsRequests(pol) && (annotation.Concerns(pod.GetAnnotations()) || pol.ConcernsUnannotated()) {
 		return node.ErrInternal
 	}
 	return nil

@@ -38,7 +38,7 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 // or a budget for its namespace. A known pod may have neither any more.
 func (p *Plugin) concerns(sb *api.PodSandbox, pol *policy.Policy) bool {
 	cgroup := sb.GetLinux().GetCgroupParent()
-	if annotation.Requests(sb.GetAnnotations()) || p.events.Knows(sb.GetId(), cgroup) {
+	if annotation.Concerns(sb.GetAnnotations()) || p.events.Knows(sb.GetId(), cgroup) {
 		return true
 	}
 	if !pol.ConcernsUnannotated() {

@@ -14,10 +14,10 @@ import (
 
 // ClaimVolume is a volume of a pod that is a claim, as the API server knows it.
 type ClaimVolume struct {
-	Claim   string
-	Places  []Place
-	Limits  *string      // the text of the claim's annotation; nil without one
-	Classes []ClaimClass // those with rates, by precedence
+	Claim  string
+	Places []Place
+	Limits *string    // the text of the claim's annotation; nil without one
+	Class  ClaimClass // zero for none
 	// Unknown is the reason why limits of the claim are unknown, and "" if they are known.
 	Unknown string
 }
@@ -28,7 +28,7 @@ type Place struct {
 	Path      string // in the container, absolute and clean; of a device for a raw block volume
 }
 
-// ClaimClass is a class of a claim, such as its VolumeAttributesClass, with the rates among its parameters.
+// ClaimClass is the VolumeAttributesClass of a claim, with the rates among its parameters.
 type ClaimClass struct {
 	Name  string
 	Rates []annotation.Rate // by precedence
@@ -45,7 +45,7 @@ type Claims struct {
 type claim struct {
 	name   string
 	places []Place
-	// own has the limits of the claim itself: of its annotation and of its classes, each key once. It is nil for none, and
+	// own has the limits of the claim itself: of its annotation and of its class, each key once. It is nil for none, and
 	// with err.
 	own []*annotation.List
 	// err is the reason why the limits do not count: they do as a whole or not at all.
@@ -97,9 +97,7 @@ func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 	if v.Limits != nil {
 		add(annotation.ParseClaim(claimKey(v.Claim, ""), v.Claim, *v.Limits))
 	}
-	for _, c := range v.Classes {
-		add(annotation.ParseRates(claimKey(v.Claim, c.Name), v.Claim, c.Rates))
-	}
+	add(annotation.ParseRates(claimKey(v.Claim, v.Class.Name), v.Claim, v.Class.Rates))
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (v ClaimVolume) classed(name, wbps, riops string) ClaimVolume {
 			c.Rates = append(c.Rates, annotation.Rate{Parameter: k.String(), Key: k, Text: text})
 		}
 	}
-	v.Classes = append(slices.Clip(v.Classes), c)
+	v.Class = c
 	return v
 }
 
@@ -90,7 +90,7 @@ rules: [{name: all, class: bronze}]
 			},
 		},
 		"annotation, then the classes": {
-			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=4Mi").classed("fast", "8Mi", "80").classed("linstor", "7Mi", "70")},
+			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=4Mi").classed("fast", "8Mi", "80")},
 			want: []string{
 				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=4Mi from claim wal", "sdc riops=80 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",

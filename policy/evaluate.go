@@ -82,13 +82,8 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 	return d, nil
 }
 
-// warnIgnored adds a warning if the rule ignores annotations that the pod has, or limits of its claims, or if annotations of
-// blockio classes have no effect beside the plugin's own.
+// warnIgnored adds a warning if the rule ignores annotations that the pod has, or limits of its claims.
 func (p *Pod) warnIgnored(d *Desired) {
-	if key := p.request.IgnoredBlockio(); key != "" {
-		d.Warnings = append(d.Warnings, quote.Name(key, maxName)+" has no effect: the pod also has annotations of "+annotation.Domain)
-		d.warned(IgnoredAnnotations)
-	}
 	if d.Ignored = p.ignored; p.ignored {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
 		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: p.rule.title, Cause: "the node policy ignores the annotations of the pod"})
@@ -130,8 +125,8 @@ const Guarded blkio.WarningKind = "guarded"
 // NotEnforced is the kind of the warning that the node cannot enforce a part of a class.
 const NotEnforced blkio.WarningKind = "class_not_enforced"
 
-// IgnoredAnnotations is the kind of the warning that annotations of the pod are ignored, by a rule or because those of
-// blockio classes do not count beside the plugin's own, or that a rule ignores the limits of its claims.
+// IgnoredAnnotations is the kind of the warning that a rule ignores annotations of the pod, or the limits of its
+// claims.
 const IgnoredAnnotations blkio.WarningKind = "annotations_ignored"
 
 // noMemoryLimit is a warning. In a measurement of docs/explanation/writeback.md, one such writer made another

@@ -90,9 +90,6 @@ func concerns(e *annotation.Error, s Source) bool {
 	case FromAnnotation:
 		return e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
 	case FromClass:
-		if annotation.IsBlockio(e.Annotation) {
-			return e.Text == "" || annotation.BlockioClass(e.Text) == s.Name
-		}
 		return strings.HasPrefix(e.Annotation, classKeys) && (e.Text == "" || e.Text == s.Name)
 	}
 	return false

@@ -66,9 +66,6 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.claims, out.kinds = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims, facts.Kinds
 	}
-	if r.IsBlockio() && len(p.Classes) == 0 && (out.rule == nil || out.rule.Annotations != RejectAnnotations) {
-		out.request = nil // the classes are those of the runtime
-	}
 	out.allow()
 	if out.budget != nil {
 		out.targets = out.budget.list.Targets()
@@ -214,9 +211,6 @@ func (p *Pod) Class(container string) string {
 	}
 	return ""
 }
-
-// IgnoresAnnotations reports whether the rule ignores annotations that the pod has.
-func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
 
 // KnowsClaims reports whether the claims of the pod are known.
 func (p *Pod) KnowsClaims() bool { return p.claims.Known() }

@@ -85,16 +85,6 @@ func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 	return nil
 }
 
-// Heeds reports whether annotations of a pod can ask for something under the policy, or be rejected. Those of blockio classes
-// can if the policy has classes, or a rule that rejects annotations.
-func (p *Policy) Heeds(annotations map[string]string) bool {
-	return annotation.Concerns(annotations) || annotation.Requests(annotations) && (len(p.Classes) > 0 || p.rejectsAnnotations())
-}
-
-func (p *Policy) rejectsAnnotations() bool {
-	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Annotations == RejectAnnotations })
-}
-
 // Concerns reports whether the policy has limits, a weight, or a budget for a pod without annotations, or the claims of the pod
 // have limits that count.
 func (p *Policy) Concerns(pod *PodFacts) bool {
@@ -158,8 +148,7 @@ type ruleDocument struct {
 	// The classes of kinds of containers, in place of `class`. They need the [cluster part]:
 	// [Classes for kinds of containers]. Default: none.
 	ContainerClasses containerClassesDocument `json:"containerClasses"`
-	// `ignore`: decide as if the pod had no annotations of this domain and of [blockio classes], with a warning. A
-	// runtime with classes of its own applies those all the same.
+	// `ignore`: decide as if the pod had no annotations of this domain, with a warning.
 	// `reject`: they are an invalid request. With either, limits of the pod's claims are ignored with a warning.
 	// Default: `allow`.
 	Annotations *Annotations `json:"annotations"`

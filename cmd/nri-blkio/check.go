@@ -58,19 +58,17 @@ result depends on and that only a node can know. They are not errors.
 
 With --policy and no PATH, check only reads the policy, and prints its errors and warnings.
 
-With --expect, check compares the decisions about pods with those in a file, and prints
-only the differences, as "got X, want Y". It needs --policy, and implies --offline. Pods of
-the file can be those of -f. docs/how-to/test-a-policy.md has an example.
-
 With --migrate, check converts a file of blockio classes of containerd or CRI-O to a policy
 on stdout. What the policy does otherwise is in its comments and on stderr.
+
+The output of --offline is the same each time, so that a diff shows what a change of the
+policy decides otherwise: docs/how-to/test-a-policy.md.
 
 The exit status is 1 if there are errors or differences, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {
 	files   []string
-	expect  string
 	migrate string
 	handler string
 	offline bool
@@ -80,7 +78,7 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f PATH... | --policy FILE [--expect FILE] | --migrate FILE",
+		Use:   "check -f PATH... | --policy FILE | --migrate FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
@@ -88,11 +86,10 @@ func (a *app) checkCommand() *cobra.Command {
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
   nri-blkio check --offline -f manifests/    # on a workstation or in CI
   nri-blkio check --policy policy.yaml       # the policy alone
-  nri-blkio check --policy policy.yaml --expect policy-test.yaml
   nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"policy", "expect", "migrate"} {
+			for _, name := range []string{"policy", "migrate"} {
 				if f := cmd.Flag(name); f.Changed && f.Value.String() == "" { // such as an unset variable of a script
 					return usage(fmt.Errorf("--%s: the name of a file is empty", name))
 				}
@@ -100,8 +97,6 @@ func (a *app) checkCommand() *cobra.Command {
 			switch {
 			case o.migrate != "":
 				return a.migrate(&o)
-			case o.expect != "":
-				return a.expect(cmd.Context(), &o)
 			case len(o.files) == 0:
 				return a.checkPolicy(&o)
 			}
@@ -111,14 +106,13 @@ func (a *app) checkCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
 	f.BoolVar(&o.offline, "offline", false, "check without a node: report what only a node can know as unknown")
-	f.StringVar(&o.expect, "expect", "", "test --policy with the cases in this file")
 	f.StringVar(&o.migrate, "migrate", "", "convert this file of blockio classes of containerd or CRI-O to a policy")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	cmd.MarkFlagsOneRequired("file", "policy", "expect", "migrate")
-	for _, other := range []string{"file", "expect", "policy"} {
+	cmd.MarkFlagsOneRequired("file", "policy", "migrate")
+	for _, other := range []string{"file", "policy"} {
 		cmd.MarkFlagsMutuallyExclusive("migrate", other)
 	}
 	return cmd

@@ -47,7 +47,6 @@ func (a *app) readNode(ctx context.Context, p *policy.Policy) (check.Node, error
 	if err != nil {
 		return n, err
 	}
-	n.BlockioFile = a.opts.runtime.BlockioFile("", "")
 	var errs [2]error
 	n.Disks, errs[0] = h.CheckDisks(p, a.opts.disks())
 	n.Share, errs[1] = h.CheckShare()

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/expect"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -74,7 +73,7 @@ func TestPagesAreLinked(t *testing.T) {
 	}
 }
 
-// TestExamples verifies that each policy, each test of one, and each claim on the pages is valid, and check accepts each pod
+// TestExamples verifies that each policy, and each claim on the pages is valid, and check accepts each pod
 // and workload.
 func TestExamples(t *testing.T) {
 	host := t.TempDir()
@@ -89,10 +88,6 @@ func TestExamples(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(data), -1) {
 			switch {
-			case strings.Contains(m[1], "kind: NodePolicyTest"):
-				if _, err := expect.Parse([]byte(m[1])); err != nil {
-					t.Errorf("%s: %v\n%s", file, err, m[1])
-				}
 			case strings.Contains(m[1], "kind: NodePolicy"):
 				policies++
 				if _, err := policy.ParseFile([]byte(m[1])); err != nil {

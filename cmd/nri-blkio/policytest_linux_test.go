@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPolicyTestPage follows docs/how-to/test-a-policy.md, with its files, and compares the output with that on
-// the page.
+// TestPolicyTestPage follows docs/how-to/test-a-policy.md, with its files, and compares the output and the difference with
+// those on the page.
 func TestPolicyTestPage(t *testing.T) {
 	data, err := os.ReadFile("../../docs/how-to/test-a-policy.md")
 	if err != nil {
@@ -23,30 +23,78 @@ func TestPolicyTestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(files) != 3 {
+	if len(files) != 2 {
 		t.Fatalf("%d files on the page", len(files))
 	}
-	run := func(want exitStatus) {
-		t.Helper()
-		var out strings.Builder
-		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: os.Getenv}
-		if got := statusOf(a.run(t.Context(), []string{"check", "--policy", "policy.yaml", "--expect", "policy-test.yaml"})); got != want {
-			t.Errorf("exit status %d, want %d", got, want)
-		}
-		indented := ""
-		for line := range strings.Lines(out.String()) {
-			indented += "    " + line
-		}
-		if !strings.Contains(page, "\n"+indented) {
-			t.Errorf("the page does not have this output:\n%s", indented)
-		}
+	before := checked(t, "policy.yaml", "pods.yaml")
+	indented := ""
+	for line := range strings.Lines(before) {
+		indented += strings.TrimRight("    "+line, " \n") + "\n"
 	}
-	run(0)
+	if !strings.Contains(page, "\n"+indented) {
+		t.Errorf("the page does not have this output:\n%s", indented)
+	}
 	changed := strings.Replace(files["policy.yaml"], "wbps=20Mi", "wbps=10Mi", 1)
 	if err := os.WriteFile("policy.yaml", []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(exitFindings)
+	after := checked(t, "policy.yaml", "pods.yaml")
+	lines := regexp.MustCompile(`(?m)^    ([-+])(.*)$`).FindAllStringSubmatch(page, -1)
+	for _, m := range lines {
+		if in := map[string]string{"-": before, "+": after}[m[1]]; !strings.Contains(in, m[2]+"\n") || strings.Contains(before, m[2]) == strings.Contains(after, m[2]) {
+			t.Errorf("not in the difference: %s", m[0])
+		}
+	}
+	if len(lines) == 0 {
+		t.Error("the page has no difference")
+	}
+}
+
+// checked returns what check prints about a file of pods by a policy, without a node.
+func checked(t *testing.T, policy, pods string) string {
+	t.Helper()
+	var out, notes strings.Builder
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &notes, getenv: os.Getenv}
+	if got := statusOf(a.run(t.Context(), []string{"check", "--offline", "--policy", policy, "-f", pods})); got > exitFindings {
+		t.Errorf("exit status %d: %s", got, notes.String())
+	}
+	return out.String()
+}
+
+// decisions returns what checked returns about each of these pods, by its name. Each pod is the text of its namespace and
+// other metadata, by the name, and has the container main with these resources.
+func decisions(t *testing.T, policy string, pods map[string]string) map[string]string {
+	t.Helper()
+	manifests := ""
+	for name, metadata := range pods {
+		resources := "{limits: {memory: 1Gi}}"
+		if strings.HasPrefix(name, "guaranteed") {
+			resources = "{limits: {memory: 1Gi, cpu: 1}}"
+		}
+		manifests += "---\napiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", " + metadata + "}\nspec: {containers: [{name: main, image: x, resources: " + resources + "}]}\n"
+	}
+	for name, text := range map[string]string{"policy.yaml": policy, "pods.yaml": manifests} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := map[string]string{}
+	for _, text := range strings.Split(checked(t, "policy.yaml", "pods.yaml"), "\n\n") {
+		head, _, _ := strings.Cut(strings.TrimPrefix(text, "Pod "), "\n")
+		_, name, _ := strings.Cut(strings.Fields(head)[0], "/")
+		out[name] = text + "\n"
+	}
+	return out
+}
+
+// wantTexts compares the decision about a pod with texts that it has, and with those after a "!" that it does not have.
+func wantTexts(t *testing.T, name, decision string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if text, not := strings.CutPrefix(text, "!"); strings.Contains(decision, text) == not {
+			t.Errorf("%s: %q is there: %t\n%s", name, text, not, decision)
+		}
+	}
 }
 
 // TestPolicyPage verifies that the example of classes and rules in docs/reference/policy.md has the effect that
@@ -60,28 +108,23 @@ func TestPolicyPage(t *testing.T) {
 	if m == nil {
 		t.Fatal("the page has no classes and rules")
 	}
-	const choice = "annotations: {class.blkio.noderesource.dev/containers: "
-	const cases = `apiVersion: blkio.noderesource.dev/v1alpha1
-kind: NodePolicyTest
-cases:
-- {name: system, pod: {namespace: kube-system}, expect: {rule: system, eachContainer: {class: none, limits: []}}}
-- {name: databases, pod: {namespace: databases}, expect: {rule: databases, eachContainer: {class: gold, weight: 800}}}
-- {name: batch, pod: {namespace: batch-1, labels: {tier: batch}}, expect: {rule: batch, mode: observe, eachContainer: {class: bronze}}}
-- {name: guaranteed, pod: {namespace: batch-1, labels: {tier: batch}, qosClass: Guaranteed}, expect: {rule: none}}
-- {name: other, pod: {namespace: web}, expect: {rule: none, eachContainer: {class: none}}}
-- {name: bronze, pod: {namespace: web, ` + choice + `bronze}}, expect: {eachContainer: {class: bronze, refused: false}}}
-- {name: gold, pod: {namespace: web, ` + choice + `gold}}, expect: {eachContainer: {refused: bounds.weight.max}}}
-`
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"policy.yaml": m[1], "cases.yaml": cases} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var out strings.Builder
-	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: os.Getenv}
-	if err := a.run(t.Context(), []string{"check", "--policy", "policy.yaml", "--expect", "cases.yaml"}); err != nil || out.String() != "ok: 7 cases\n" {
-		t.Errorf("%v\n%s", err, out.String())
+	const choice = ", annotations: {class.blkio.noderesource.dev/containers: "
+	got := decisions(t, m[1], map[string]string{
+		"system": "namespace: kube-system", "databases": "namespace: databases", "other": "namespace: web",
+		"batch": "namespace: batch-1, labels: {tier: batch}", "guaranteed": "namespace: batch-1, labels: {tier: batch}",
+		"bronze": "namespace: web" + choice + "bronze}", "gold": "namespace: web" + choice + "gold}",
+	})
+	for name, texts := range map[string][]string{
+		"system":     {"(rule system)\nnothing to limit\n"},
+		"databases":  {"(rule databases)\n", " io.weight  800 ", "rule databases, class gold\n"},
+		"batch":      {"(rule batch)\n", "rule batch, class bronze\n", "has mode observe for this pod (rule batch)\n"},
+		"guaranteed": {"!(rule ", "\nnothing to limit\n"},
+		"other":      {"!(rule ", "\nnothing to limit\n"},
+		"bronze":     {"!error: ", " class bronze\n"},
+		"gold":       {"error: ", "bounds.weight.max", "effect: container main is not created\n"},
+	} {
+		wantTexts(t, name, got[name], texts...)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestAdmissionPolicies(t *testing.T) {
 		t.Fatal("no pattern for keys")
 	}
 	reserved := regexp.MustCompile(pattern[1]) // CEL and Go have the syntax of RE2
-	own := []string{"blockio.resources.beta.kubernetes.io/pod", "blockio.resources.beta.kubernetes.io/container.a", "required-plugins.noderesource.dev", "tolerate-missing-plugins.noderesource.dev", annotation.Domain + "/pod-total"}
+	own := []string{"required-plugins.noderesource.dev", "tolerate-missing-plugins.noderesource.dev", annotation.Domain + "/pod-total"}
 	for _, kind := range annotation.Kinds() {
 		own = append(own, kind+"."+annotation.Domain+"/containers")
 	}

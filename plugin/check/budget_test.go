@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,17 +75,11 @@ func TestBudgetOfInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for role, want := range map[manifest.Role]string{manifest.Init: "", manifest.Sidecar: "b"} {
+	for role, want := range map[manifest.Role][]string{manifest.Init: nil, manifest.Sidecar: {"container b is not created"}} {
 		c, m := testChecker(), podOf(map[string]string{limitsOf + "containers": "* wbps=60Mi"}, "a", "b")
 		c.Policy, m.Namespace, m.Containers[0].Role = p, "tenant-a", role
-		refused := ""
-		for _, d := range c.Pod(t.Context(), m).Decided.Containers {
-			if d.Refused != "" {
-				refused += d.Container
-			}
-		}
-		if refused != want {
-			t.Errorf("role %v: %q is refused, want %q", role, refused, want)
+		if got := c.Pod(t.Context(), m).Effects; !slices.Equal(got, want) {
+			t.Errorf("role %v: %q, want %q", role, got, want)
 		}
 	}
 }

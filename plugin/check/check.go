@@ -39,8 +39,6 @@ type Node struct {
 	// Shared returns a warning for each of these disks that other devices are stored on. It is
 	// nil if the node's devices are unknown.
 	Shared func(limited map[string]bool) []string
-	// BlockioFile is the file of blockio classes that the runtime applies; "" if there is none, or it is unknown.
-	BlockioFile string
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
 	// Share returns the shares of a joining pod on a physical disk with io.cost; nil if they are unknown.
@@ -67,7 +65,6 @@ type Meaning struct {
 	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
-	Decided Decided        `json:"-"` // Writes and Errors are its text
 
 	limits []limited // of the containers that run together, and of the pod
 }
@@ -90,15 +87,11 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		Writes: []Write{}, lines: m.Lines,
 	}
 	pol := c.policyFor(m)
-	r.Decided = undecided(pol, m)
 	r.Warnings = append(r.Warnings, c.namespaceWarnings(m)...)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}
 	r.Warnings = append(r.Warnings, c.handlerWarnings(m)...)
-	if req := pol.Request(); c.Node.BlockioFile != "" && (req.IsBlockio() || req.IgnoredBlockio() != "") {
-		r.Warnings = append(r.Warnings, "the runtime applies blockio classes as well, by "+c.Node.BlockioFile+" (remove blockio_config_file from its configuration)")
-	}
 	containers, err := c.Node.find(ctx, c.handlerOf(m), m, pol.Targets())
 	if err != nil {
 		r.Errors = append(r.Errors, err.Error())
@@ -156,10 +149,9 @@ func (c *Checker) checkNames(r *Result, pol *policy.Pod, containers []policy.Con
 		for _, c := range containers {
 			names = append(names, c.Name)
 		}
-		r.Decided.Unknown = append(r.Decided.Unknown, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
+		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
 			name, strings.Join(names, ", ")))
 	}
-	r.Errors = append(r.Errors, r.Decided.Unknown...)
 	r.Warnings = append(r.Warnings, pol.Unmatched(all)...) // a manifest has all that will come
 }
 

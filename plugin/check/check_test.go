@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,26 +41,6 @@ func lines(r Result) []string {
 		out = append(out, strings.TrimSpace(w.Cgroup()+" "+w.File+" "+w.Line))
 	}
 	return out
-}
-
-// TestBlockioFile verifies that a pod with annotations of blockio classes has a warning if the runtime applies classes
-// as well.
-func TestBlockioFile(t *testing.T) {
-	const pod, each = "blockio.resources.beta.kubernetes.io/pod", "limits.blkio.noderesource.dev/containers"
-	p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nclasses: {a: {weight: 80}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, warned := range map[string]bool{"": false, "/etc/blockio.yaml": true} {
-		for _, annotations := range []map[string]string{{pod: "a"}, {pod: "a", each: "* rbps=1Mi"}, {each: "* rbps=1Mi"}} {
-			c := Checker{Policy: p, Node: Node{BlockioFile: file}}
-			r := c.Pod(t.Context(), &manifest.Pod{Annotations: annotations, Containers: []manifest.Container{{Name: "c", Role: manifest.Main}}})
-			const want = "the runtime applies blockio classes as well, by /etc/blockio.yaml (remove blockio_config_file from its configuration)"
-			if got := slices.Contains(r.Warnings, want); got != (warned && annotations[pod] != "") {
-				t.Errorf("%q, %v: %q", file, annotations, r.Warnings)
-			}
-		}
-	}
 }
 
 func TestCheckerBackstop(t *testing.T) {

@@ -41,10 +41,6 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	}
 	o.result.fail(desired, err)
 	o.pod.Seen = seen
-	decision := &o.result.Decided.Containers[len(seen)-1]
-	if o.pod.Policy.Action(first) == policy.Reject {
-		decision.Refused = first.Error()
-	}
 	if o.pod.Policy.Refuses(first) {
 		seen[len(seen)-1].Stage = policy.Rejected
 		o.result.fail(*total, decided.TotalErr)
@@ -55,7 +51,6 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	alone := plan.New(plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
 	rec := alone.Containers[0].Record
 	rec.Settings = desired.Settings // with memory.high, which only the creation sets
-	decision.Settings, decision.Disks = desired.Settings, desired.Disks
 	o.add(o.result, &rec)
 	limits := newLimited(&rec)
 	o.noteLimits(o.result, &limits)
@@ -79,7 +74,6 @@ func (o *outcome) total() {
 	rec := whole.Pod.Record
 	rec.Settings = rec.Settings.Join(whole.Pod.Weights) // those on single disks are not recorded
 	rec.Disks = policy.DiskNames(rec.Settings, rec.Disks, total.Disks)
-	o.result.Decided.Total = Decision{Settings: rec.Settings, Disks: rec.Disks}
 	o.add(o.result, &rec)
 	limits := newLimited(&rec)
 	o.noteLimits(o.result, &limits)

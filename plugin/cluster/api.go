@@ -142,7 +142,7 @@ func (c *client) Pods() cache.ListerWatcherWithContext {
 // path, because a watch of that needs another right.
 func (c *client) get(ref Ref, o metav1.ListOptions) *rest.Request {
 	group := c.core
-	if ref.Kind == AttributesClasses || ref.Kind == StorageClasses {
+	if ref.Kind == AttributesClasses {
 		group = c.storage
 	}
 	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()

@@ -129,7 +129,6 @@ func TestRequestsOf(t *testing.T) {
 		claimRef("a"):                   "/api/v1/namespaces/prod/persistentvolumeclaims?fieldSelector=metadata.name%3Da",
 		namespaceRef():                  "/api/v1/namespaces?fieldSelector=metadata.name%3Dprod",
 		{AttributesClasses, "", "gold"}: "/apis/storage.k8s.io/v1/volumeattributesclasses?fieldSelector=metadata.name%3Dgold",
-		{StorageClasses, "", "gold"}:    "/apis/storage.k8s.io/v1/storageclasses?fieldSelector=metadata.name%3Dgold",
 	} {
 		if got := c.get(ref, metav1.ListOptions{}).URL().RequestURI(); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -11,8 +11,8 @@ import (
 // has not answered yet.
 type lookup func(Ref) (value any, known bool)
 
-// refs returns the objects that the document of a pod needs, as far as they are known: the classes of
-// a claim are known with the claim.
+// refs returns the objects that the document of a pod needs, as far as they are known: the class of
+// a claim is known with the claim.
 func (p *pod) refs(get lookup) []Ref {
 	out := []Ref{p.namespace()}
 	add := func(ref Ref) {
@@ -25,7 +25,6 @@ func (p *pod) refs(get lookup) []Ref {
 		add(ref)
 		if c := claimOf(get(ref)); c != nil {
 			add(Ref{AttributesClasses, "", c.class})
-			add(Ref{StorageClasses, "", c.storageClass})
 		}
 	}
 	return out
@@ -57,10 +56,6 @@ func (p *pod) document(get lookup) *poddoc.Document {
 		}
 		v.PersistentVolume, v.Limits = c.volume, c.limits
 		v.Class = class(get, Ref{AttributesClasses, "", c.class})
-		// Most storage classes have no rates.
-		if storage := class(get, Ref{StorageClasses, "", c.storageClass}); storage != nil && len(storage.Rates) > 0 {
-			v.StorageClass = storage
-		}
 	}
 	d.Bound()
 	return &d

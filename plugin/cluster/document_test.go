@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,21 +19,19 @@ func TestKept(t *testing.T) {
 	class := "gold"
 	invalid := "../x"
 	bound := newClaim("wbps=1Mi")
-	bound.Spec.VolumeName, bound.Spec.VolumeAttributesClassName, bound.Spec.StorageClassName = "pvc-1", &class, &class
-	provisioned := newClaim("")
-	provisioned.Annotations["volume.beta.kubernetes.io/storage-provisioner"] = "linstor.csi.linbit.com"
-	provisioned.Spec.StorageClassName, provisioned.Spec.VolumeAttributesClassName = &class, &invalid
+	bound.Spec.VolumeName, bound.Spec.VolumeAttributesClassName = "pvc-1", &class
+	unnamed := newClaim("")
+	unnamed.Spec.VolumeAttributesClassName = &invalid
 	parameters := map[string]string{
-		"rbps": "1", "blkio.noderesource.dev/wbps": "2", "qos.linbit.com/riops": "3", "iops": "4", "qos.linbit.com/device": "/dev/x", "wiops": long,
+		"rbps": "1", "blkio.noderesource.dev/wbps": "2", "example.com/riops": "3", "iops": "4", "wiops": long,
 	}
 	for name, tt := range map[string]struct{ object, want any }{
 		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, NamespaceLabels: map[string]string{"a": "b"}}},
 		"claim":         {bound, &claim{volume: "pvc-1", limits: new("wbps=1Mi"), class: "gold"}},
-		"of LINSTOR":    {provisioned, &claim{limits: new(""), storageClass: "gold"}},
+		"invalid class": {unnamed, &claim{limits: new("")}},
 		"plain claim":   {&corev1.PersistentVolumeClaim{}, &claim{}},
 		"long":          {newClaim(long), &claim{limits: new(long[:poddoc.MaxText+1])}},
-		"class":         {&storagev1.VolumeAttributesClass{Parameters: parameters}, map[string]string{"rbps": "1", "blkio.noderesource.dev/wbps": "2", "qos.linbit.com/riops": "3", "wiops": long[:poddoc.MaxRate+1]}},
-		"storage class": {&storagev1.StorageClass{Parameters: parameters}, map[string]string{"qos.linbit.com/riops": "3"}},
+		"class":         {&storagev1.VolumeAttributesClass{Parameters: parameters}, map[string]string{"rbps": "1", "blkio.noderesource.dev/wbps": "2", "wiops": long[:poddoc.MaxRate+1]}},
 		"no parameters": {&storagev1.VolumeAttributesClass{}, map[string]string{}},
 		"unknown":       {&corev1.Secret{}, nil},
 	} {
@@ -59,15 +56,15 @@ func lookupOf(objects map[Ref]any) lookup {
 	return func(r Ref) (any, bool) { return objects[r], true }
 }
 
-// TestRefs verifies that the classes of a claim are needed as soon as the claim is known.
+// TestRefs verifies that the class of a claim is needed as soon as the claim is known.
 func TestRefs(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a", "b"))
 	first := []Ref{namespaceRef(), claimRef("a"), claimRef("b")}
 	equal(t, "without claims", first, p.refs(lookupOf(nil)))
 	got := p.refs(lookupOf(map[Ref]any{
-		claimRef("a"): &claim{class: "gold"}, claimRef("b"): &claim{class: "gold", storageClass: "linstor"},
+		claimRef("a"): &claim{class: "gold"}, claimRef("b"): &claim{class: "gold"},
 	}))
-	equal(t, "with claims", []Ref{first[0], first[1], {AttributesClasses, "", "gold"}, first[2], {StorageClasses, "", "linstor"}}, got)
+	equal(t, "with claims", []Ref{first[0], first[1], {AttributesClasses, "", "gold"}, first[2]}, got)
 }
 
 // TestDocument verifies that the same pod gives other documents with other objects, and is not changed.
@@ -75,7 +72,7 @@ func TestDocument(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a"))
 	p.doc.Omitted = map[string]string{poddoc.PartAnnotations: "x"}
 	p.doc.Annotations = nil
-	gold, linstor := Ref{AttributesClasses, "", "gold"}, Ref{StorageClasses, "", "linstor"}
+	gold := Ref{AttributesClasses, "", "gold"}
 	for name, tt := range map[string]struct {
 		objects map[Ref]any
 		want    func(*poddoc.Document)
@@ -83,19 +80,18 @@ func TestDocument(t *testing.T) {
 		"nothing exists": {nil, func(d *poddoc.Document) { d.Volumes[0].Absent = true }},
 		"all": {
 			map[Ref]any{
-				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold", "linstor"},
-				gold: map[string]string{"wbps": "2"}, linstor: map[string]string{"qos.linbit.com/wbps": "3"},
+				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold"},
+				gold: map[string]string{"wbps": "2"},
 			},
 			func(d *poddoc.Document) {
 				d.NamespaceLabels = map[string]string{"tier": "gold"}
 				v := &d.Volumes[0]
 				v.PersistentVolume, v.Limits = "pvc-1", new("wbps=1Mi")
 				v.Class = &poddoc.Class{Name: "gold", Rates: map[string]string{"wbps": "2"}}
-				v.StorageClass = &poddoc.Class{Name: "linstor", Rates: map[string]string{"qos.linbit.com/wbps": "3"}}
 			},
 		},
-		"absent classes": {
-			map[Ref]any{claimRef("a"): &claim{class: "gold", storageClass: "linstor"}},
+		"absent class": {
+			map[Ref]any{claimRef("a"): &claim{class: "gold"}},
 			func(d *poddoc.Document) { d.Volumes[0].Class = &poddoc.Class{Name: "gold", Absent: true} },
 		},
 		"large": {
@@ -155,7 +151,7 @@ func TestParameters(t *testing.T) {
 	}
 	got, _ := kept(&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Parameters: all}).(map[string]string)
 	equal(t, "parameters", all, got)
-	if !slices.Contains(poddoc.Parameters(), "qos.linbit.com/rbps") || poddoc.ClaimKey != "limits."+annotation.Domain {
-		t.Error("keys of others have changed")
+	if poddoc.ClaimKey != "limits."+annotation.Domain {
+		t.Error("the annotation of a claim is not of the domain")
 	}
 }

@@ -274,7 +274,7 @@ func TestContact(t *testing.T) {
 }
 
 // TestObjectsOfAll verifies that a pod that other ones have displaced does not displace them again, if they share an object of the
-// cluster, such as a StorageClass.
+// cluster, such as a class.
 func TestObjectsOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -285,7 +285,7 @@ func TestObjectsOfAll(t *testing.T) {
 			o.changed = nil
 			refs := tenantRefs(tenant, pod, claims)
 			if shared {
-				refs = append(refs, Ref{StorageClasses, "", "s"})
+				refs = append(refs, Ref{AttributesClasses, "", "s"})
 			}
 			return o.need(ctx, pod, refs)
 		}

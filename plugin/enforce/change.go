@@ -24,7 +24,7 @@ type change struct {
 	found        found
 	record       record.Record // the target's, with recorded settings that stay
 	raise, lower []blkio.Line
-	by           *Enforcer
+	isRemoved    func(blkio.Dev) bool // Enforcer.IsRemoved
 	// hasRemoved is true if a limit was not written because its disk has been removed from the node. The next
 	// pass tries again.
 	hasRemoved bool
@@ -42,7 +42,7 @@ type found struct {
 
 // inspect reads a cgroup, and returns the writes that it needs.
 func (e *Enforcer) inspect(t *plan.Target, last *seen, w *Written) change {
-	c := change{Result: Result{Target: t, Want: t.Want}, last: last, written: w, record: t.Record, by: e}
+	c := change{Result: Result{Target: t, Want: t.Want}, last: last, written: w, record: t.Record, isRemoved: e.IsRemoved}
 	if t.Cgroup == "" {
 		return c // nothing for us to write to
 	}

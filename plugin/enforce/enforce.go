@@ -14,9 +14,6 @@ import (
 type Enforcer struct {
 	Cgroups   *cgroupfs.Hierarchy
 	IsRemoved func(blkio.Dev) bool // reports whether the disk has been removed from the node
-	// IsContested reports whether the value of another program stays at an address of the pod's cgroup, although the plan
-	// has another one. It may be nil.
-	IsContested func(blkio.Address) bool
 }
 
 // Targets holds a plan, and the results of the last reads of its cgroups. With one Targets for each plan, a
@@ -59,14 +56,11 @@ type Result struct {
 	Cgroup   cgroupfs.Cgroup // set if Compared
 	// Want has the desired settings: those of the Target, and recorded ones that stay
 	// because not all of the desired settings are known.
-	Want    policy.Settings
-	Written []blkio.Line // the lines written; nil if one of them failed
-	// Foreign has the limits of other programs on the pod's cgroup, which stay. Replaced has the addresses at which another
-	// program had replaced a value that was in force.
-	Foreign    policy.Settings
-	Replaced   []blkio.Address
-	Unreadable error // why the former record could not be read, and was replaced
-	Err        error // blkio.ErrGone if a container has no cgroup
+	Want       policy.Settings
+	Written    []blkio.Line    // the lines written; nil if one of them failed
+	Foreign    policy.Settings // the limits of other programs on the pod's cgroup, which stay
+	Unreadable error           // why the former record could not be read, and was replaced
+	Err        error           // blkio.ErrGone if a container has no cgroup
 }
 
 // Apply writes the differences between the plan and the cgroups of the containers and of

@@ -203,7 +203,7 @@ func TestUnreadRecordStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := change{
-		Result: Result{Target: &plan.Target{}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{}, written: &Written{}, by: &Enforcer{},
+		Result: Result{Target: &plan.Target{}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{}, written: &Written{},
 		found:  found{unread: errors.New("input/output error")},
 		record: record.Record{Kind: record.KindPod, Settings: limit(sda, 1)},
 	}
@@ -223,7 +223,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 		busy := errors.New("device or resource busy")
 		c := change{
 			Result: Result{Target: &plan.Target{Cgroup: pod, Room: 4096}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod), Err: busy},
-			last:   &seen{}, written: &Written{}, by: &Enforcer{}, found: found{record: n.recordOf(pod, record.KindPod), known: n.recordOf(pod, record.KindPod)},
+			last:   &seen{}, written: &Written{}, found: found{record: n.recordOf(pod, record.KindPod), known: n.recordOf(pod, record.KindPod)},
 			record: record.Record{Kind: record.KindPod, Observed: observed},
 		}
 		if c.doLower(); c.Err.Error() != busy.Error() {

@@ -9,8 +9,8 @@ import (
 )
 
 // Storage drivers such as ceph-csi set limits on the pod's cgroup as well, before a container exists. The kernel has one value
-// for each disk and key, so the two can meet. The lower value holds: it is within what both ask for. A program that sets its
-// own value again and again gets its way after some times, because two writers would go on for ever.
+// for each disk and key, so the two can meet. The lower value holds: it is within what both ask for. A value that replaces
+// one of the plugin is replaced at the next comparison: once in each pass, and not at each write of the other program.
 
 // foreign compares the desired settings of a pod's cgroup with values of other programs. It takes those that stay out of the
 // desired ones, and reports them.
@@ -38,13 +38,8 @@ func (c *change) foreign(old *record.Record, actual blkio.Values) {
 func (c *change) staying(old *record.Record, actual blkio.Values) (stay []policy.Setting) {
 	for _, s := range c.Want {
 		now := actual.At(s.Address)
-		own, isRecorded := recorded(old, s.Address)
-		switch {
-		case !s.Key.IsRate() || !now.IsLimit() || now == s.Value || isRecorded && own.Value == now:
-		case c.by.IsContested != nil && c.by.IsContested(s.Address), !isRecorded && now.Amount < s.Amount:
+		if _, isRecorded := recorded(old, s.Address); s.Key.IsRate() && now.IsLimit() && !isRecorded && now.Amount < s.Amount {
 			stay = append(stay, policy.Setting{Value: now})
-		case isRecorded && own.Value == s.Value: // it was in force
-			c.Replaced = append(c.Replaced, s.Address)
 		}
 	}
 	return stay

@@ -10,7 +10,7 @@ import (
 )
 
 func (c *change) write(lines []blkio.Line) ([]blkio.Line, error) {
-	written, err := writeLines(lines, c.Cgroup.Write, c.by.IsRemoved)
+	written, err := writeLines(lines, c.Cgroup.Write, c.isRemoved)
 	c.hasRemoved = c.hasRemoved || len(written) < len(lines)
 	return written, err
 }

@@ -109,15 +109,14 @@ func (c *conversion) leaveOut(in *class) {
 
 // reserve keeps a name that the policy can have for its class.
 func (c *conversion) reserve(name string) {
-	if annotation.BlockioClass(name) == name {
+	if policyName(name) == name {
 		c.names[name] = true
 	}
 }
 
-// rename returns the name of a class in the policy. If another class has it, annotations of the runtimes choose
-// that one.
+// rename returns the name of a class in the policy.
 func (c *conversion) rename(name string) string {
-	label := annotation.BlockioClass(name)
+	label := policyName(name)
 	if label == name {
 		return name
 	}
@@ -127,11 +126,7 @@ func (c *conversion) rename(name string) string {
 		unique = label[:min(len(label), maxLabel-len(number)-1)] + "-" + number
 	}
 	c.names[unique] = true
-	if unique == label {
-		c.differ("its name is %s here", unique)
-	} else {
-		c.differ("its name is %s here: blockio annotations with its own name choose %s", unique, label)
-	}
+	c.differ("its name is %s here", unique)
 	return unique
 }
 

@@ -227,15 +227,15 @@ func TestAllErrors(t *testing.T) {
 	}
 }
 
-// TestOwnName verifies that a class whose name the policy can have keeps it, so that blockio annotations choose it.
+// TestOwnName verifies that a class whose name the policy can have keeps it.
 func TestOwnName(t *testing.T) {
 	text, diffs, err := Convert([]byte("Classes: {LOW: [{Weight: 20}], Low: [{Weight: 40}], low: [{Weight: 30}], 'a b': [{Weight: 50}]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		`class "LOW": its name is low-2 here: blockio annotations with its own name choose low`,
-		`class "Low": its name is low-3 here: blockio annotations with its own name choose low`,
+		`class "LOW": its name is low-2 here`,
+		`class "Low": its name is low-3 here`,
 		`class "a b": its name is a-b here`,
 	}
 	var got []string

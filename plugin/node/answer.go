@@ -59,7 +59,7 @@ func (n *Node) Refusal(sb *Sandbox) error {
 		return nil
 	}
 	facts := n.factsNow(sb)
-	if !pol.Heeds(sb.Annotations) && !pol.Concerns(&facts) && !n.concernsLive(sb) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
+	if !annotation.Concerns(sb.Annotations) && !pol.Concerns(&facts) && !n.concernsLive(sb) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)

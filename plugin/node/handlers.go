@@ -145,7 +145,7 @@ func (t *podTable) join(fresh podIdentity, cgroup string, listed bool) podIdenti
 // decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	facts := sb.Facts()
-	if !annotation.Requests(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) && !n.concernsLive(sb) {
+	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) && !n.concernsLive(sb) {
 		return podIdentity{}, "", false
 	}
 	pod, cgroup := n.describePod(sb)

@@ -118,7 +118,7 @@ func (n *Node) concernsLive(sb *Sandbox) bool {
 		return false
 	}
 	facts := n.factsNow(sb)
-	return annotation.Requests(live.Annotations) || n.policy.Load().Concerns(&facts)
+	return annotation.Concerns(live.Annotations) || n.policy.Load().Concerns(&facts)
 }
 
 func (t *podTable) liveOf(sb *Sandbox) (Live, bool) {

@@ -142,7 +142,7 @@ func (t *podTable) census(weightsWork bool) census {
 	defer t.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
 	for _, g := range s.groups {
-		if len(g.foreign.stay) > 0 {
+		if len(g.foreign) > 0 {
 			out.foreign++
 		}
 		if g.retry.problem.Lasts() || g.hasPendingLimits() {

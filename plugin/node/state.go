@@ -70,7 +70,7 @@ type group struct {
 	// the lock.
 	writing  time.Time
 	recorded recorded
-	foreign  foreign
+	foreign  policy.Settings // limits of other programs in io.max of the pod's cgroup, as they were last read
 }
 
 // groupIdentity has the facts about a group that never change.

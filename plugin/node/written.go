@@ -47,7 +47,6 @@ func (a applier) apply(ctx context.Context, g groupIdentity, only string) error 
 // write writes the plan of a group to its cgroups. The caller holds the group's token.
 func (a applier) write(g groupIdentity, only string) error {
 	targets, enforcer := a.planFor(g), a.enforcer()
-	enforcer.IsContested = func(at blkio.Address) bool { return a.pods.isContested(g, at) }
 	var errs []error
 	enforcer.Apply(targets, only, func(r *enforce.Result) {
 		a.logWritten(r)

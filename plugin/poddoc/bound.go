@@ -114,10 +114,7 @@ func (v *Volume) bound() {
 			v.Omitted = with(v.Omitted, PartLimits, fmt.Sprintf("more than %d bytes", MaxText))
 		}
 	}
-	for _, c := range []*Class{v.Class, v.StorageClass} {
-		if c == nil {
-			continue
-		}
+	if c := v.Class; c != nil {
 		c.Rates = valid(c.Rates)
 		for _, value := range c.Rates {
 			if len(value) > MaxRate {

@@ -36,8 +36,8 @@
 //     have is a main one, or one that the API server did not know yet. Without the field, as with
 //     [PartContainerKinds], the kinds are unknown, and those that were known before hold.
 //   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
-//     without a target. Volume.Class and Volume.StorageClass have rates by the names of [Rates], of
-//     classes that may differ. The claim's own annotation wins over its classes.
+//     without a target. Volume.Class has rates by the keys of [Parameters]. The claim's own annotation
+//     wins over its class.
 //   - Volume.Mounts says where the containers have the volume: the destination of a mount, or the
 //     path of a device for a raw block volume, as in the runtime's description of the container.
 //     Volume.PersistentVolume is the name in the kubelet's paths (package volumepath).

@@ -81,10 +81,8 @@ type Volume struct {
 	Limits *string `json:"limits,omitempty"`
 	// Class is the VolumeAttributesClass that the claim asks for, nil without one. Whether the CSI
 	// driver has applied it does not matter: the plugin enforces the rates itself.
-	Class *Class `json:"class,omitempty"`
-	// StorageClass is set if it has rates, which LINSTOR's have.
-	StorageClass *Class            `json:"storageClass,omitempty"`
-	Omitted      map[string]string `json:"omitted,omitempty"`
+	Class   *Class            `json:"class,omitempty"`
+	Omitted map[string]string `json:"omitted,omitempty"`
 }
 
 // Mount is a place where a container has a volume.
@@ -105,17 +103,13 @@ type Class struct {
 // Rates returns the names of the rates, which are the keys of a limit.
 func Rates() []string { return []string{"rbps", "wbps", "riops", "wiops"} }
 
-// Prefixes of the rates in the parameters of a class.
-const (
-	OwnPrefix     = "blkio.noderesource.dev/"
-	LinstorPrefix = "qos.linbit.com/" // of the LINSTOR CSI driver; absent or 0 is no limit there
-)
+// OwnPrefix is the prefix of the rates in the parameters of a class.
+const OwnPrefix = "blkio.noderesource.dev/"
 
-// Parameters returns the keys of rates in the parameters of a class: each plain, with [OwnPrefix] and
-// with [LinstorPrefix].
+// Parameters returns the keys of rates in the parameters of a class: each plain, and with [OwnPrefix].
 func Parameters() []string {
 	var out []string
-	for _, prefix := range []string{"", OwnPrefix, LinstorPrefix} {
+	for _, prefix := range []string{"", OwnPrefix} {
 		for _, rate := range Rates() {
 			out = append(out, prefix+rate)
 		}

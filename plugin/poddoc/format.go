@@ -41,10 +41,7 @@ func (v *Volume) size() int {
 	for _, m := range v.Mounts {
 		size += entrySize + len(m.Container) + len(m.Path)
 	}
-	for _, c := range []*Class{v.Class, v.StorageClass} {
-		if c == nil {
-			continue
-		}
+	if c := v.Class; c != nil {
 		size += entrySize + len(c.Name)
 		for key, value := range c.Rates {
 			size += entrySize + len(key) + len(value)

@@ -27,7 +27,6 @@ func sample() *Document {
 			{Name: "gone", Claim: "gone", Absent: true},
 			{
 				Name: "raw", Claim: "raw", Class: &Class{Name: "absent", Absent: true}, Omitted: map[string]string{PartLimits: "more than 4096 bytes"},
-				StorageClass: &Class{Name: "linstor", Rates: map[string]string{LinstorPrefix + "rbps": "40Mi"}},
 			},
 		},
 	}

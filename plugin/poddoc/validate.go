@@ -129,7 +129,7 @@ func (v *Volume) validate() error {
 		return invalid("persistentVolume", v.PersistentVolume)
 	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
 		return invalid("limits", *v.Limits)
-	case v.Absent && (v.PersistentVolume != "" || v.Limits != nil || v.Class != nil || v.StorageClass != nil):
+	case v.Absent && (v.PersistentVolume != "" || v.Limits != nil || v.Class != nil):
 		return errors.New("absent: a claim with fields")
 	case v.Limits != nil && v.Omitted[PartLimits] != "":
 		return errors.New("omitted: a part that is there")
@@ -139,7 +139,7 @@ func (v *Volume) validate() error {
 			return invalid("mounts", m.Path)
 		}
 	}
-	return errors.Join(v.Class.validate("class"), v.StorageClass.validate("storageClass"), omitted(v.Omitted, PartLimits, PartParameters))
+	return errors.Join(v.Class.validate("class"), omitted(v.Omitted, PartLimits, PartParameters))
 }
 
 func (m Mount) isValid() bool {

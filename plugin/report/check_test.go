@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
-	"github.com/nri-blkio/nri-blkio/plugin/expect"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -79,33 +78,5 @@ pod            sdb   50      none        none        no: weights: off
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
-// TestWriteExpect verifies that cases without a difference are only counted.
-func TestWriteExpect(t *testing.T) {
-	r := expect.Report{File: "cases.yaml", Findings: strayAnnotation, Cases: []expect.CaseReport{
-		{Name: "same"},
-		{
-			Name: "other\n", Line: 7, Differences: []expect.Difference{{Container: "db", Field: "class", Got: "gold", Want: "none"}, {Field: "rule", Got: "none", Want: "batch"}},
-			Notes: []string{"refused"},
-		},
-	}}
-	var out bytes.Buffer
-	WriteExpect(&out, &r)
-	want := `error: a.yaml:3: Deployment web: no effect here\x1b[2J
---- FAIL: other\n (cases.yaml:7)
-    container db: class: got gold, want none
-    rule: got none, want batch
-    note: refused
-FAIL: 1 of 2 cases
-`
-	if d := cmp.Diff(want, out.String()); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	out.Reset()
-	WriteExpect(&out, &expect.Report{Cases: r.Cases[:1]})
-	if got := out.String(); got != "ok: 1 cases\n" {
-		t.Errorf("%q", got)
 	}
 }

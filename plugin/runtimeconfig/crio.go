@@ -44,23 +44,19 @@ type storageConfig struct {
 	} `toml:"storage"`
 }
 
-// crioFile has the fields of crio.conf that decide on layers, and on blockio classes.
+// crioFile has the fields of crio.conf that decide on layers.
 type crioFile struct {
 	CRIO struct {
 		Root    string   `toml:"root"`
 		Driver  string   `toml:"storage_driver"`
 		Options []string `toml:"storage_option"`
-		Runtime struct {
-			Blockio string `toml:"blockio_config_file"`
-		} `toml:"runtime"`
 	} `toml:"crio"`
 }
 
-// graph is where and how CRI-O stores containers, and its blockio classes.
+// graph is where and how CRI-O stores containers.
 type graph struct {
 	root, driver string
 	program      string // that mounts overlays, "" for the kernel
-	blockio      string // the file of blockio classes, "" for none
 }
 
 // readCRIO reads CRI-O's configuration. Fields that no file sets have their defaults.
@@ -90,7 +86,6 @@ func readCRIO(host hostfs.Root) (graph, error) {
 			return g, err
 		}
 		g.root, g.driver = cmp.Or(c.CRIO.Root, g.root), cmp.Or(c.CRIO.Driver, g.driver)
-		g.blockio = cmp.Or(c.CRIO.Runtime.Blockio, g.blockio)
 		for _, o := range c.CRIO.Options {
 			if key, value, _ := strings.Cut(o, "="); strings.HasSuffix(strings.TrimSpace(key), ".mount_program") {
 				g.program = strings.TrimSpace(value)

@@ -24,8 +24,6 @@ type Watch struct {
 	mu     sync.Mutex // guards the fields below
 	logged bool
 	last   inventory.Layers
-	// blockio is the file of blockio classes that was logged; "" for none.
-	blockio string
 }
 
 // findDisk bounds the search for the disk under a directory.
@@ -39,9 +37,6 @@ func Unasked() inventory.Layers {
 // Layers returns the locations of the runtime with this name and version, as Config.Layers does.
 func (w *Watch) Layers(ctx context.Context, name, version string) (inventory.Layers, error) {
 	layers, err := w.Config.Layers(ctx, name, version)
-	if file := w.Config.BlockioFile(name, version); w.changedBlockio(file) && file != "" {
-		w.Log.WithField("file", file).Warn("The runtime has blockio classes of its own, beside those of the node policy")
-	}
 	if !w.changed(layers) {
 		return layers, err
 	}
@@ -68,14 +63,6 @@ func (w *Watch) changed(layers inventory.Layers) bool {
 	defer w.mu.Unlock()
 	changed := !w.logged || !w.last.Equal(layers)
 	w.logged, w.last = true, layers
-	return changed
-}
-
-func (w *Watch) changedBlockio(file string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	changed := w.blockio != file
-	w.blockio = file
 	return changed
 }
 

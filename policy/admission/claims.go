@@ -15,8 +15,6 @@ const (
 	rateBytes  = 64
 	// claimsReadable is the number of characters of limits of claims that the policy for the grammar reads in one request.
 	claimsReadable = 2 * claimBytes
-	// linstorPrefix is the prefix of rates in the parameters of LINSTOR's classes.
-	linstorPrefix = "qos.linbit.com/"
 )
 
 // claimHint is the correct form of the annotation of a claim.
@@ -35,7 +33,7 @@ func claimTexts() map[string]any {
 		"ClaimEmpty":    literal(": " + claimText("")),
 		"ClaimTooLarge": literal(": " + strings.Replace(claimText(strings.Repeat("x", annotation.Most().Value+1)), "64 KiB", "4 KiB", 1)),
 
-		"Parameter": parameter(), "ParameterRate": parameterRate(), "LinstorPrefix": linstorPrefix, "RateBytes": rateBytes,
+		"Parameter": parameter(), "ParameterRate": parameterRate(), "RateBytes": rateBytes,
 		"ParameterCauses":   chain("limits", valueCauses(`^`, "/data ", `$`)),
 		"ParameterKeyCause": chain("limits", []cause{unknownKey("", "/data ")}),
 		"RateTooLarge":      literal(": the rate is longer than 64 bytes (write a whole number such as 50Mi)"),
@@ -71,10 +69,8 @@ func claimCauses() string {
 	}, valueCauses(`(?:^|`+blank+`)`, "", end)...))
 }
 
-// parameter matches the keys of rates in the parameters of a class that belong to the plugin or to LINSTOR.
-func parameter() string {
-	return `^` + oneOf(domain+`/`, strings.ReplaceAll(linstorPrefix, ".", "[.]")) + keys(every) + `$`
-}
+// parameter matches the keys of rates in the parameters of a class that belong to the plugin.
+func parameter() string { return `^` + domain + `/` + keys(every) + `$` }
 
 // parameterRate matches a key without its prefix, and its rate.
 func parameterRate() string { return `^` + keys(every) + `=` + rate() + `$` }

@@ -52,12 +52,12 @@ func TestClaimCauses(t *testing.T) {
 	}
 }
 
-// TestParameters verifies that the keys of rates in a class that are read are those with the prefix of the plugin or of
-// LINSTOR, and that each rate that the grammar accepts matches.
+// TestParameters verifies that the keys of rates in a class that are read are those with the prefix of the plugin,
+// and that each rate that the grammar accepts matches.
 func TestParameters(t *testing.T) {
 	key, rate := regexp.MustCompile(parameter()), regexp.MustCompile(parameterRate())
 	for text, want := range map[string]bool{
-		"blkio.noderesource.dev/wbps": true, "qos.linbit.com/riops": true, "wbps": false, "qosXlinbit.com/riops": false, "blkio.noderesource.dev/wpbs": false,
+		"blkio.noderesource.dev/wbps": true, "wbps": false, "blkioXnoderesource.dev/riops": false, "blkio.noderesource.dev/wpbs": false,
 		"limits.blkio.noderesource.dev/wbps": false, "example.com/wbps": false, "blkio.noderesource.dev/wbps/a": false,
 	} {
 		if key.MatchString(text) != want {

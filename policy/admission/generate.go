@@ -58,7 +58,7 @@ func values() map[string]any {
 		"Plugins": Plugins(), "PluginName": pluginName, "PluginList": pluginList(),
 		"Domain": annotation.Domain, "Kinds": annotation.Kinds(), "AllowLabel": AllowLabel, "FailClosedLabel": FailClosedLabel,
 		"Most": annotation.Most(), "Readable": readable, "Comparable": comparable,
-		"Ours": ours(), "ValidKey": validKey(), "Blockio": blockio(), "Tokens": tokens, "Control": control, "Unclean": root + "|" + parent, "FirstWord": firstWord,
+		"Ours": ours(), "ValidKey": validKey(), "Tokens": tokens, "Control": control, "Unclean": root + "|" + parent, "FirstWord": firstWord,
 		"LimitsEntry": limitsEntry(), "WeightEntry": weightEntry(), "WeightOfAll": weightOfAll(),
 		"Limits": limits(), "Repeated": repeated(), "Fractions": fractions(),
 		"Rates": rates(every), "Bytes": rates(isBytes), "Operations": rates(isOperations),

@@ -47,11 +47,6 @@ func validKey() string {
 	return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `/` + oneOf(scopes...) + `$`
 }
 
-// blockio matches the keys of the runtimes' annotations of blockio classes.
-func blockio() string {
-	return `^blockio[.]resources[.]beta[.]kubernetes[.]io/` + oneOf("pod", `container[.]`+label) + `$`
-}
-
 // oneOf matches one of the patterns.
 func oneOf(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
 

@@ -65,44 +65,29 @@ func TestFractions(t *testing.T) {
 func TestKeys(t *testing.T) {
 	own, known, whole := regexp.MustCompile(ours()), regexp.MustCompile(ofKind()), regexp.MustCompile(validKey())
 	for key, want := range map[string][3]bool{
-		"limits.blkio.noderesource.dev/containers":                                     {true, true, true},
-		"weight.blkio.noderesource.dev/pod-total":                                      {true, true, true},
-		"class.blkio.noderesource.dev/container.a-1":                                   {true, true, true},
-		"limits.blkio.noderesource.dev/container." + strings.Repeat("a", 63):           {true, true, true},
-		"limits.blkio.noderesource.dev/container." + strings.Repeat("a", 64):           {true, true, false},
-		"limits.blkio.noderesource.dev/container.-a":                                   {true, true, false},
-		"limits.blkio.noderesource.dev/container.":                                     {true, true, false},
-		"limits.blkio.noderesource.dev/pod":                                            {true, true, false},
-		"limits.blkio.noderesource.dev/containers/a":                                   {true, true, false},
-		"limits.blkio.noderesource.dev":                                                {true, true, false},
-		"a.limits.blkio.noderesource.dev/containers":                                   {true, false, false},
-		"blkio.noderesource.dev/containers":                                            {true, false, false},
-		"xblkio.noderesource.dev/containers":                                           {},
-		"limits.blkio.noderesource.dev.example.com/containers":                         {},
-		"example.com/limits.blkio.noderesource.dev":                                    {},
-		"limits-blkio-noderesource-dev/containers":                                     {},
-		"required-plugins.noderesource.dev":                                            {},
-		"blockio.resources.beta.kubernetes.io/container.limits.blkio.noderesource.dev": {},
+		"limits.blkio.noderesource.dev/containers":                           {true, true, true},
+		"weight.blkio.noderesource.dev/pod-total":                            {true, true, true},
+		"class.blkio.noderesource.dev/container.a-1":                         {true, true, true},
+		"limits.blkio.noderesource.dev/container." + strings.Repeat("a", 63): {true, true, true},
+		"limits.blkio.noderesource.dev/container." + strings.Repeat("a", 64): {true, true, false},
+		"limits.blkio.noderesource.dev/container.-a":                         {true, true, false},
+		"limits.blkio.noderesource.dev/container.":                           {true, true, false},
+		"limits.blkio.noderesource.dev/pod":                                  {true, true, false},
+		"limits.blkio.noderesource.dev/containers/a":                         {true, true, false},
+		"limits.blkio.noderesource.dev":                                      {true, true, false},
+		"a.limits.blkio.noderesource.dev/containers":                         {true, false, false},
+		"blkio.noderesource.dev/containers":                                  {true, false, false},
+		"xblkio.noderesource.dev/containers":                                 {},
+		"limits.blkio.noderesource.dev.example.com/containers":               {},
+		"example.com/limits.blkio.noderesource.dev":                          {},
+		"limits-blkio-noderesource-dev/containers":                           {},
+		"required-plugins.noderesource.dev":                                  {},
 	} {
 		if got := [3]bool{own.MatchString(key), known.MatchString(key), whole.MatchString(key)}; got != want {
 			t.Errorf("%s: own, known and valid are %v, want %v", key, got, want)
 		}
 		if got := annotation.Concerns(map[string]string{key: ""}); got != want[0] {
 			t.Errorf("%s: the plugin's is %t", key, got)
-		}
-	}
-}
-
-// TestBlockioKeys verifies that the keys by which a pod chooses a blockio class are those of the plugin.
-func TestBlockioKeys(t *testing.T) {
-	pattern := regexp.MustCompile(blockio())
-	for _, key := range []string{
-		"blockio.resources.beta.kubernetes.io/pod", "blockio.resources.beta.kubernetes.io/container.a-1", "blockio.resources.beta.kubernetes.io/container.", "blockio.resources.beta.kubernetes.io/container.A",
-		"blockio.resources.beta.kubernetes.io/pods", "blockio.resources.beta.kubernetes.io", "xblockio.resources.beta.kubernetes.io/pod", "blockio-resources.beta.kubernetes.io/pod",
-		"blockio.resources.beta.kubernetes.io/container." + strings.Repeat("a", 63), "blockio.resources.beta.kubernetes.io/container." + strings.Repeat("a", 64),
-	} {
-		if got, want := pattern.MatchString(key), annotation.IsBlockio(key); got != want {
-			t.Errorf("%s: %t, the plugin's %t", key, got, want)
 		}
 	}
 }

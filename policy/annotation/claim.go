@@ -59,8 +59,6 @@ type Rate struct {
 	Parameter string // the key of the parameter
 	Key       blkio.Key
 	Text      string
-	// ZeroIsMax is true if 0 means no limit, as it does to LINSTOR.
-	ZeroIsMax bool
 }
 
 // ParseRates is ParseClaim for the rates of a class of a claim. Of several rates of one key the first one counts, but all
@@ -72,13 +70,7 @@ func ParseRates(key, claim string, rates []Rate) (*List, *Error) {
 	}
 	e := claimEntry(claim, strings.Join(texts, " "))
 	for i, r := range rates {
-		rate, p := ParseAmount(r.Key, r.Text)
-		switch {
-		case p == nil && rate == 0 && r.ZeroIsMax:
-			continue
-		case p == nil:
-			rate, p = parseRate(r.Key, r.Text)
-		}
+		rate, p := parseRate(r.Key, r.Text)
 		if p != nil {
 			return nil, &Error{Annotation: key, Text: texts[i], Cause: p.Cause, Hint: p.Hint}
 		}

@@ -51,25 +51,22 @@ func TestParseClaim(t *testing.T) {
 	}
 }
 
-// TestParseRates verifies that the first rate of a key counts, that 0 is no limit for LINSTOR only, and that an error names the
+// TestParseRates verifies that the first rate of a key counts, and that an error names the
 // parameter.
 func TestParseRates(t *testing.T) {
 	own := func(k blkio.Key, text string) Rate {
 		return Rate{Parameter: "blkio.noderesource.dev/" + k.String(), Key: k, Text: text}
 	}
-	linstor := func(k blkio.Key, text string) Rate {
-		return Rate{Parameter: "qos.linbit.com/" + k.String(), Key: k, Text: text, ZeroIsMax: true}
-	}
+	plain := func(k blkio.Key, text string) Rate { return Rate{Parameter: k.String(), Key: k, Text: text} }
 	for name, tt := range map[string]struct {
 		rates []Rate
 		want  blkio.Limits // zero for no list
 		err   string
 	}{
 		"none":           {},
-		"own first":      {rates: []Rate{own(blkio.Wbps, "1Mi"), linstor(blkio.Wbps, "2048"), linstor(blkio.Riops, "100")}, want: blkio.Limits{blkio.Wbps: 1 << 20, blkio.Riops: 100}},
-		"no limit there": {rates: []Rate{linstor(blkio.Wbps, "0"), linstor(blkio.Rbps, "00")}},
+		"own first":      {rates: []Rate{own(blkio.Wbps, "1Mi"), plain(blkio.Wbps, "2048"), plain(blkio.Riops, "100")}, want: blkio.Limits{blkio.Wbps: 1 << 20, blkio.Riops: 100}},
 		"zero":           {rates: []Rate{own(blkio.Wbps, "0")}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
-		"second invalid": {rates: []Rate{own(blkio.Wbps, "1Mi"), linstor(blkio.Wbps, "2MB")}, err: `"qos.linbit.com/wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
+		"second invalid": {rates: []Rate{own(blkio.Wbps, "1Mi"), plain(blkio.Wbps, "2MB")}, err: `"wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
 	} {
 		l, err := ParseRates("claim data, class fast", "data", tt.rates)
 		switch {

@@ -1,7 +1,6 @@
 package annotation
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 
@@ -16,12 +15,11 @@ const NoClass = "none"
 type Class struct {
 	Key  string // of the annotation
 	Name string // a DNS label, other than NoClass
-	text string // the name of a blockio class as it is written; "" for Name
 }
 
 // ErrorOf returns an error about the choice.
 func (c *Class) ErrorOf(p *Problem) *Error {
-	return &Error{Annotation: c.Key, Text: cmp.Or(c.text, c.Name), Cause: p.Cause, Hint: p.Hint}
+	return &Error{Annotation: c.Key, Text: c.Name, Cause: p.Cause, Hint: p.Hint}
 }
 
 // parseClass parses the value of a class annotation. If it is wrong, that is an error of the scope.

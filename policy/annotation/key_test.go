@@ -7,7 +7,6 @@ func TestIsKey(t *testing.T) {
 	for key, want := range map[string]bool{
 		"limits." + Domain + "/containers": true, "weight." + Domain + "/": true, Domain + "/x": true, "x." + Domain: true,
 		"limits.xblkio.noderesource.dev/containers": false, "limits." + Domain + ".example/containers": false, "example.com/" + Domain: false, "": false,
-		keyBlockio: true, keyBlockioDB: true, keyBlockio + "x": false,
 	} {
 		if got := IsKey(key); got != want {
 			t.Errorf("%s: %t, want %t", key, got, want)

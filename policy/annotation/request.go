@@ -26,7 +26,7 @@ func Kinds() []string { return []string{"limits", "weight", "class"} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	keys    []string          // of this domain or, if there are none, of blockio classes; sorted
+	keys    []string          // of this domain; sorted
 	podWide []*Error          // of keys that concern no known scope
 	named   map[string]*Scope // by container
 	each    *Scope            // "containers"; nil where nothing is asked
@@ -34,9 +34,6 @@ type Request struct {
 	entries int               // of all limits annotations
 	targets Targets           // of all scopes
 	chooses bool              // some scope has a class
-
-	isBlockio bool   // keys are those of blockio classes
-	ignored   string // the first key of a blockio class, if it has no effect
 }
 
 // Scope holds the annotations of one scope of a pod.
@@ -52,24 +49,15 @@ type Scope struct {
 // mistake in the annotation of container db fails only that container. An unknown kind of annotation, an
 // unknown scope, and a mistake in pod-total concern all containers. If a pod has more than 64 annotations, or
 // more than 1024 entries in them together, the request has only that error.
-//
-// Annotations of blockio classes count if the pod has none of the plugin.
 func Parse(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
-		if prefix, _, _ := strings.Cut(key, "/"); isOurs(prefix) {
+		if IsKey(key) {
 			keys = append(keys, key)
 		}
 	}
-	r, blockio := &Request{}, blockioKeys(annotations)
-	if len(keys) == 0 {
-		return r.parseBlockio(blockio, annotations)
-	}
-	if len(blockio) > 0 {
-		r.ignored = blockio[0]
-	}
 	slices.Sort(keys)
-	r.keys = keys
+	r := &Request{keys: keys}
 	if len(keys) > maxKeys {
 		return r.tooMuch(keys[0], "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
 			"write /containers once for what all containers share")
@@ -86,7 +74,7 @@ func Parse(annotations map[string]string) *Request {
 
 // tooMuch returns a request that has only the error.
 func (r *Request) tooMuch(key, cause, hint string) *Request {
-	return &Request{keys: r.keys[:1], isBlockio: r.isBlockio, ignored: r.ignored, podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
+	return &Request{keys: r.keys[:1], podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
 }
 
 func (r *Request) collectTargets() {
@@ -109,7 +97,7 @@ func (r *Request) collectTargets() {
 // have none, and need no further work.
 func Concerns(annotations map[string]string) bool {
 	for key := range annotations {
-		if prefix, _, _ := strings.Cut(key, "/"); isOurs(prefix) {
+		if IsKey(key) {
 			return true
 		}
 	}

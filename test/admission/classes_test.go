@@ -2,7 +2,6 @@ package admission
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
@@ -28,23 +27,22 @@ func createClass(parameters map[string]string) *request {
 	return &request{resource: schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattributesclasses"}, kind: "VolumeAttributesClass", object: object}
 }
 
-// TestClassMessages verifies which parameters of a class are rejected: those of the plugin's domain and LINSTOR's rates, but no
+// TestClassMessages verifies which parameters of a class are rejected: those of the plugin's domain, but no
 // parameters of other drivers.
 func TestClassMessages(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile, ofClasses)
-	const own, linstor = poddoc.OwnPrefix, poddoc.LinstorPrefix
+	const own = poddoc.OwnPrefix
 	const unknown = `unknown key (the keys are rbps, wbps, riops and wiops)`
 	for _, tt := range []struct {
 		parameters map[string]string
 		want       string
 	}{
 		{nil, ""},
-		{map[string]string{own + "wbps": "50Mi", own + "riops": "max", linstor + "wbps": "0", "wbps": "50MB", "type": "gp3"}, ""},
-		{map[string]string{"rbps": "x", "wpbs": "1", "qos.linbit.com/other": "x", "example.com/wbps": "x", "xblkio.noderesource.dev/wbps": "x"}, ""},
+		{map[string]string{own + "wbps": "50Mi", own + "riops": "max", "wbps": "50MB", "type": "gp3"}, ""},
+		{map[string]string{"rbps": "x", "wpbs": "1", "qos.linbit.com/wbps": "x", "example.com/wbps": "x", "xblkio.noderesource.dev/wbps": "x"}, ""},
 		{map[string]string{own + "wpbs": "50Mi"}, `parameters: "blkio.noderesource.dev/wpbs=50Mi": ` + unknown},
 		{map[string]string{claimKey: "wbps=50Mi"}, `parameters: "limits.blkio.noderesource.dev=wbps=50Mi": ` + unknown},
 		{map[string]string{own + "wbps": "50MB"}, `parameters: "blkio.noderesource.dev/wbps=50MB": invalid quantity (write a whole number such as 50Mi)`},
-		{map[string]string{linstor + "wbps": "50MB"}, `parameters: "qos.linbit.com/wbps=50MB": invalid quantity (write a whole number such as 50Mi)`},
 		{map[string]string{own + "wbps": ""}, `parameters: "blkio.noderesource.dev/wbps=": key has no value (write for example wbps=50Mi)`},
 		{map[string]string{own + "wbps": " 1Mi\n", own + "riops": "1\u0085"}, ""},
 		{map[string]string{own + "wbps": "1 rbps=2"}, `parameters: "blkio.noderesource.dev/wbps=1 rbps=2": invalid quantity (write a whole number such as 50Mi)`},
@@ -53,7 +51,7 @@ func TestClassMessages(t *testing.T) {
 		{map[string]string{own + "wbps": "0"}, `parameters: "blkio.noderesource.dev/wbps=0": a rate of 0 stops all I/O (write max for no limit)`},
 		{map[string]string{own + "wbps": "1.5"}, `parameters: "blkio.noderesource.dev/wbps=1.5": a rate is not a whole number (write a whole number such as 50Mi)`},
 		{map[string]string{own + "riops": "4Gi"}, `parameters: "blkio.noderesource.dev/riops=4Gi": a rate is too large (write at most 4294967294, or max for no limit)`},
-		{map[string]string{linstor + "rbps": "8Ei"}, `parameters: "qos.linbit.com/rbps=8Ei": a rate is too large (write less than 8Ei, or max for no limit)`},
+		{map[string]string{own + "rbps": "8Ei"}, `parameters: "blkio.noderesource.dev/rbps=8Ei": a rate is too large (write less than 8Ei, or max for no limit)`},
 		{map[string]string{own + "rbps": "1e" + strings.Repeat("0", poddoc.MaxRate-2)}, ""},
 		{map[string]string{own + "rbps": "1e" + strings.Repeat("0", poddoc.MaxRate-1)}, `parameters: blkio.noderesource.dev/rbps: the rate is longer than 64 bytes (write a whole number such as 50Mi)`},
 	} {
@@ -65,7 +63,7 @@ func TestClassMessages(t *testing.T) {
 	for i := range 512 { // the API server accepts no more
 		many[fmt.Sprintf("%s%s%d", own, strings.Repeat("x", 300), i)] = strings.Repeat("x", 200)
 	}
-	maps.Copy(many, map[string]string{own + "wbps": "1Mi", linstor + "wbps": "1Mi"})
+	many[own+"wbps"] = "1Mi"
 	p.largest = 0
 	if denials, errs := p.decide(t, createClass(many)); len(denials) != 1 || len(errs) > 0 || p.largest > celconfig.RuntimeCELCostBudget/2 {
 		t.Errorf("many parameters: %q, %v, cost %d", denials, errs, p.largest)
@@ -76,18 +74,16 @@ func TestClassMessages(t *testing.T) {
 // fraction.
 func agreesOnRate(t testing.TB, p *validating, value string) {
 	t.Helper()
-	for _, prefix := range []string{poddoc.OwnPrefix, poddoc.LinstorPrefix} {
-		for k := range blkio.NumLimits {
-			name := k.String()
-			denials, errs := p.decide(t, createClass(map[string]string{prefix + name: value}))
-			if len(errs) > 0 {
-				t.Errorf("%.300q: %v", value, errs)
-			}
-			rate := annotation.Rate{Parameter: prefix + name, Key: k, Text: strings.TrimSpace(value), ZeroIsMax: prefix == poddoc.LinstorPrefix}
-			_, err := annotation.ParseRates("claim data", "data", []annotation.Rate{rate})
-			if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxRate && (err == nil || !strings.Contains(err.Cause, "is not a whole number")) {
-				t.Errorf("%s%s %.300q: denied %q, by the grammar %v", prefix, name, value, denials, err)
-			}
+	for k := range blkio.NumLimits {
+		key := poddoc.OwnPrefix + k.String()
+		denials, errs := p.decide(t, createClass(map[string]string{key: value}))
+		if len(errs) > 0 {
+			t.Errorf("%.300q: %v", value, errs)
+		}
+		rate := annotation.Rate{Parameter: key, Key: k, Text: strings.TrimSpace(value)}
+		_, err := annotation.ParseRates("claim data", "data", []annotation.Rate{rate})
+		if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxRate && (err == nil || !strings.Contains(err.Cause, "is not a whole number")) {
+			t.Errorf("%s %.300q: denied %q, by the grammar %v", key, value, denials, err)
 		}
 	}
 }

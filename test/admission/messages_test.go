@@ -132,9 +132,6 @@ func workloads() []workload {
 	}})
 }
 
-// blockioPod is the annotation of the runtimes that chooses a class for each container.
-const blockioPod = "blockio.resources.beta.kubernetes.io/pod"
-
 // TestTenants verifies that a namespace may use what its label names, and nothing if the label is invalid.
 func TestTenants(t *testing.T) {
 	p := readValidating(t, admission.TenantsFile)
@@ -149,7 +146,7 @@ func TestTenants(t *testing.T) {
 		"limits.wieght":       "invalid",
 		"":                    "invalid",
 	} {
-		of := map[string]string{limits: "limits", weight: "weight", class: "class", unknown: "unknown", blockioPod: "class", blockioPod[:len(blockioPod)-3] + "container.a": "class"}
+		of := map[string]string{limits: "limits", weight: "weight", class: "class", unknown: "unknown"}
 		for key, kind := range of {
 			var want []string
 			switch {

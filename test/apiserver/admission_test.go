@@ -97,10 +97,10 @@ func (c cluster) rejectsClaims() {
 		{ofSet("default", "wbps=50Mi"), "statefulset.apps/db created"},
 		{ofSet("default", "wpbs=50Mi"), unknown},
 		{ofSet("nothing", "wbps=50Mi"), mayNot},
-		{ofClass("{blkio.noderesource.dev/wbps: 50Mi, qos.linbit.com/rbps: '0', rbps: x}"), "volumeattributesclass.storage.k8s.io/slow created"},
+		{ofClass("{blkio.noderesource.dev/wbps: 50Mi, rbps: x}"), "volumeattributesclass.storage.k8s.io/slow created"},
 		{ofClass("{blkio.noderesource.dev/wpbs: 50Mi}"), unknown},
 		{ofClass("{blkio.noderesource.dev/wbps: '0'}"), `parameters: "blkio.noderesource.dev/wbps=0": a rate of 0 stops all I/O`},
-		{ofClass("{qos.linbit.com/wbps: 50MB}"), "invalid quantity"},
+		{ofClass("{blkio.noderesource.dev/wbps: 50MB}"), "invalid quantity"},
 	} {
 		c.eventually("a decision on "+tt.manifest, func() error {
 			out, err := kubectl(tt.manifest, "create", "--dry-run=server", "-f", "-")

@@ -33,7 +33,7 @@ func (p *part) newClaim(namespace, name, volume, class, annotations string) {
 		more = "volumeAttributesClassName: " + class + ", "
 	}
 	p.kubectl(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {namespace: %s, name: %s, annotations: {%s}},
-spec: {volumeName: %q, %sstorageClassName: linstor-fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`,
+spec: {volumeName: %q, %sstorageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`,
 		namespace, name, annotations, volume, more), "apply", "-f", "-")
 	if volume != "" {
 		p.kubectl("", "patch", "pvc", "-n", namespace, name, "--subresource=status", "-p", `{"status": {"phase": "Bound"}}`)
@@ -41,10 +41,11 @@ spec: {volumeName: %q, %sstorageClassName: linstor-fast, accessModes: [ReadWrite
 }
 
 // newClass creates a class with parameters, anew if it exists: they cannot be changed.
-func (p *part) newClass(kind, provisioner, name, parameters string) {
+func (p *part) newClass(name, parameters string) {
 	p.Helper()
+	const kind = "VolumeAttributesClass"
 	p.kubectl("", "delete", kind, name, "--ignore-not-found")
-	p.kubectl(fmt.Sprintf("{apiVersion: storage.k8s.io/v1, kind: %s, metadata: {name: %s}, %s, parameters: {%s}}", kind, name, provisioner, parameters), "create", "-f", "-")
+	p.kubectl(fmt.Sprintf("{apiVersion: storage.k8s.io/v1, kind: %s, metadata: {name: %s}, driverName: any.example, parameters: {%s}}", kind, name, parameters), "create", "-f", "-")
 	// A controller that does not run here removes it.
 	p.kubectl("", "patch", kind, name, "-p", `{"metadata": {"finalizers": null}}`)
 }
@@ -52,13 +53,11 @@ func (p *part) newClass(kind, provisioner, name, parameters string) {
 // TestCluster verifies that the document of a pod follows the pod, its namespace, its claims and their classes.
 func TestCluster(t *testing.T) {
 	p := newPart(t, "worker-1")
-	const driver = "driverName: any.example"
-	p.newClass("VolumeAttributesClass", driver, "gold", "wbps: 200Mi, blkio.noderesource.dev/riops: 1k, iops: '3000'")
-	p.newClass("VolumeAttributesClass", driver, "silver", "qos.linbit.com/wbps: 50Mi")
-	p.newClass("StorageClass", "provisioner: linstor.csi.linbit.com", "linstor-fast", "qos.linbit.com/rbps: 40Mi, wbps: 1Mi")
+	p.newClass("gold", "wbps: 200Mi, blkio.noderesource.dev/riops: 1k, iops: '3000'")
+	p.newClass("silver", "blkio.noderesource.dev/wbps: 50Mi")
 	p.namespace("prod", "tier: gold")
 	p.newClaim("prod", "data-db-0", "pvc-1", "gold", `limits.blkio.noderesource.dev: "wbps=50Mi", other: x`)
-	p.newClaim("prod", "db-0-tmp", "", "", "volume.kubernetes.io/storage-provisioner: linstor.csi.linbit.com")
+	p.newClaim("prod", "db-0-tmp", "", "", "")
 	p.start()
 	uid := p.pod("prod", "db-0", dbSpec, `limits.blkio.noderesource.dev/containers: "* wbps=20Mi", example.com/a: b`)
 	limits := "wbps=50Mi"
@@ -80,7 +79,7 @@ func TestCluster(t *testing.T) {
 		}},
 		{"claim annotated", []string{"annotate", "pvc", "data-db-0", "--overwrite", "limits.blkio.noderesource.dev=wbps=10Mi"}, func() { limits = "wbps=10Mi" }},
 		{"another class", []string{"patch", "pvc", "data-db-0", "-p", `{"spec": {"volumeAttributesClassName": "silver"}}`}, func() {
-			data.Class = &poddoc.Class{Name: "silver", Rates: map[string]string{"qos.linbit.com/wbps": "50Mi"}}
+			data.Class = &poddoc.Class{Name: "silver", Rates: map[string]string{"blkio.noderesource.dev/wbps": "50Mi"}}
 		}},
 		{"class deleted", []string{"delete", "volumeattributesclass", "silver"}, func() { data.Class = &poddoc.Class{Name: "silver", Absent: true} }},
 	} {
@@ -88,7 +87,7 @@ func TestCluster(t *testing.T) {
 		step.change()
 		p.equals(want)
 	}
-	p.newClass("VolumeAttributesClass", driver, "silver", "rbps: 10Mi")
+	p.newClass("silver", "rbps: 10Mi")
 	data.Class = &poddoc.Class{Name: "silver", Rates: map[string]string{"rbps": "10Mi"}}
 	p.newClaim("prod", "raw", "", "", "")
 	raw.Absent = false
@@ -117,10 +116,7 @@ func documentOfDB(uid string, limits *string) *poddoc.Document {
 				Class:  &poddoc.Class{Name: "gold", Rates: map[string]string{"wbps": "200Mi", "blkio.noderesource.dev/riops": "1k"}},
 			},
 			{Name: "raw", Claim: "raw", Absent: true, Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/raw"}}},
-			{
-				Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/tmp"}},
-				StorageClass: &poddoc.Class{Name: "linstor-fast", Rates: map[string]string{"qos.linbit.com/rbps": "40Mi"}},
-			},
+			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/tmp"}}},
 		},
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 )
 
-// TestClusterRights verifies that the part may read five kinds, write Events, and nothing else.
+// TestClusterRights verifies that the part may read four kinds, write Events, and nothing else.
 func TestClusterRights(t *testing.T) {
 	newPart(t, "worker-4")
 	const account = "--as=system:serviceaccount:" + partNamespace + ":" + partAccount
 	for request, want := range map[string]string{
 		"list pods": "yes", "watch pods": "yes", "list namespaces": "yes", "watch persistentvolumeclaims": "yes",
-		"list volumeattributesclasses": "yes", "watch storageclasses": "yes",
+		"list volumeattributesclasses": "yes", "watch storageclasses": "no",
 		"get pods": "no", "patch pods": "no", "list secrets": "no", "list configmaps": "no", "list nodes": "no", "list persistentvolumes": "no",
 		"create events.events.k8s.io": "yes", "patch events.events.k8s.io": "yes", "create events": "no", "patch events": "no",
 		"list events.events.k8s.io": "no", "update events.events.k8s.io": "no", "delete events.events.k8s.io": "no", "create pods/exec": "no", "update persistentvolumeclaims": "no", "create serviceaccounts/token": "no",

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func texts(s policy.Settings) (out []string) {
 	return out
 }
 
-// ofPlugin returns the lines of io.max, and the weight, of a container with an annotation of the runtimes that
+// ofPlugin returns the lines of io.max, and the weight, of a container with an annotation that
 // chooses a class, under a policy.
 func ofPlugin(t *testing.T, text, class string, c policy.Container) (lines []string, weight int) {
 	t.Helper()
@@ -61,7 +62,10 @@ func ofPlugin(t *testing.T, text, class string, c policy.Container) (lines []str
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	request := annotation.Parse(map[string]string{blockio.BlockioPodAnnotation: class})
+	if renamed := regexp.MustCompile(`# class "` + class + `": its name is (\S+) here`).FindStringSubmatch(text); renamed != nil {
+		class = renamed[1]
+	}
+	request := annotation.Parse(map[string]string{"class." + annotation.Domain + "/containers": class})
 	d, err := p.ForPod(&policy.PodFacts{}, request).Container(c)
 	if err != nil {
 		t.Fatalf("class %s: %v\n%s", class, err, text)
@@ -168,35 +172,6 @@ func TestReported(t *testing.T) {
 		_, differences, err := migrate.Convert([]byte("Classes: {a: [{Devices: [/dev/sda], " + value + "}]}"))
 		if err != nil || !strings.Contains(fmt.Sprint(differences), want) {
 			t.Errorf("%s: %v, %v", value, err, differences)
-		}
-	}
-}
-
-// TestAnnotations verifies that the annotations of the runtimes choose the same class for each container.
-func TestAnnotations(t *testing.T) {
-	p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nclasses: {a: {weight: 10}, b: {weight: 20}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, annotations := range []map[string]string{
-		{},
-		{"blockio.resources.beta.kubernetes.io/pod": "a"},
-		{"blockio.resources.beta.kubernetes.io/container.x": "a"},
-		{"blockio.resources.beta.kubernetes.io/container.x": "a", "blockio.resources.beta.kubernetes.io/pod": "b"},
-		{"blockio.resources.beta.kubernetes.io/container.y": "a", "blockio.resources.beta.kubernetes.io/container.x": "b"},
-		{"blockio.resources.beta.kubernetes.io/containers": "a"},
-		{"blockio.resources.beta.kubernetes.io": "a"},
-		{"blockio.resources.beta.kubernetes.io/container.": "a"},
-		{"blockio.resources.beta.kubernetes.io/Pod": "a"},
-		{"blockio.resources.kubernetes.io/pod": "a"},
-		{"rdt.resources.beta.kubernetes.io/pod": "a"},
-	} {
-		pod := p.ForPod(&policy.PodFacts{}, annotation.Parse(annotations))
-		for _, container := range []string{"x", "y"} {
-			want, err := blockio.ContainerClassFromAnnotations(container, nil, annotations)
-			if got := pod.Class(container); err != nil || got != want {
-				t.Errorf("%v: container %s has the class %q, not %q", annotations, container, got, want)
-			}
 		}
 	}
 }
