@@ -164,7 +164,7 @@ func volumes(of []claim) (out []policy.ClaimVolume) {
 				key, _ := blkio.ParseKey(blkio.IOMax, name)
 				class.Rates = append(class.Rates, annotation.Rate{Parameter: name, Key: key, Text: text})
 			}
-			v.Classes = []policy.ClaimClass{class}
+			v.Class = class
 		}
 		out = append(out, v)
 	}
