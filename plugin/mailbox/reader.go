@@ -45,6 +45,7 @@ type Reader[T any] struct {
 	Config[T]
 	known   map[string]*file // by UID
 	kept    int              // bytes of all documents that were reported
+	used    map[string]int   // the same by namespace
 	place   place
 	problem reminder.Reminder
 	logged  time.Time // when a problem was last logged
@@ -73,7 +74,7 @@ type file struct {
 
 // NewReader returns a reader that has read nothing.
 func NewReader[T any](c Config[T]) *Reader[T] {
-	return &Reader[T]{Config: c, known: map[string]*file{}}
+	return &Reader[T]{Config: c, known: map[string]*file{}, used: map[string]int{}}
 }
 
 // Counts returns the number of documents that are in use, and of files that cannot be used. A file that cannot be used
@@ -169,14 +170,11 @@ func (r *Reader[T]) take(uid string, version hostfs.Version) {
 	if err != nil {
 		return
 	}
-	_, namespace := r.Format.Of(d)
-	size := r.Format.Size(d)
-	if !r.makeRoom(uid, namespace, size) {
+	if _, namespace := r.Format.Of(d); !r.makeRoom(uid, namespace, r.Format.Size(d)) {
 		f.err = r.noRoom(uid)
 		return
 	}
-	r.kept += size - f.size
-	f.namespace, f.size, f.reported = namespace, size, true
+	f.reported = true
 	r.Changed(uid, d)
 }
 
@@ -199,7 +197,7 @@ func (r *Reader[T]) forgetExcept(there map[string]hostfs.Version) {
 			continue
 		}
 		delete(r.known, uid)
-		r.kept -= f.size
+		r.count(f, f.namespace, 0)
 		if f.reported {
 			r.Changed(uid, nil)
 		}

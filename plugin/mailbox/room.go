@@ -1,58 +1,68 @@
 package mailbox
 
-// makeRoom makes room for a document of a namespace, and returns false if there is none. The largest document of the
-// namespace with the most gives way, and the new one counts as one of them. So a namespace with no more than its equal part of
-// the memory keeps all its documents, however many those of other namespaces are. No document gives way in vain.
+// makeRoom counts a document of a namespace in place of the one before, and returns false if there is no room for it. The
+// largest document of the namespace with the most gives way, and the new one counts as one of them. So a namespace with no
+// more than its equal part of the memory keeps all its documents, however many those of other namespaces are. No document
+// gives way in vain.
 func (r *Reader[T]) makeRoom(uid, namespace string, size int) bool {
-	total := r.kept - r.known[uid].size + size
-	if total <= r.Format.MaxKept {
-		return true
-	}
-	used := map[string]int{namespace: size}
-	for other, f := range r.known {
-		if other != uid {
-			used[f.namespace] += f.size
-		}
-	}
-	displaced := map[string]bool{}
-	for total > r.Format.MaxKept {
-		most := namespace
-		for other, n := range used {
-			if n > used[most] || n == used[most] && most != namespace && other < most {
-				most = other
+	own := r.known[uid]
+	before := *own
+	r.count(own, namespace, size)
+	displaced := map[string]int{} // their sizes
+	for r.kept > r.Format.MaxKept {
+		largest := r.largest(uid, r.most(namespace))
+		f := r.known[largest]
+		if largest == uid {
+			for other, size := range displaced {
+				r.count(r.known[other], r.known[other].namespace, size)
 			}
-		}
-		largest := r.largest(most, func(other string) bool { return other == uid || displaced[other] })
-		if most == namespace && (largest == "" || size >= r.known[largest].size) {
+			r.count(own, before.namespace, before.size)
 			return false
 		}
-		displaced[largest] = true
-		total -= r.known[largest].size
-		used[most] -= r.known[largest].size
+		displaced[largest] = f.size
+		r.count(f, f.namespace, 0)
 	}
-	for other := range displaced {
-		r.displace(other)
+	for other := range displaced { // the file is read again when the files are compared next
+		f := r.known[other]
+		f.reported, f.err = false, r.noRoom(other)
+		r.Changed(other, nil)
 	}
 	return true
 }
 
-// largest returns the UID of the largest document of a namespace, or "" if it has none. It leaves some out.
-func (r *Reader[T]) largest(namespace string, without func(uid string) bool) (uid string) {
-	for other, f := range r.known {
-		if f.namespace != namespace || f.size == 0 || without(other) {
-			continue
-		}
-		if uid == "" || f.size > r.known[uid].size || f.size == r.known[uid].size && other < uid {
-			uid = other
-		}
+// count counts a document in place of the one that was reported of a file.
+func (r *Reader[T]) count(f *file, namespace string, size int) {
+	r.kept += size - f.size
+	if r.used[f.namespace] -= f.size; r.used[f.namespace] == 0 {
+		delete(r.used, f.namespace)
 	}
-	return uid
+	if size > 0 {
+		r.used[namespace] += size
+	}
+	f.namespace, f.size = namespace, size
 }
 
-// displace takes a document from its receiver. The file is read again when the files are compared next.
-func (r *Reader[T]) displace(uid string) {
-	f := r.known[uid]
-	r.kept -= f.size
-	f.size, f.reported, f.err = 0, false, r.noRoom(uid)
-	r.Changed(uid, nil)
+// most returns the namespace whose documents need the most memory: of several ones this one, or the first by name.
+func (r *Reader[T]) most(namespace string) string {
+	most, size := namespace, r.used[namespace]
+	for other, n := range r.used {
+		if n > size || n == size && most != namespace && other < most {
+			most, size = other, n
+		}
+	}
+	return most
+}
+
+// largest returns the UID of the largest document of a namespace: of several ones this one, or the first by UID.
+func (r *Reader[T]) largest(uid, namespace string) string {
+	largest, size := "", 0
+	for other, f := range r.known {
+		if f.namespace != namespace || f.size == 0 || f.size < size {
+			continue
+		}
+		if f.size > size || other == uid || largest != uid && other < largest {
+			largest, size = other, f.size
+		}
+	}
+	return largest
 }

@@ -117,7 +117,11 @@ func TestRoomProperty(t *testing.T) {
 		for _, size := range received {
 			kept += size
 		}
-		if kept != r.kept || kept > r.Format.MaxKept || changes > 0 {
+		inNamespaces := 0
+		for _, size := range r.used {
+			inNamespaces += size
+		}
+		if kept != r.kept || kept != inNamespaces || kept > r.Format.MaxKept || changes > 0 {
 			t.Errorf("seed %d: %d bytes are received, %d counted, %d changes of unchanged files", seed, kept, r.kept, changes)
 		}
 		for n, d := range there {
