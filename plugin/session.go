@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -113,7 +112,7 @@ func (s *session) awaitLayers(ctx context.Context, d time.Duration) {
 // noteRegistered notes that the registration is complete. The work beside the events begins once the layers are located,
 // because without them a pass could not find the disks.
 func (s *session) noteRegistered(ctx context.Context) {
-	took, err := hostfs.SinceStart(os.DirFS("/proc"))
+	took, err := hostfs.SinceStart()
 	if err != nil {
 		s.log.WithError(err).Debug("Start time of this process unknown")
 	}

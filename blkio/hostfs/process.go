@@ -3,7 +3,7 @@ package hostfs
 import (
 	"errors"
 	"fmt"
-	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -14,15 +14,15 @@ import (
 const userHZ = 100
 
 // SinceStart returns the time since the kernel started this process, which is before the initialization of the program.
-// proc is procfs.
-func SinceStart(proc fs.FS) (time.Duration, error) {
-	data, err := fs.ReadFile(proc, "self/stat")
+func SinceStart() (time.Duration, error) {
+	const file = "/proc/self/stat"
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
 	started, err := parseStartTime(string(data))
 	if err != nil {
-		return 0, fmt.Errorf("parse self/stat: %w", err)
+		return 0, fmt.Errorf("parse %s: %w", file, err)
 	}
 	return SinceBoot() - started, nil
 }

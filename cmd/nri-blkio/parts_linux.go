@@ -70,7 +70,7 @@ func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 		out = append(out, limits)
 	}
 	if r.only != onlyLimits {
-		out = append(out, r.writeback(n))
+		out = append(out, r.writeback(ctx, n))
 	}
 	out = out.Guarded(r.recovery)
 	r.beside = append(r.beside, n.readMounts)

@@ -15,9 +15,12 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus/hooks/test"
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // steps notes in which order things happen.
@@ -195,6 +198,49 @@ func TestErrorsBesideRegistration(t *testing.T) {
 			})
 			if err == nil || statusOf(err) != tt.want || !strings.HasPrefix(err.Error(), tt.message) {
 				t.Errorf("status %d, %v", statusOf(err), err)
+			}
+		})
+	}
+}
+
+// TestWritebackAlone verifies that a process without the limits part loads the BPF programs before it counts as started, and
+// that a kernel without support does not end it. Its metrics appear with the programs.
+func TestWritebackAlone(t *testing.T) {
+	host := t.TempDir()
+	if err := fakeHost(host); err != nil {
+		t.Fatal(err)
+	}
+	for name, failure := range map[string]error{"loaded": nil, "not supported": errors.New("no BTF")} {
+		t.Run(name, func(t *testing.T) {
+			var s steps
+			a := fakeApp()
+			a.opts = options{hostRoot: host, stateDir: t.TempDir()}
+			a.newRepairer = func(repair.Config) (*repair.Repairer, error) {
+				s.note("load BPF")
+				return &repair.Repairer{}, failure
+			}
+			log, hook := test.NewNullLogger()
+			r := runner{app: a, runOptions: runOptions{only: onlyWriteback}, log: log, awaitRegistration: func(context.Context) {}}
+			parts, err := r.parts(t.Context())
+			if d := cmp.Diff([]string{"load BPF"}, s.noted()); err != nil || d != "" {
+				t.Fatalf("%v %s", err, d)
+			}
+			if failure == nil {
+				w := &writebackPart{policy: policy.Default()}
+				before := testutil.CollectAndCount(w)
+				w.set(&repair.Repairer{})
+				if after := testutil.CollectAndCount(w); before != 0 || after == 0 {
+					t.Errorf("%d metrics before the programs are loaded, %d after", before, after)
+				}
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if err := parts.Run(ctx); err != nil || ctx.Err() == nil {
+				t.Errorf("ended before its context: %v", err)
+			}
+			if e := hook.LastEntry(); e == nil || !strings.HasPrefix(e.Message, "Writeback repair is unavailable") {
+				t.Errorf("logged %v", e)
 			}
 		})
 	}

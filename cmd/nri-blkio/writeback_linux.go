@@ -16,16 +16,22 @@ import (
 )
 
 // writeback returns the part that moves files to their writers. It loads its BPF programs once the limits part is
-// registered. If the kernel lacks a feature for them, it does nothing, and the limits part goes on.
-func (r *runner) writeback(n *node) part.Part {
+// registered, or now in a process without that. If the kernel lacks a feature for them, it does nothing, and the limits part
+// goes on.
+func (r *runner) writeback(ctx context.Context, n *node) part.Part {
 	w := &writebackPart{policy: n.policy}
+	load := func(ctx context.Context) (*repair.Repairer, error) { return r.loadRepairer(ctx, n) }
+	alone := r.only == onlyWriteback
+	if alone {
+		repairer, err := load(ctx)
+		load = func(context.Context) (*repair.Repairer, error) { return repairer, err }
+	}
 	return part.Part{Collector: w, Reload: w.reload, Run: func(ctx context.Context) error {
 		r.awaitRegistration(ctx)
-		repairer, err := r.loadRepairer(ctx, n)
+		repairer, err := load(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		alone := r.only == onlyWriteback
 		if err == nil {
 			w.set(repairer)
 			if err = r.repair(ctx, repairer); err == nil || alone {
