@@ -29,9 +29,9 @@ func (v ClaimVolume) limited(text string) ClaimVolume {
 	return v
 }
 
-// classed returns the volume with a class of its claim that has these rates of wbps and riops, "" for none.
-func (v ClaimVolume) classed(name, wbps, riops string) ClaimVolume {
-	c := ClaimClass{Name: name}
+// classed returns the volume with the class fast of its claim that has these rates of wbps and riops, "" for none.
+func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
+	c := ClaimClass{Name: "fast"}
 	for k, text := range map[blkio.Key]string{blkio.Wbps: wbps, blkio.Riops: riops} {
 		if text != "" {
 			c.Rates = append(c.Rates, annotation.Rate{Parameter: k.String(), Key: k, Text: text})
@@ -90,7 +90,7 @@ rules: [{name: all, class: bronze}]
 			},
 		},
 		"annotation, then the classes": {
-			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=4Mi").classed("fast", "8Mi", "80")},
+			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=4Mi").classed("8Mi", "80")},
 			want: []string{
 				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=4Mi from claim wal", "sdc riops=80 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",
@@ -186,10 +186,10 @@ func TestClaimNotCounted(t *testing.T) {
 		want   string // the warning
 	}{
 		"wrong":           {"", wal.limited("wpbs=1Mi"), `"claim wal": "wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`},
-		"wrong class":     {"", wal.limited("wbps=1Mi").classed("fast", "", "1.5"), `"claim wal, class fast": "riops=1.5": "1.5" is not a whole number (write a whole number such as 2k)`},
+		"wrong class":     {"", wal.limited("wbps=1Mi").classed("", "1.5"), `"claim wal, class fast": "riops=1.5": "1.5" is not a whole number (write a whole number such as 2k)`},
 		"above":           {bounds, wal.limited("wbps=6Mi"), `"claim wal": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
 		"max":             {bounds, wal.limited("rbps=1Mi wbps=max"), `"claim wal": "rbps=1Mi wbps=max": wbps=max is above the bound (write at most 5Mi, bounds.max of the node policy)`},
-		"class above":     {bounds, wal.limited("rbps=1Mi").classed("fast", "6Mi", ""), `"claim wal, class fast": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
+		"class above":     {bounds, wal.limited("rbps=1Mi").classed("6Mi", ""), `"claim wal, class fast": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
 		"below":           {bounds, wal.limited("riops=10"), `"claim wal": "riops=10": riops=10 is below the bound (write at least 20, bounds.min of the node policy)`},
 		"floor":           {"", wal.limited("wbps=1"), `"claim wal": "wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
 		"unknown":         {"", ClaimVolume{Claim: "wal", Places: wal.Places, Unknown: "more than 4096 bytes"}, `"claim wal": the limits are unknown: more than 4096 bytes`},
@@ -259,7 +259,7 @@ func TestClaimsOfPod(t *testing.T) {
 // claim has others.
 func TestClaimsKept(t *testing.T) {
 	decide := func(text string) Desired {
-		d, _ := decideClaims(t, "", nil, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited(text).classed("fast", "", "50")}))
+		d, _ := decideClaims(t, "", nil, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited(text).classed("", "50")}))
 		return d
 	}
 	former := decide("wbps=2Mi")
@@ -328,7 +328,7 @@ func FuzzClaimText(f *testing.F) {
 		g, m := generator{rand.New(rand.NewPCG(seed, 20))}, &model{}
 		g.policy(m)
 		m.text += "onError: {invalid: reject, unenforceable: reject, internal: reject}\n"
-		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed("fast", rate, rate)}))
+		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate)}))
 		if err != nil {
 			t.Errorf("rejected: %v", err)
 		}

@@ -79,7 +79,7 @@ func decisions(t *testing.T, policy string, pods map[string]string) map[string]s
 		}
 	}
 	out := map[string]string{}
-	for _, text := range strings.Split(checked(t, "policy.yaml", "pods.yaml"), "\n\n") {
+	for text := range strings.SplitSeq(checked(t, "policy.yaml", "pods.yaml"), "\n\n") {
 		head, _, _ := strings.Cut(strings.TrimPrefix(text, "Pod "), "\n")
 		_, name, _ := strings.Cut(strings.Fields(head)[0], "/")
 		out[name] = text + "\n"

@@ -20,9 +20,8 @@ func (c *change) foreign(old *record.Record, actual blkio.Values) {
 	}
 	stay := c.staying(old, actual)
 	for at := range actual {
-		_, isOurs := recorded(old, at)
 		_, isDesired := c.Want.Get(at)
-		if v := actual.At(at); at.Key.IsRate() && v.IsLimit() && !isOurs && !isDesired {
+		if v := actual.At(at); at.Key.IsRate() && v.IsLimit() && !isDesired && !isRecorded(old, at) {
 			stay = append(stay, policy.Setting{Value: v})
 		}
 	}
@@ -38,19 +37,17 @@ func (c *change) foreign(old *record.Record, actual blkio.Values) {
 func (c *change) staying(old *record.Record, actual blkio.Values) (stay []policy.Setting) {
 	for _, s := range c.Want {
 		now := actual.At(s.Address)
-		if _, isRecorded := recorded(old, s.Address); s.Key.IsRate() && now.IsLimit() && !isRecorded && now.Amount < s.Amount {
+		if s.Key.IsRate() && now.IsLimit() && now.Amount < s.Amount && !isRecorded(old, s.Address) {
 			stay = append(stay, policy.Setting{Value: now})
 		}
 	}
 	return stay
 }
 
-// recorded returns the setting that this program wrote at an address, by a record.
-func recorded(r *record.Record, at blkio.Address) (policy.Setting, bool) {
-	if r.Observed {
-		return policy.Setting{}, false
-	}
-	return r.Settings.Get(at)
+// isRecorded reports whether this program wrote a value at an address, by a record.
+func isRecorded(r *record.Record, at blkio.Address) bool {
+	_, found := r.Settings.Get(at)
+	return found && !r.Observed
 }
 
 // maxForeign bounds the values of other programs in a record.
