@@ -51,7 +51,7 @@ func (r *modelRuntime) fault(rng *rand.Rand) {
 // clear is an operator's clear of a cgroup, or the undo of an earlier one.
 func (r *modelRuntime) clear(rng *rand.Rand) {
 	cgroup, kind := r.somewhere(rng)
-	if cgroup == "" {
+	if cgroup == "" || r.k.hangs(cgroup) { // the command would hang as well
 		return
 	}
 	at := r.k.tree.Cgroup(cgroup)

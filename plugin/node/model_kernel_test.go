@@ -268,6 +268,12 @@ func (k *modelKernel) wait(place string) {
 	}
 }
 
+func (k *modelKernel) hangs(place string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hung[place] != nil
+}
+
 func (k *modelKernel) hang(place string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
