@@ -18,8 +18,8 @@ import (
 
 // Hierarchy is a mounted cgroup v2 tree. It is safe for concurrent use.
 type Hierarchy struct {
-	dir string
-	fd  int // of dir, O_PATH
+	dir  string
+	fd   int // of dir, O_PATH
 	fake Fake
 }
 

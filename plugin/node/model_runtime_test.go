@@ -109,7 +109,7 @@ type modelContainer struct {
 	uses             bool              // it uses a disk that no mount declares
 	propagates       bool              // mounts of the host propagate into it
 	below            bool              // a mount of the host has propagated into it, and is there
-	past             bool              // such a mount has gone: the plugin knows its disk, unless it has restarted since
+	past             bool              // such a mount has gone: the plugin knows its disk, unless it has restarted since, and cannot sync it
 	looked           bool              // the plugin got its start, and resolved it without waiting for a disk
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
@@ -158,6 +158,7 @@ func (r *modelRuntime) restart() {
 	for _, pod := range r.pods {
 		if pod != nil {
 			r.forgotten(pod)
+			pod.unsettled = pod.unsettled || pod.claimed // the plugin follows a document some ms after it knows the pod
 			for _, sb := range pod.sandboxes {
 				if sb.told = false; sb.asked != nil && !pod.hasDocument {
 					asked := sb.asked.withoutClaims() // no record has them
