@@ -110,8 +110,8 @@ type exitState struct {
 	// planned is true if plan was computed, and for a container that had no limits while it was a bystander. It
 	// is false while the hand-over is disabled.
 	planned bool
-	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup,
-	// and cleared when the end of the container is recorded.
+	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup and
+	// at its end, and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
 }
 

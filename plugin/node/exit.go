@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 
@@ -149,8 +150,15 @@ func (e *endedContainer) Alone(ctx context.Context, fn func()) {
 	fn()
 }
 
-// Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted.
-func (e *endedContainer) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
+// Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted. The cgroup is mostly
+// still there, and may have children by now that no comparison has seen.
+func (e *endedContainer) Lifted(yes bool) {
+	if known := e.c.exit.cgroupIDs; known != nil {
+		now, _ := e.cgroups.Cgroup(e.c.cgroup).IDs() // those before stay: data of children that were removed can belong to them
+		e.c.exit.cgroupIDs = slices.Concat(known, slices.DeleteFunc(now, func(id uint64) bool { return slices.Contains(known, id) }))
+	}
+	e.pods.noteExit(&e.c, yes)
+}
 
 // Counts reports whether the exit watch is the first to report the end.
 func (e *endedContainer) Counts() bool { return e.do.Has(lifecycle.RecordExit) }

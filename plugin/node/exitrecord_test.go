@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,32 @@ func remove(t *testing.T, dir, name string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf(name))); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLateChildIsRecorded verifies that the exit of a container has the cgroups that were made below its own after the first
+// comparison, as by a container runtime within it, and those that were removed again.
+func TestLateChildIsRecorded(t *testing.T) {
+	early, late := cgroupOf("a")+"/early", cgroupOf("a")+"/late"
+	h, dir := tree(t, podCgroup, cgroupOf("a"), early)
+	n := newNode(t, h)
+	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+	want := idsOf(t, h, "a")
+	if err := os.Mkdir(filepath.Join(dir, late), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	id, err := h.Cgroup(late).ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, early)); err != nil {
+		t.Fatal(err)
+	}
+	c, do := n.pods.noteEnded(cgroupOf("a"))
+	(&endedContainer{n.applier(), c, do}).Lifted(true)
+	n.pass(t.Context())
+	if got := exitsOf(t, h); len(got) != 1 || !slices.Equal(got[0].CgroupIDs, append(want, id)) {
+		t.Errorf("exits %+v, want one of %v", got, append(want, id))
 	}
 }
 

@@ -81,7 +81,7 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 				continue
 			}
 			d := r.decided(p, c)
-			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || r.keepsClaims(p, c) || d.Ignored || len(d.Errors) > 0 || sb != p.current() {
+			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || r.keepsClaims(p, c) || d.Ignored || len(d.Errors) > 0 || sb != p.current() || p.past {
 				return false
 			}
 			facts = append(facts, p.facts(c))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -158,7 +159,11 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 			weight = uint32(w.Amount)
 		}
 	}
-	if problem := r.checkLimits(c.cgroup, want); problem != "" {
+	disks := modelDisks()
+	if c.past && !c.below {
+		disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool { return d == lateDisk })
+	}
+	if problem := r.checkDisks(c.cgroup, want, disks...); problem != "" {
 		return problem
 	}
 	if w, err := r.k.tree.Cgroup(c.cgroup).ReadIOWeight(); err != nil || w.Default != weight {
@@ -195,6 +200,11 @@ func (r *modelRuntime) check(resolved bool) []string {
 }
 
 func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, ...any)) {
+	if p.hasShares() {
+		if got, err := r.k.tree.Cgroup(p.cgroup).ReadXattr(shares.Attribute); err != nil || string(got) != modelShares {
+			report("%s: the attribute of the keeper of weights is %q (%v)", p.cgroup, got, err)
+		}
+	}
 	var running []*modelContainer
 	told := false // without a sandbox, the plugin knows no pod
 	for _, sb := range p.sandboxes {
@@ -214,6 +224,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 				r.checkRecord(p, c, report)
 				if d := r.decided(p, c); r.ruled(p).Mode() == policy.ModeEnforce && !d.Ignored {
 					c.granted, c.claimed = grantedTo(ofAnnotations(d)), ofClaims(d)
+					delete(c.granted, lateDisk.Dev) // its mount may go
 				}
 			}
 		}
@@ -234,9 +245,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 		if p.spec.moves { // a container that has ended may have had another one
 			disks = append(disks[:1:1], modelBacking(running[0].data).Disks[0])
 		}
-		if p.used {
-			disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool { return d == usedDisk })
-		}
+		disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool { return p.used && d == usedDisk || p.past && d == lateDisk })
 		if problem := r.checkDisks(p.cgroup, r.podLimits(p, running), disks...); problem != "" {
 			report("%d running: %s", len(running), problem)
 		}
@@ -261,6 +270,10 @@ func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(s
 		return
 	}
 	limits := finiteLimits(got.Settings.DevLimits())
+	if c.past && !c.below {
+		delete(limits, lateDisk.Dev)
+		delete(want, lateDisk.Dev)
+	}
 	if got.ContainerID != c.id || fmt.Sprint(limits) != fmt.Sprint(want) || got.Observed != (r.ruled(p).Mode() == policy.ModeObserve) {
 		report("record of %s: container %s, limits %v, want %v, observed %v, error %q", c.cgroup, got.ContainerID, limits, want, got.Observed, got.Error)
 	}

@@ -29,7 +29,7 @@ func (r *modelRuntime) stopContainer(p *modelPod, c *modelContainer, rng *rand.R
 	r.mu.Unlock()
 	told := r.deliver(func(s *session) { s.StopContainer(r.podOf(p, c, rng), p.container(c)) })
 	r.mu.Lock()
-	clean := !r.broken && syncs == r.syncs && p.spec.slow == "" && (watched || c.looked && !p.edited && !p.claimed && p.spec.isFree(c.name) && !r.policy.ConcernsUnannotated())
+	clean := !r.broken && !c.past && syncs == r.syncs && p.spec.slow == "" && (watched || c.looked && !p.edited && !p.claimed && p.spec.isFree(c.name) && !r.policy.ConcernsUnannotated())
 	p.unclean = p.unclean || placed && !clean || !ran && !told // it may have run unseen
 	r.mu.Unlock()
 	r.note("%s: stop %s, ran %v, watched %v, clean %v, told %v", p.name, c.id, ran, watched, clean, told)

@@ -113,6 +113,8 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 		disk := []blkio.Dev{rootDisk.Dev, dataDisk.Dev, thirdDisk.Dev}[rng.IntN(3)]
 		r.note("disk %s comes back without limits", disk)
 		r.replug(disk)
+	case n < 50:
+		r.mount()
 	case n < 52:
 		r.now().MountsChanged()
 	case n < 57:
@@ -214,6 +216,7 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 	r.mu.Lock()
 	r.ids++
 	c := &modelContainer{id: strings.Join([]string{"c", name, p.uid, sb.id, strconv.Itoa(r.ids)}, "-"), name: name, sandbox: sb, data: p.data, unified: map[string]string{}}
+	c.propagates = p.spec.propagates
 	c.cgroup = p.cgroup + "/cri-containerd-" + c.id + ".scope"
 	r.mu.Unlock()
 	refused := false
@@ -226,7 +229,7 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 		defer r.mu.Unlock()
 		sb.told = true
 		if !refused { // listed from now on, and not before
-			sb.containers = append(sb.containers, c)
+			r.list(c)
 		}
 	})
 	r.note("%s: create %s, refused %v, spec %q", p.name, c.id, refused, c.unified)
@@ -239,9 +242,15 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.Contains(sb.containers, c) { // no plugin was there
-		sb.containers = append(sb.containers, c)
+		r.list(c)
 	}
 	return c, true
+}
+
+// list makes a container one that the runtime lists. The caller holds mu.
+func (r *modelRuntime) list(c *modelContainer) {
+	c.sandbox.containers = append(c.sandbox.containers, c)
+	c.below = c.propagates && r.k.hasMount()
 }
 
 // startContainer is the way of a container from its cgroup to its first instruction. That

@@ -31,6 +31,30 @@ func (r *modelRuntime) somewhere(rng *rand.Rand) (cgroup, kind string) {
 	return cgroup, kind
 }
 
+// mount mounts a filesystem on the host, or unmounts it.
+func (r *modelRuntime) mount() {
+	r.mu.Lock()
+	r.epoch++
+	r.k.mu.Lock()
+	r.k.mounted = !r.k.mounted
+	mounted := r.k.mounted
+	r.k.mu.Unlock()
+	for _, p := range r.pods {
+		if p != nil && p.spec.propagates {
+			p.past = p.past || !mounted
+		}
+	}
+	r.eachContainer(func(c *modelContainer) {
+		if c.propagates {
+			c.below, c.past = mounted, c.past || !mounted
+		}
+	})
+	n := r.plugin
+	r.mu.Unlock()
+	r.note("a filesystem is mounted: %v", mounted)
+	n.MountsChanged()
+}
+
 // fault makes writes to io.max of a cgroup fail, or to the attributes of a pod's cgroup.
 func (r *modelRuntime) fault(rng *rand.Rand) {
 	cgroup, kind := r.somewhere(rng)
@@ -51,7 +75,7 @@ func (r *modelRuntime) fault(rng *rand.Rand) {
 // clear is an operator's clear of a cgroup, or the undo of an earlier one.
 func (r *modelRuntime) clear(rng *rand.Rand) {
 	cgroup, kind := r.somewhere(rng)
-	if cgroup == "" {
+	if cgroup == "" || r.k.hangs(cgroup) { // the command would hang as well
 		return
 	}
 	at := r.k.tree.Cgroup(cgroup)

@@ -37,6 +37,8 @@ type modelKernel struct {
 	// hung has a channel for each thing that does not answer, which is closed when it answers again. The key is
 	// the path of a cgroup for writes to it, and a host path for the rest.
 	hung map[string]chan struct{}
+	// mounted is true while a filesystem is mounted in modelPropagated.
+	mounted bool
 	// unreadable is true while the mount table cannot be read.
 	unreadable bool
 	watch      *modelWatch
@@ -49,10 +51,11 @@ var (
 	thirdDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
 	slowDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 48}, Name: "vdd"}
 	usedDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 64}, Name: "raw"} // of no mount
+	lateDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 80}, Name: "vdf"} // of a mount that comes and goes
 )
 
 func modelDisks() []blkio.Disk {
-	return []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk, usedDisk}
+	return []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk, usedDisk, lateDisk}
 }
 
 func newModelKernel(t testing.TB) *modelKernel {
@@ -186,6 +189,12 @@ func (k *modelKernel) runtimeWrites(cgroup, unified string) {
 	}
 }
 
+func (k *modelKernel) hasMount() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mounted
+}
+
 // countUse counts I/O of a container to a disk, for its cgroup and that of its pod.
 func (k *modelKernel) countUse(cgroup string, dev blkio.Dev) {
 	k.mu.Lock()
@@ -268,6 +277,12 @@ func (k *modelKernel) wait(place string) {
 	}
 }
 
+func (k *modelKernel) hangs(place string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hung[place] != nil
+}
+
 func (k *modelKernel) hang(place string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -315,9 +330,17 @@ func (s modelStorage) Resolve(_ context.Context, host string) blkio.Backing {
 	return modelBacking(host)
 }
 
-func (s modelStorage) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
-	return func(func(string, blkio.Backing) bool) {}
+func (s modelStorage) Submounts(_ context.Context, host string) iter.Seq2[string, blkio.Backing] {
+	isAbove := host == modelPropagated && s.k.hasMount()
+	return func(yield func(string, blkio.Backing) bool) {
+		if isAbove {
+			yield("late", modelBacking(modelPropagated+"/late"))
+		}
+	}
 }
+
+// modelPropagated is a directory of the host. What is mounted in it later propagates into containers.
+const modelPropagated = "/mnt/propagated"
 
 // modelBacking returns the disks of a host path.
 func modelBacking(host string) blkio.Backing {
@@ -329,6 +352,8 @@ func modelBacking(host string) blkio.Backing {
 	switch {
 	case strings.HasPrefix(host, "/mnt/data"):
 		return at("/mnt/data", dataDisk)
+	case host == modelPropagated+"/late":
+		return at(host, lateDisk)
 	case strings.HasPrefix(host, "/mnt/third"):
 		return at("/mnt/third", thirdDisk)
 	case strings.HasPrefix(host, "/mnt/slow"):

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -70,6 +71,7 @@ type modelPod struct {
 	// used is true if a container has ended that used a disk without a mount. The limit of the pod on that disk stays, because
 	// the container has brought it.
 	used bool
+	past bool // a mount that had propagated into its containers has gone
 	// missed is true if the plugin knows a sandbox that was removed while it was not connected. The plugin
 	// keeps the pod until the next list.
 	missed bool
@@ -105,6 +107,9 @@ type modelContainer struct {
 	mark             string            // the plugin's annotation in its OCI spec
 	placed           bool              // its cgroup is there
 	uses             bool              // it uses a disk that no mount declares
+	propagates       bool              // mounts of the host propagate into it
+	below            bool              // a mount of the host has propagated into it, and is there
+	past             bool              // such a mount has gone: the plugin knows its disk, unless it has restarted since, and cannot sync it
 	looked           bool              // the plugin got its start, and resolved it without waiting for a disk
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
@@ -153,6 +158,7 @@ func (r *modelRuntime) restart() {
 	for _, pod := range r.pods {
 		if pod != nil {
 			r.forgotten(pod)
+			pod.unsettled = pod.unsettled || pod.claimed // the plugin follows a document some ms after it knows the pod
 			for _, sb := range pod.sandboxes {
 				if sb.told = false; sb.asked != nil && !pod.hasDocument {
 					asked := sb.asked.withoutClaims() // no record has them
@@ -324,6 +330,11 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	if p.isCounted() {
 		write(r.t, filepath.Join(r.k.dir, p.cgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
 	}
+	if p.hasShares() {
+		if err := r.k.tree.Cgroup(p.cgroup).WriteXattr(shares.Attribute, []byte(modelShares)); err != nil {
+			r.t.Error(err)
+		}
+	}
 	r.pods[slot] = p
 	r.forgotten(p)
 	r.addSandbox(p)
@@ -333,6 +344,11 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 // isCounted reports whether the kernel counts the data that a pod has left to write, and that count is zero.
 // Then no limit may stay after the end of the last container, whatever its cause.
 func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
+
+// hasShares reports whether the keeper of weights has its attribute on the cgroup of a pod.
+func (p *modelPod) hasShares() bool { return p.slot%3 == 0 }
+
+const modelShares = "254:16"
 
 // addSandbox makes a sandbox for a pod. The caller holds mu.
 func (r *modelRuntime) addSandbox(p *modelPod) {

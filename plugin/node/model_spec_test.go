@@ -2,6 +2,7 @@ package node
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -14,6 +15,7 @@ type modelSpec struct {
 	annotations map[string]string
 	slow        string // a host path on a disk that may hang, "" for none
 	third       bool   // a volume on a third disk
+	propagates  bool   // mounts of the host propagate into its containers
 	moves       bool   // its data is on another disk whenever all of its containers have ended
 }
 
@@ -25,7 +27,7 @@ const slowName = "slow"
 // newModelSpec draws the annotations of a pod.
 func newModelSpec(slot int, rng *rand.Rand) modelSpec {
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
-	s := modelSpec{annotations: map[string]string{"other.example/key": "value"}, third: rng.IntN(2) == 0, moves: slot%4 == 1}
+	s := modelSpec{annotations: map[string]string{"other.example/key": "value"}, third: rng.IntN(2) == 0, moves: slot%4 == 1, propagates: slot%3 == 2}
 	if rng.IntN(5) == 0 {
 		return s // asks for nothing, but may have a class
 	}
@@ -60,6 +62,9 @@ func (s modelSpec) mounts(name, data string) []inventory.Mount {
 	if s.third && !s.moves {
 		out = append(out, bind("/mnt/third/x", "/third", "bind"))
 	}
+	if s.propagates {
+		out = append(out, bind(modelPropagated, "/propagated", "rbind", "rslave"))
+	}
 	if s.slow != "" && name == slowName {
 		out = append(out, bind(s.slow, "/slow", "bind"))
 	}
@@ -84,6 +89,10 @@ func (p *modelPod) facts(c *modelContainer) policy.Container {
 	out := p.spec.facts(c.name, c.data)
 	if c.uses {
 		out.Undeclared = []blkio.Disk{usedDisk}
+	}
+	if c.below {
+		i := slices.IndexFunc(out.Mounts, func(m policy.Mount) bool { return m.Destination == "/propagated" })
+		out.Mounts[i].Below = []policy.Below{{Path: "/propagated/late", Backing: modelBacking(modelPropagated + "/late")}}
 	}
 	return out
 }

@@ -21,13 +21,13 @@ func specFiles() [2]string { return [...]string{blkio.IOMax, blkio.IOWeight} }
 // one file, so all values of a file are from one program. The author of a pod cannot forge a digest: it covers the ID of
 // the container, which the runtime draws at random when it creates the container.
 func Mark(container string, spec policy.Settings) string {
-	out := "true"
+	out := []string{"true"}
 	for _, file := range specFiles() {
 		if of := spec.In(file); len(of) > 0 {
-			out += " " + digest(container, file, of)
+			out = append(out, digest(container, file, of))
 		}
 	}
-	return out
+	return strings.Join(out, " ")
 }
 
 // digest returns the word of a mark for one control file.
