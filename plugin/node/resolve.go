@@ -74,7 +74,9 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, by *requ
 	}
 	old := *c
 	c.decision.policy, c.decision.request, c.disks.Facts.Undeclared = pol, by, c.use.seen.Undeclared
-	r.finder().FindLowest(c.pod.inventoried(pol), &c.disks)
+	if pol.Budget() != nil {
+		r.finder().FindLowest(&c.disks)
+	}
 	c.decision.desired, c.decision.err = r.decide(pol, c)
 	if err := r.keepGranted(pol, by, &old, c); err != nil {
 		return err
