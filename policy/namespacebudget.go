@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// NamespaceBudget is the most that the pods of a namespace may be granted together on each disk of the
-// node. It holds for each namespace that it matches on its own.
+// NamespaceBudget is the most that the pods of a namespace may be granted together on each physical
+// disk of the node. It holds for each namespace that it matches on its own.
 type NamespaceBudget struct {
 	Namespaces []string     // patterns of [path.Match]
 	Limits     blkio.Limits // for each disk; Unset for a key without a budget
