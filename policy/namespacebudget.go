@@ -103,6 +103,7 @@ func (e *evaluation) uses(c Container) {
 	c.Undeclared, e.out.Lowest = nil, c.Lowest
 	star := evaluation{pod: e.pod}
 	star.entries(b.list, []Container{c}, scopeClass) // no disk at all is no error there
+	e.out.Uses = make([]Use, 0, len(star.rows))
 	for i := range star.rows {
 		for k, cell := range star.rows[i].cells {
 			if cell.entry != nil && b.Has(blkio.Key(k)) {

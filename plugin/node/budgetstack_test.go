@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,11 +20,11 @@ type volumes struct{ disks }
 
 func newVolumes() volumes {
 	return volumes{disks{func(path string) blkio.Backing {
-		var n uint32
-		for major, name := range map[uint32]string{253: "lv", 9: "md", 7: "loop", 250: "lost"} {
-			if _, err := fmt.Sscanf(path, "/mnt/"+name+"%d/", &n); err == nil {
-				return on(blkio.Disk{Dev: blkio.Dev{Major: major, Minor: n}, Name: fmt.Sprint(name, n)})
-			}
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, "/mnt/"), "/")
+		kind := strings.TrimRight(name, "0123456789")
+		if major := map[string]uint32{"lv": 253, "md": 9, "loop": 7, "lost": 250}[kind]; major != 0 {
+			minor, _ := strconv.Atoi(name[len(kind):])
+			return on(blkio.Disk{Dev: blkio.Dev{Major: major, Minor: uint32(minor)}, Name: name})
 		}
 		if strings.HasPrefix(path, "/mnt/both") {
 			return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "lv1"}, {Dev: blkio.Dev{Major: 9, Minor: 1}, Name: "md1"}}}
