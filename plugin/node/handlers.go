@@ -322,9 +322,7 @@ func (s *state) add(c *snapshot) *container {
 	p := c.pod.in(s)
 	p.containers[c.id], p.isNew, p.reported = added, false, nil
 	s.recount(p.group.in(s))
-	if c.cgroup != "" {
-		s.byCgroup.add(c.cgroup, added)
-	}
+	s.addContainer(added)
 	if p.edit.waits {
 		p.edit.waits = false
 		s.markDirty(p.group.in(s))

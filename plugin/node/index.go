@@ -34,3 +34,10 @@ func newIndexes() indexes {
 		byCgroup:   index[*container]{}, byUID: index[*pod]{}, bystandersByUID: index[*bystander]{}, bystandersIn: index[*bystander]{},
 	}
 }
+
+// addContainer adds a container, unless its cgroup is not known.
+func (x *indexes) addContainer(c *container) {
+	if c.cgroup != "" {
+		x.byCgroup.add(c.cgroup, c)
+	}
+}
