@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// NamespaceBudget is the most that the pods of a namespace may be granted together on each disk of the
-// node. It holds for each namespace that it matches on its own.
+// NamespaceBudget is the most that the pods of a namespace may be granted together on each physical
+// disk of the node. It holds for each namespace that it matches on its own.
 type NamespaceBudget struct {
 	Namespaces []string     // patterns of [path.Match]
 	Limits     blkio.Limits // for each disk; Unset for a key without a budget
@@ -103,6 +103,7 @@ func (e *evaluation) uses(c Container) {
 	c.Undeclared, e.out.Lowest = nil, c.Lowest
 	star := evaluation{pod: e.pod}
 	star.entries(b.list, []Container{c}, scopeClass) // no disk at all is no error there
+	e.out.Uses = make([]Use, 0, len(star.rows))
 	for i := range star.rows {
 		for k, cell := range star.rows[i].cells {
 			if cell.entry != nil && b.Has(blkio.Key(k)) {

@@ -69,7 +69,6 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out.allow()
 	if out.budget != nil {
 		out.targets = out.budget.list.Targets()
-		out.targets.Lowest = true
 	}
 	if !out.request.Empty() {
 		out.targets = out.targets.And(out.request.Targets())

@@ -24,6 +24,11 @@ type Container struct {
 	// Undeclared are the disks that io.stat shows in use by the container although no mount or
 	// device declares them. No path of the container is on them, so only "*" includes them.
 	Undeclared []blkio.Disk
+	Stack
+}
+
+// Stack has the disks below the disks of a container, as far as a decision needs them.
+type Stack struct {
 	// Physical has the physical disks below a disk that is made of others, such as a logical
 	// volume. Weights have an effect there.
 	Physical map[blkio.Dev][]blkio.Disk

@@ -22,7 +22,7 @@ func BenchmarkPodTotalWeight(b *testing.B) {
 			}
 			cs := make([]Container, n)
 			for i := range cs {
-				cs[i] = Container{Name: fmt.Sprintf("c%04d", i), Rootfs: on(sda), Mounts: mounts, Physical: physical}
+				cs[i] = Container{Name: fmt.Sprintf("c%04d", i), Rootfs: on(sda), Mounts: mounts, Stack: Stack{Physical: physical}}
 			}
 			p, r := Default(), annotation.Parse(map[string]string{keyWeight + "pod-total": "50"})
 			b.ReportAllocs()

@@ -121,7 +121,7 @@ func threeDisks() Container {
 			{Destination: "/mem", Backing: blkio.Backing{Reason: "tmpfs is memory, not a disk"}},
 			{Destination: "/etc/hosts", Injected: true, Backing: blkio.Backing{Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 7}, Name: "loop0"}}}},
 		},
-		Physical: map[blkio.Dev][]blkio.Disk{dm.Dev: {one, two}},
+		Stack: Stack{Physical: map[blkio.Dev][]blkio.Disk{dm.Dev: {one, two}}},
 	}
 }
 
@@ -194,7 +194,7 @@ func TestWeightsOfPod(t *testing.T) {
 	for i, below := range [][]blkio.Disk{{sda}, {sda, sdb}, {sdc}} {
 		lv := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: uint32(i)}, Name: "dm-" + strconv.Itoa(i)}
 		cs = append(cs, Container{
-			Name: "c" + strconv.Itoa(i), Mounts: []Mount{mount("/data", on(lv))}, Physical: map[blkio.Dev][]blkio.Disk{lv.Dev: below},
+			Name: "c" + strconv.Itoa(i), Mounts: []Mount{mount("/data", on(lv))}, Stack: Stack{Physical: map[blkio.Dev][]blkio.Disk{lv.Dev: below}},
 		})
 	}
 	for _, tt := range []struct{ value, want, weighted string }{

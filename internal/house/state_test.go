@@ -13,7 +13,7 @@ import (
 
 // TestStateStaysLocked verifies that no pointer into a guard.Value outlives the section with
 // its lock. In such a package the parts of the value are the types that guard.Value and
-// guard.Ref name, such as state and container of plugin/node. The other code keeps a
+// guard.Ref name, such as state and container of plugin/node, and those that these keep. The other code keeps a
 // guard.Ref or a copy.
 func TestStateStaysLocked(t *testing.T) {
 	var files []source
@@ -37,7 +37,8 @@ func TestStateStaysLocked(t *testing.T) {
 func TestGuarded(t *testing.T) {
 	const code = `package p
 type node struct { state *guard.Value[state] }
-type state struct { parts map[string]*part }
+type state struct { parts map[string]*part; index }
+type index struct { first *part }
 type part struct { details }
 type details struct { n int }
 type id struct { ref guard.Ref[state, part] }
@@ -69,6 +70,7 @@ func each(s *state, f func(*part)) { f(s.first()) }
 		"callback":    {"func (n *node) f(do func(*part)) " + locked + "do(s.first()) }", "f has the lock, and has part in its signature"},
 		"half":        {"func (n *node) f() *details " + locked + "return &s.first().details }", "f has the lock, and returns a pointer to details"},
 		"field":       {"type kept struct { p *part }", "kept keeps part"},
+		"index":       {"func (n *node) f() *index " + locked + "return &s.index }", "f has the lock, and has index in its signature"},
 		"global":      {"var kept *state", "kept keeps state"},
 		"variable":    {"func (n *node) f() { var p *part; n.each(&p); p.n = 2 }", "f names part without the lock"},
 		"channel":     {"func (n *node) f() { c := make(chan *part, 1); n.g(c) }", "f names part without the lock"},
@@ -116,7 +118,42 @@ func newGuarded(files []source) *guarded {
 			return true
 		})
 	}
+	for p.addKept() {
+	}
 	return p
+}
+
+// addKept adds the types that keep a part, and that a part has as a field: they are parts as well. It returns false if there are no
+// more.
+func (p *guarded) addKept() (more bool) {
+	fields := map[string]bool{} // types that the fields of parts name
+	each := func(do func(*ast.TypeSpec)) {
+		for _, s := range p.files {
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.TypeSpec); ok {
+					do(spec)
+				}
+				return true
+			})
+		}
+	}
+	each(func(spec *ast.TypeSpec) {
+		if !p.parts[spec.Name.Name] {
+			return
+		}
+		ast.Inspect(spec.Type, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				fields[id.Name] = true
+			}
+			return true
+		})
+	})
+	each(func(spec *ast.TypeSpec) {
+		if name := spec.Name.Name; fields[name] && !p.parts[name] && p.typed(spec.Type) != "" {
+			p.parts[name], more = true, true
+		}
+	})
+	return more
 }
 
 // hasValue reports whether a type has a guard.Value.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -81,5 +82,31 @@ func TestBudgetOfInit(t *testing.T) {
 		if got := c.Pod(t.Context(), m).Effects; !slices.Equal(got, want) {
 			t.Errorf("role %v: %q, want %q", role, got, want)
 		}
+	}
+}
+
+// logical has each disk as a logical volume of sdb.
+type logical struct{ numbered }
+
+func (logical) Physical(blkio.Dev) ([]blkio.Disk, error) {
+	return []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}}, nil
+}
+
+// TestBudgetOfLogicalVolume verifies that limits count on the physical disk below a logical volume.
+func TestBudgetOfLogicalVolume(t *testing.T) {
+	const more = "wbps=60Mi on disk sdb exceeds the budget of namespace tenant-a: 60Mi of 100Mi are granted to other containers of the pod (write at most 40Mi)"
+	c, m := testChecker(), podOf(map[string]string{limitsOf + "containers": "* wbps=60Mi"}, "a", "b")
+	c.Node.Storage, m.Namespace = logical{}, "tenant-a"
+	p, err := policy.ParseFile([]byte(budgetHead))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Policy = p
+	got := c.Pod(t.Context(), m)
+	if want := []string{"nri-blkio: " + limitsOf + "containers: " + more}; !slices.Equal(got.Errors, want) {
+		t.Errorf("errors %q, want %q", got.Errors, want)
+	}
+	if want := "wbps=60Mi on sdb counts for the budget of namespace tenant-a: 100Mi for all of its pods on the node"; !slices.Contains(got.Notes, want) {
+		t.Errorf("notes %q", got.Notes)
 	}
 }

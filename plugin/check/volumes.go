@@ -46,7 +46,7 @@ func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, targ
 		if err := finder.Find(ctx, &id, layer, &c); err != nil {
 			return nil, err
 		}
-		finder.FindLowest(&id, &c)
+		finder.FindLowest(&c)
 		out = append(out, c.Facts)
 	}
 	return out, nil

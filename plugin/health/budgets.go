@@ -8,7 +8,7 @@ type Budgets struct {
 	LeftOut int `json:"leftOut,omitempty"`
 }
 
-// BudgetSum is the sum of the amounts that the pods of a namespace are granted of one key on one disk. Amounts are as in an annotation.
+// BudgetSum is the sum of the amounts that the pods of a namespace are granted of one key on one physical disk. Amounts are as in an annotation.
 type BudgetSum struct {
 	Namespace string `json:"namespace"`
 	Disk      string `json:"disk"`

@@ -12,13 +12,9 @@ import (
 // loopDeadline bounds the search for the disk below a loop device: its file may be on a filesystem that does not answer.
 const loopDeadline = time.Second
 
-// FindLowest finds the physical disks below the disks of a container, undeclared ones included, if a budget needs them. They may have
-// changed since the last call.
-func (f *Finder) FindLowest(pod *Pod, c *Container) {
-	c.Facts.Lowest = nil
-	if !pod.Targets.Lowest {
-		return
-	}
+// FindLowest finds the physical disks below the disks of a container, undeclared ones included. They may have changed since the last
+// call. Only a budget needs them.
+func (f *Finder) FindLowest(c *Container) {
 	devs := make([]blkio.Dev, 0, 8) // mostly enough
 	add := func(d blkio.Disk) {
 		if !slices.Contains(devs, d.Dev) {

@@ -31,7 +31,7 @@ func (linked) Links(disk blkio.Dev) []string {
 // TestFindNames verifies that Find returns the disks below others, and their links, for targets by name only.
 func TestFindNames(t *testing.T) {
 	f := Finder{Storage: linked{newHost()}, KubeletRoot: "/var/lib/kubelet"}
-	for element, want := range map[string]policy.Container{
+	for element, want := range map[string]policy.Stack{
 		"disk:sd* wbps=1Mi": {
 			Under: map[blkio.Dev][]blkio.Disk{rootDisk.Dev: nil, dataDisk.Dev: {lowerDisk}},
 			Links: map[blkio.Dev][]string{rootDisk.Dev: nil, dataDisk.Dev: nil, lowerDisk.Dev: {"/dev/disk/by-id/lower"}},
@@ -43,7 +43,7 @@ func TestFindNames(t *testing.T) {
 		if err := f.Find(t.Context(), &Pod{UID: "u1", Sandbox: "s1", Targets: l.Targets()}, Layer{Dir: "/layers"}, &c); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, policy.Container{Under: c.Facts.Under, Links: c.Facts.Links}); diff != "" {
+		if diff := cmp.Diff(want, policy.Stack{Under: c.Facts.Under, Links: c.Facts.Links}); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", element, diff)
 		}
 	}

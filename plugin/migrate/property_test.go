@@ -86,7 +86,7 @@ func floorOf(k blkio.Key) blkio.Amount {
 // none, the lowest one. Each value that is not in the policy is named by a difference.
 func TestRandomClasses(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	c := policy.Container{Name: "c", MemoryLimited: true, Links: map[blkio.Dev][]string{{Major: 1, Minor: 1}: {"/dev/disk/by-id/odd"}}}
+	c := policy.Container{Name: "c", MemoryLimited: true, Stack: policy.Stack{Links: map[blkio.Dev][]string{{Major: 1, Minor: 1}: {"/dev/disk/by-id/odd"}}}}
 	for i := range uint32(3) {
 		c.Rootfs.Disks = append(c.Rootfs.Disks, blkio.Disk{Dev: blkio.Dev{Major: 1, Minor: i}, Name: fmt.Sprint("d", i)})
 	}

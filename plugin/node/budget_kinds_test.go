@@ -13,6 +13,8 @@ type wantedKind struct {
 	own, bound  [2]blkio.Amount // on vda and vdb; bound is blkio.Max for none
 	// init is true if the first container of each sandbox is an init container, whose mount alone gives the pod its limit on vdb.
 	init bool
+	// volume is true if the data is on a logical volume of vda, and not on vdb.
+	volume bool
 }
 
 func wantedKinds() []wantedKind {
@@ -25,6 +27,7 @@ func wantedKinds() []wantedKind {
 		{each: "rootfs wbps=40Mi", total: "/data wbps=20Mi", own: [2]blkio.Amount{40 * mi, none}, bound: [2]blkio.Amount{none, 20 * mi}},
 		{total: "rootfs wbps=40Mi; /init wbps=10Mi", own: [2]blkio.Amount{none, none}, bound: [2]blkio.Amount{40 * mi, 10 * mi}, init: true},
 		{own: [2]blkio.Amount{none, none}, bound: [2]blkio.Amount{none, none}},
+		{each: "rootfs wbps=10Mi; /data wbps=25Mi", own: [2]blkio.Amount{35 * mi, 0}, bound: [2]blkio.Amount{none, none}, volume: true},
 	}
 }
 

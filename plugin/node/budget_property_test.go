@@ -202,7 +202,11 @@ func (m *sumModel) create(pod string, p *sumPod) error {
 		return nil
 	}
 	m.ids++
-	c := &sumContainer{Container: member(sb, name, bind("/mnt/data/x", mount)), sb: sb}
+	source := "/mnt/data/x"
+	if p.kind.volume {
+		source = "/mnt/lv1/x"
+	}
+	c := &sumContainer{Container: member(sb, name, bind(source, mount)), sb: sb}
 	c.ID += fmt.Sprint(m.ids)
 	c.Cgroup += fmt.Sprint(m.ids)
 	if m.rng.IntN(12) == 0 {

@@ -49,6 +49,7 @@ func newBudgetNode(t testing.TB, text string) *budgetNode {
 func (b *budgetNode) restart(text string) {
 	b.t.Helper()
 	b.Node = newNode(b.t, b.tree)
+	b.storage = newVolumes()
 	b.policy.Store(rules(b.t, text))
 }
 

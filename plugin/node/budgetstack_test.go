@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,11 +20,11 @@ type volumes struct{ disks }
 
 func newVolumes() volumes {
 	return volumes{disks{func(path string) blkio.Backing {
-		var n uint32
-		for major, name := range map[uint32]string{253: "lv", 9: "md", 7: "loop", 250: "lost"} {
-			if _, err := fmt.Sscanf(path, "/mnt/"+name+"%d/", &n); err == nil {
-				return on(blkio.Disk{Dev: blkio.Dev{Major: major, Minor: n}, Name: fmt.Sprint(name, n)})
-			}
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, "/mnt/"), "/")
+		kind := strings.TrimRight(name, "0123456789")
+		if major := map[string]uint32{"lv": 253, "md": 9, "loop": 7, "lost": 250}[kind]; major != 0 {
+			minor, _ := strconv.Atoi(name[len(kind):])
+			return on(blkio.Disk{Dev: blkio.Dev{Major: major, Minor: uint32(minor)}, Name: name})
 		}
 		if strings.HasPrefix(path, "/mnt/both") {
 			return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "lv1"}, {Dev: blkio.Dev{Major: 9, Minor: 1}, Name: "md1"}}}
@@ -53,16 +54,10 @@ func (volumes) Under(_ context.Context, dev blkio.Dev) []blkio.Disk {
 	return nil
 }
 
-func newStackedBudget(t *testing.T) *budgetNode {
-	b := newBudgetNode(t, tenantBudget)
-	b.storage = newVolumes()
-	return b
-}
-
 // TestBudgetOfLogicalVolumes verifies that pods share a budget on the physical disk below their logical volumes, of which each has one
 // of its own.
 func TestBudgetOfLogicalVolumes(t *testing.T) {
-	b := newStackedBudget(t)
+	b := newBudgetNode(t, tenantBudget)
 	start := func(i int, value string) error {
 		sb := tenant(fmt.Sprint(i), value)
 		return b.createOf(sb, member(sb, "a", bind(fmt.Sprintf("/mnt/lv%d/v", i), "/data")))
@@ -113,7 +108,7 @@ func TestBudgetOfStacks(t *testing.T) {
 }
 
 func (tt *stackedCase) run(t *testing.T) {
-	b := newStackedBudget(t)
+	b := newBudgetNode(t, tenantBudget)
 	sb := tenant("1", tt.each)
 	if tt.total != "" {
 		sb = withTotal(tt.total, tt.each)
@@ -131,7 +126,6 @@ func (tt *stackedCase) run(t *testing.T) {
 	b.wantStacked("created", tt.granted)
 	c.State = Running
 	b.restart(tenantBudget)
-	b.storage = newVolumes()
 	b.Synchronize([]*Sandbox{sb}, []*Container{c})
 	b.readAll()
 	b.wantAmounts("restarted, and not decided yet", tt.granted)
@@ -186,7 +180,7 @@ func TestBudgetOfStackedRecords(t *testing.T) {
 	one, two := tenant("1", "rootfs wbps=1Mi; /data wbps=150Mi"), tenant("2", "rootfs wbps=60Mi")
 	data := bind("/mnt/lv1/v", "/data")
 
-	b := newStackedBudget(t)
+	b := newBudgetNode(t, tenantBudget)
 	b.run(one, member(one, "a", data))
 	b.pass(t.Context())
 	b.restart(tenantBudget)
@@ -197,7 +191,6 @@ func TestBudgetOfStackedRecords(t *testing.T) {
 	b.wantRefusal(two, member(two, "a"), full)
 
 	b = newBudgetNode(t, "")
-	b.storage = newVolumes()
 	b.run(one, member(one, "a", data))
 	b.policy.Store(rules(t, tenantBudget)) // a reload that has come no further
 	b.wantRefusal(two, member(two, "a"), full)
@@ -209,7 +202,7 @@ func TestBudgetOfStackedRecords(t *testing.T) {
 
 // TestLateOnVolumes verifies that a late container with several volumes of one physical disk gets the room there once.
 func TestLateOnVolumes(t *testing.T) {
-	b := newStackedBudget(t)
+	b := newBudgetNode(t, tenantBudget)
 	one, two := tenant("1", "* wbps=150Mi"), tenant("2", "rootfs wbps=10Mi; * wbps=100Mi")
 	b.run(one, member(one, "a"))
 	c := member(two, "a", bind("/mnt/lv1/v", "/0"), bind("/mnt/lv2/v", "/1"))

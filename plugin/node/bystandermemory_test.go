@@ -208,7 +208,8 @@ func TestLeftOutIsFinal(t *testing.T) {
 		t.Errorf("another class: %v", got)
 	}
 	c := n.peek().pods["sb1"].containers["id-a"]
-	if c.isPartial() || !c.isDecided(n.policy.Load()) || !c.isFound(c.pod.request.now.Load().under(n.policy.Load()).Targets(), n.layers.current.Load()) {
+	what := soughtBy(c.pod.request.now.Load().under(n.policy.Load()))
+	if c.isPartial() || !c.isDecided(n.policy.Load()) || !c.isFound(&what, n.layers.current.Load()) {
 		t.Error("the container is resolved again with each pass")
 	}
 }

@@ -70,6 +70,8 @@ type search struct {
 	began time.Time // zero if none is under way
 	again bool      // the disks may have changed since it began
 	done  bool      // one has ended without an error
+	// lowest is true if the physical disks below those of the container were found as well, for a budget.
+	lowest bool
 	err   error     // of the last one
 	// rev is raised by each result, and by each event after which the disks may be others.
 	rev int

@@ -43,7 +43,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	for {
 		pol, v := n.policy.Load(), n.pods.viewPod(pod)
 		of := v.request.under(pol)
-		if err := n.finder().find(ctx, of.Targets(), n.layers.current.Load(), &c); err != nil {
+		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
 		fresh := c

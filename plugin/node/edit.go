@@ -187,7 +187,8 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error
 		}
 	}
 	pol := n.policy.Load()
-	targets := e.next.under(pol).Targets().And(v.request.under(pol).Targets())
+	what := soughtBy(e.next.under(pol))
+	what.targets = what.targets.And(v.request.under(pol).Targets())
 	found := make(chan *foundForEdit, 1)
 	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
 		if !n.pods.beginTrial(e) {
@@ -198,7 +199,7 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error
 		by.held = &out.lines
 		for i := range out.containers {
 			c := &out.containers[i]
-			if err := by.find(ctx, targets, n.layers.current.Load(), c); err != nil {
+			if err := by.find(ctx, what, n.layers.current.Load(), c); err != nil {
 				return fmt.Errorf("container %s: %w", c.name, err)
 			}
 		}

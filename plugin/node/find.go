@@ -39,9 +39,18 @@ func (f finder) warn(c *snapshot, fields logrus.Fields, text string) {
 	log.Warn(text)
 }
 
-// find finds those disks of a container that are not known yet, for some targets. An error is an internal failure, after which c
-// must not be used. Disks that cannot be read are noted in c.disks, and the others are kept.
-func (f finder) find(ctx context.Context, targets annotation.Targets, now *layerLocations, c *snapshot) error {
+// sought is what a decision needs to know about the disks of a container.
+type sought struct {
+	targets annotation.Targets // whose disks are needed
+	lowest  bool               // the physical disks below them are needed, by a budget
+}
+
+func soughtBy(pol *policy.Pod) sought { return sought{pol.Targets(), pol.Budget() != nil} }
+
+// find finds those disks of a container that are not known yet. An error is an internal failure, after which c must not be used. Disks
+// that cannot be read are noted in c.disks, and the others are kept.
+func (f finder) find(ctx context.Context, what sought, now *layerLocations, c *snapshot) error {
+	targets := what.targets
 	c.disks.InvalidateFor(targets)
 	if !c.disks.IsResolved() {
 		if err := f.findDisks(ctx, targets, c, now); err != nil {
@@ -57,7 +66,9 @@ func (f finder) find(ctx context.Context, targets annotation.Targets, now *layer
 		c.search.notCompared = f.compareMounts(ctx, targets, c)
 	}
 	c.disks.Facts.Undeclared = c.use.seen.Undeclared
-	f.inventory().FindLowest(c.pod.inventoried(targets), &c.disks)
+	if c.search.lowest = what.lowest; what.lowest {
+		f.inventory().FindLowest(&c.disks)
+	}
 	return nil
 }
 
@@ -170,24 +181,24 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	}
 	defer n.pods.endSearch(of)
 	c, layers := n.pods.beginSearch(of), n.layers.current.Load()
-	targets := of.pod.request.now.Load().under(n.policy.Load()).Targets()
-	if c.isFound(targets, layers) {
+	what := soughtBy(of.pod.request.now.Load().under(n.policy.Load()))
+	if c.isFound(&what, layers) {
 		return nil
 	}
-	isSame := c.disks.Covers(targets)
+	isSame := c.disks.Covers(what.targets)
 	err := n.recallContainer(&c)
 	if err == nil {
-		err = n.finder().find(ctx, targets, layers, &c)
+		err = n.finder().find(ctx, what, layers, &c)
 	}
 	n.pods.noteFound(ctx, &c, isSame, err)
 	return cmp.Or(err, c.search.notCompared)
 }
 
-// isFound reports whether all disks of the container are known, for these targets, and those below them.
-func (c *snapshot) isFound(targets annotation.Targets, layers *layerLocations) bool {
+// isFound reports whether all that is sought about the disks of the container is known.
+func (c *snapshot) isFound(what *sought, layers *layerLocations) bool {
 	disks := c.disks
-	disks.InvalidateFor(targets)
-	return c.isDecidable() && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
+	disks.InvalidateFor(what.targets)
+	return c.isDecidable() && (c.search.lowest || !what.lowest) && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
 		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
@@ -228,7 +239,7 @@ func (t *podTable) noteFound(ctx context.Context, found *snapshot, isSame bool, 
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer = found.disks, found.layer
-	c.search.done = true
+	c.search.done, c.search.lowest = true, found.search.lowest
 	c.search.rev++
 	if c.search.again {
 		s.resolveAgain(c)

@@ -247,9 +247,7 @@ func (s *state) add(c *snapshot) *container {
 	p := c.pod.in(s)
 	p.containers[c.id], p.isNew = added, false
 	s.recount(p.group.in(s))
-	if c.cgroup != "" {
-		s.byCgroup.add(c.cgroup, added)
-	}
+	s.addContainer(added)
 	if p.edit.next != nil { // which may have waited for a container
 		s.markDirty(p.group.in(s))
 	}

@@ -21,6 +21,7 @@ func (x index[V]) remove(name string, part V) {
 
 // indexes has parts of the state by facts about them that never change.
 type indexes struct {
+	namespaces      map[string]*namespace
 	byCgroup        index[*container] // without those whose cgroup is not known
 	byUID           index[*pod]
 	bystandersByUID index[*bystander]
@@ -28,5 +29,15 @@ type indexes struct {
 }
 
 func newIndexes() indexes {
-	return indexes{byCgroup: index[*container]{}, byUID: index[*pod]{}, bystandersByUID: index[*bystander]{}, bystandersIn: index[*bystander]{}}
+	return indexes{
+		namespaces: map[string]*namespace{},
+		byCgroup:   index[*container]{}, byUID: index[*pod]{}, bystandersByUID: index[*bystander]{}, bystandersIn: index[*bystander]{},
+	}
+}
+
+// addContainer adds a container, unless its cgroup is not known.
+func (x *indexes) addContainer(c *container) {
+	if c.cgroup != "" {
+		x.byCgroup.add(c.cgroup, c)
+	}
 }

@@ -40,7 +40,7 @@ var (
 	warningsDesc      = desc("warnings", "Running containers whose limits come with a warning.", "kind")
 	refusedDesc       = desc("refused_containers_total", "Rejected creations of containers, each attempt of the kubelet counted.", "kind")
 	budgetRefusedDesc = desc("budget_refused_containers_total", "Rejected creations and starts of containers for which a budget had no room, each attempt of the kubelet counted.")
-	overBudgetDesc    = desc("namespaces_over_budget", "Namespaces whose pods are granted more than their budget together on some disk, or use one without a limit.")
+	overBudgetDesc    = desc("namespaces_over_budget", "Namespaces whose pods are granted more than their budget together on some physical disk, or use one without a limit.")
 	foreignDesc       = desc("pods_with_foreign_limits", "Pods whose cgroup has limits in io.max that another program has set, and that stay.")
 	unlabelledDesc    = desc("pods_without_namespace_labels", "Pods that a rule with namespaceSelector could concern, and whose namespace has unknown labels, so that it does not match.")
 	kindlessDesc      = desc("pods_without_container_kinds", "Running pods whose rule has containerClasses, and whose kinds of containers are unknown. Their containers get the class of the rule.")

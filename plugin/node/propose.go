@@ -228,10 +228,10 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layer
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
-		targets := pod.request.now.Load().under(pol).Targets()
+		what := soughtBy(pod.request.now.Load().under(pol))
 		for _, c := range pod.containers {
 			switch {
-			case c.isDecided(pol) && c.isFound(targets, layers):
+			case c.isDecided(pol) && c.isFound(&what, layers):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
 			case c.hangs():

@@ -19,8 +19,6 @@ import (
 type state struct {
 	// pods are those with annotations of this domain, a rule with a class, or a budget, by sandbox ID.
 	pods map[string]*pod
-	// namespaces has the same pods by their namespace.
-	namespaces map[string]*namespace
 	// groups has the same pods by their pod cgroup, see groupKey.
 	groups map[string]*group
 	// bystanders has the other sandboxes, by their ID.

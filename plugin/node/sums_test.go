@@ -58,9 +58,7 @@ func (s *state) checkIndexes() error {
 	for _, p := range s.pods {
 		want.byUID.add(p.uid, p)
 		for _, c := range p.containers {
-			if c.cgroup != "" {
-				want.byCgroup.add(c.cgroup, c)
-			}
+			want.addContainer(c)
 		}
 	}
 	for _, b := range s.bystanders {

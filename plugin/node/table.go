@@ -13,7 +13,7 @@ type podTable struct{ state *guard.Value[state] }
 
 func newPodTable(wake chan<- struct{}) podTable {
 	return podTable{guard.New(state{
-		pods: map[string]*pod{}, namespaces: map[string]*namespace{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
+		pods: map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
 		bystanders: map[string]*bystander{}, unreadBystanders: map[string]bool{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]Live{}},
 	})}
 }

@@ -145,7 +145,7 @@ func (c *snapshot) isDecidedFor(b *policy.NamespaceBudget) bool {
 
 // isUnread reports whether what a container is granted of a budget depends on facts that were not read yet, see former.
 func (c *snapshot) isUnread(b *policy.NamespaceBudget) bool {
-	return c.cgroup != "" && !c.isDecidedFor(b) && !(c.former.read && c.former.by == c.decision.policy)
+	return c.cgroup != "" && !c.isDecidedFor(b) && (!c.former.read || c.former.by != c.decision.policy)
 }
 
 // covers reports whether a budget bounds each key that another one bounds.

@@ -2,22 +2,22 @@ package node
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestEditAddsUpOnce verifies that an edit of a pod with many containers adds up the namespace once, and not for each container:
-// all events wait for the lock meanwhile.
+// TestEditAddsUpOnce verifies that an edit of a pod with many containers adds up the pod once, and not for each container: all events
+// wait for the lock meanwhile.
 func TestEditAddsUpOnce(t *testing.T) {
-	const pods, containers = 40, 40
+	const containers = 40
 	b := newBudgetNode(t, strings.Replace(tenantBudget, "200Mi", "200Gi", 1))
-	for i := range pods {
-		sb := tenant(fmt.Sprint(i), "* wbps=2Mi; /data wbps=5Mi")
-		for k := range containers {
-			if err := b.createOf(sb, member(sb, fmt.Sprint("c", k), bind("/mnt/data/x", "/data"))); err != nil {
-				t.Fatal(err)
-			}
+	sb := tenant("0", "* wbps=2Mi; /data wbps=5Mi")
+	for k := range containers {
+		if err := b.createOf(sb, member(sb, fmt.Sprint("c", k), bind("/mnt/data/x", "/data"))); err != nil {
+			t.Fatal(err)
 		}
 	}
 	s := b.pods.state.Lock()
@@ -40,5 +40,49 @@ func TestEditAddsUpOnce(t *testing.T) {
 	one, all := best(of[:1]), best(of)
 	if all > containers/4*one {
 		t.Errorf("one container takes %v, and %d take %v", one, containers, all)
+	}
+}
+
+// TestCheckAddsUpChanged verifies that the check of a container and a report add up only the pods that have changed since the last one.
+func TestCheckAddsUpChanged(t *testing.T) {
+	b := newBudgetNode(t, strings.Replace(tenantBudget, "200Mi", "200Gi", 1))
+	var last *snapshot
+	for i := range 20 {
+		sb := tenant(fmt.Sprint(i), "* wbps=2Mi")
+		c := member(sb, "x")
+		if err := b.createOf(sb, c); err != nil {
+			t.Fatal(err)
+		}
+		now := b.peek().pods[sb.ID].containers[c.ID].snapshot
+		last = &now
+	}
+	shares := func() map[*group]*groupShare { return maps.Clone(b.peek().namespaces["tenant-a"].sums.shares) }
+	changed := func(before map[*group]*groupShare) (keys []string) {
+		for g, share := range shares() {
+			if before[g] != share {
+				keys = append(keys, g.key)
+			}
+		}
+		return keys
+	}
+	b.Budgets()
+	before := shares()
+	if excess := excess(b.Node, last); excess != nil {
+		t.Fatal(excess)
+	}
+	b.Budgets()
+	if got := changed(before); len(got) > 0 {
+		t.Errorf("added up again without a change: %q", got)
+	}
+	b.Stopped("sb-3", "sb-3-x")
+	if excess := excess(b.Node, last); excess != nil {
+		t.Fatal(excess)
+	}
+	if got, want := changed(before), []string{sliceOf("3")}; !slices.Equal(got, want) {
+		t.Errorf("added up again: %q, want %q", got, want)
+	}
+	b.Reload(rules(t, ""))
+	if b.Budgets(); b.peek().namespaces["tenant-a"].sums != nil {
+		t.Error("sums are kept without a budget")
 	}
 }

@@ -11,7 +11,6 @@ type Targets struct {
 	Widest  Width    // of the other targets
 	Weights bool     // some of them have a weight
 	Disks   bool     // some of them are disk:GLOB, which also selects disks below others
-	Lowest  bool     // their limits count for a budget, which is one for physical disks
 }
 
 // Width orders the targets that select other disks than those of one mount.
@@ -74,7 +73,6 @@ func (t Targets) And(others ...Targets) Targets {
 		}
 		out.Paths, out.Volumes, out.Claims = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...), append(out.Claims, o.Claims...)
 		out.Widest, out.Weights, out.Disks = max(out.Widest, o.Widest), out.Weights || o.Weights, out.Disks || o.Disks
-		out.Lowest = out.Lowest || o.Lowest
 	}
 	if grows {
 		out.tidy()
@@ -84,7 +82,7 @@ func (t Targets) And(others ...Targets) Targets {
 
 // Covers reports whether each target of o is one of t.
 func (t Targets) Covers(o Targets) bool {
-	return t.Widest >= o.Widest && (t.Weights || !o.Weights) && (t.Disks || !o.Disks) && (t.Lowest || !o.Lowest) &&
+	return t.Widest >= o.Widest && (t.Weights || !o.Weights) && (t.Disks || !o.Disks) &&
 		containsAll(t.Paths, o.Paths) && containsAll(t.Volumes, o.Volumes) && containsAll(t.Claims, o.Claims)
 }
 

@@ -76,7 +76,7 @@ func (n *node) under(file string) string {
 
 // container returns a container that uses all disks of the node.
 func (n *node) container() policy.Container {
-	c := policy.Container{Name: "c", MemoryLimited: true, Links: map[blkio.Dev][]string{}}
+	c := policy.Container{Name: "c", MemoryLimited: true, Stack: policy.Stack{Links: map[blkio.Dev][]string{}}}
 	for name, d := range n.disks {
 		c.Rootfs.Disks = append(c.Rootfs.Disks, d)
 		c.Links[d.Dev] = n.links[name]
