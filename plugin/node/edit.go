@@ -75,7 +75,14 @@ func (t *podTable) edits(of groupIdentity) (out []editOf) {
 }
 
 // hasEdit reports whether a pod of the group has an edit that does not count yet.
-func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 }
+func (g *group) hasEdit() bool {
+	for _, p := range g.pods {
+		if p.edit.next != nil && !p.edit.waits {
+			return true
+		}
+	}
+	return false
+}
 
 // followedEdit is an edit of labels or claims that counts, and by which containers have yet to be decided.
 type followedEdit struct {

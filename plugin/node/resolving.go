@@ -110,7 +110,11 @@ func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
 func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, pod := range g.in(s).pods {
+	return g.in(s).unresolved(pol, layers)
+}
+
+func (g *group) unresolved(pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
 			case c.isResolved(pol, layers):

@@ -111,9 +111,13 @@ func (t *podTable) take(g groupIdentity, done <-chan struct{}) bool {
 func (t *podTable) tryTake(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	return s.tryTake(g.in(s))
+}
+
+func (s *state) tryTake(g *group) bool {
 	select {
 	case g.token <- struct{}{}:
-		g.in(s).writing = time.Now()
+		g.writing = time.Now()
 		return true
 	default:
 		return false
