@@ -221,7 +221,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
-	waits := written == errWritten
+	waits := errors.Is(written, errWritten)
 	if waits {
 		written = nil
 	}
