@@ -1,8 +1,6 @@
 package inventory
 
 import (
-	"sync"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -10,10 +8,8 @@ import (
 // AncestorStats caches the I/O counters of the ancestors of containers' cgroups for one
 // pass. The counters of a cgroup include those of its descendants, removed ones included. It is safe for concurrent use.
 type AncestorStats struct {
-	read func(cgroup string) (map[blkio.Dev]blkio.Stat, error)
-
-	mu    sync.Mutex          // guards known
-	known map[string]ancestor // by cgroup
+	read  func(cgroup string) (map[blkio.Dev]blkio.Stat, error)
+	known cache[string, ancestor] // by cgroup
 }
 
 type ancestor struct {
@@ -23,7 +19,7 @@ type ancestor struct {
 
 // NewAncestorStats returns a cache that calls read once for each cgroup, and again only while it has no answer.
 func NewAncestorStats(read func(cgroup string) (map[blkio.Dev]blkio.Stat, error)) *AncestorStats {
-	return &AncestorStats{read: read, known: map[string]ancestor{}}
+	return &AncestorStats{read: read}
 }
 
 // MayUseUndeclared reports whether a container may have used an undeclared disk, by the
@@ -38,15 +34,11 @@ func (s *AncestorStats) MayUseUndeclared(cgroup string, facts *policy.Container)
 	return true
 }
 
-func (s *AncestorStats) of(cgroup string) (one ancestor) {
-	s.mu.Lock()
-	one, known := s.known[cgroup]
-	s.mu.Unlock()
+func (s *AncestorStats) of(cgroup string) ancestor {
+	one, known := s.known.get(cgroup)
 	if !known {
 		one.stats, one.err = s.read(cgroup)
-		s.mu.Lock()
-		s.known[cgroup] = one
-		s.mu.Unlock()
+		s.known.put(cgroup, one)
 	}
 	return one
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -20,11 +20,9 @@ const underDeadline = time.Second
 // Stacks caches for one pass which disks are below others, which ones the kernel swaps to,
 // and which ones have mounted filesystems. It is safe for concurrent use.
 type Stacks struct {
-	disks Disks
-
-	mu     sync.Mutex // guards the fields below; never held during a read, which can hang
-	under  map[blkio.Dev]under
-	shared *shared // nil before it was read
+	disks  Disks
+	under  cache[blkio.Dev, under]
+	shared atomic.Pointer[shared] // nil before it was read
 }
 
 // shared has the facts that are the same for all containers.
@@ -41,7 +39,7 @@ type under struct {
 
 // NewStacks returns an empty cache, which reads each fact when it is first needed.
 func NewStacks(d Disks) *Stacks {
-	return &Stacks{disks: d, under: map[blkio.Dev]under{}}
+	return &Stacks{disks: d}
 }
 
 // disk returns the disk with a number, or none if it has just been removed.
@@ -67,10 +65,7 @@ func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, sta
 
 // readShared reads, once, the facts that are the same for all containers.
 func (s *Stacks) readShared(ctx context.Context) *shared {
-	s.mu.Lock()
-	known := s.shared
-	s.mu.Unlock()
-	if known != nil {
+	if known := s.shared.Load(); known != nil {
 		return known
 	}
 	fresh := &shared{swap: map[blkio.Dev]bool{}, mounted: s.disks.MountedDisks()}
@@ -80,18 +75,14 @@ func (s *Stacks) readShared(ctx context.Context) *shared {
 		fresh.swap[d.Dev] = true
 		fresh.swapErr = errors.Join(fresh.swapErr, s.AddUnder(ctx, d.Dev, fresh.swap))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shared = fresh
+	s.shared.Store(fresh)
 	return fresh
 }
 
 // AddUnder adds to a set all disks below a disk: I/O to the disk is I/O to them as well.
 // With an error, some may be missing.
 func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]bool) error {
-	s.mu.Lock()
-	u, known := s.under[dev]
-	s.mu.Unlock()
+	u, known := s.under.get(dev)
 	if !known {
 		within, cancel := context.WithTimeout(ctx, underDeadline)
 		u.disks = s.disks.Under(within, dev)
@@ -99,9 +90,7 @@ func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]b
 			u.err = fmt.Errorf("find the disks below %s: no answer", dev)
 		}
 		cancel()
-		s.mu.Lock()
-		s.under[dev] = u
-		s.mu.Unlock()
+		s.under.put(dev, u)
 	}
 	for _, d := range u.disks {
 		to[d.Dev] = true

@@ -1,11 +1,19 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // modelHung is the number of pods with a volume on a disk that does not answer. It is larger than the number of groups that are
@@ -58,13 +66,20 @@ func (d *deadDisk) want(when string) {
 	}
 	calls, late := d.plugin.inFlight.passes.Count(), 0
 	for _, p := range d.hung {
-		if d.plugin.pods.problemLasts(d.plugin.peek().pods[p.current().id].group) {
+		if d.plugin.hasProblem(p.current().id) {
 			late++
 		}
 	}
 	if late > 0 {
 		d.t.Errorf("%s: the limit came after the reconciler had waited in vain for %d pods (%d calls are under way)", when, late, calls)
 	}
+}
+
+// hasProblem reports whether the last try to put the limits of a pod into force has failed.
+func (n *Node) hasProblem(sandbox string) bool {
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
+	return s.pods[sandbox].group.in(s).retry.problem.Lasts()
 }
 
 // TestDeadDiskDelaysNoOther verifies that a pod that started while no plugin was there has its limits while all pods of another
@@ -113,4 +128,60 @@ func TestDeadDiskDelaysNoUpdate(t *testing.T) {
 		d.plugin.Updated(d.healthy.current().id)
 		d.want("an update")
 	})
+}
+
+// TestHungReadDelaysNoOther verifies that the other pods are compared with their cgroups while a read of one pod's cgroups hangs, that
+// the read becomes known as a problem, and that it does not keep the reconciler from returning.
+func TestHungReadDelaysNoOther(t *testing.T) {
+	l := newLiveNode(t)
+	l.resync = 50 * time.Millisecond
+	annotations := annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi")
+	l.run(sandbox(annotations), "a", "b")
+	other, c := sandbox(annotations), ctr("c")
+	other.ID, other.UID, other.Cgroup, c.Cgroup = "sb2", "u2", "/kubepods.slice/kubepods-pod2.slice", "kubepods-pod2.slice:cri-containerd:id-c"
+	c.Sandbox = other.ID
+	cgroup := "kubepods.slice/kubepods-pod2.slice/cri-containerd-id-c.scope"
+	l.k.make(filepath.Dir(cgroup), true)
+	l.k.make(cgroup, true)
+	if err := l.start(t.Context(), other, c, true); err != nil {
+		t.Fatal(err)
+	}
+	l.pass(t.Context())
+	l.pass(t.Context())
+	hung, file := filepath.Join(l.k.dir, "pipe"), filepath.Join(l.k.dir, cgroupOf("a"), "io.max")
+	if err := errors.Join(unix.Mkfifo(hung, 0o600), os.Remove(file), os.Link(hung, file)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		l.reconcile(ctx)
+	}()
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%s: not within a minute", what)
+			}
+		}
+	}
+	until("the problem is known", func() bool { return l.hasProblem("sb1") })
+	l.k.unplug(rootDisk.Dev)
+	until("the other pod has its limit again", func() bool { return finite(l.k.has(cgroup)[rootDisk.Dev])[blkio.Wbps] == 2*mi })
+	cancel()
+	until("the reconciler returns", func() bool {
+		select {
+		case <-returned:
+			return true
+		default:
+			return false
+		}
+	})
+	writer, err := unix.Open(hung, unix.O_WRONLY|unix.O_NONBLOCK, 0) // ends the read
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(writer)
+	until("the read ends", func() bool { return len(l.peek().pods["sb1"].group.token) == 0 })
 }

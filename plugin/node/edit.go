@@ -86,7 +86,14 @@ func (p *pod) isRejected() bool {
 }
 
 // hasEdit reports whether a pod of the group has an edit that does not count yet.
-func (t *podTable) hasEdit(of groupIdentity) bool { return len(t.edits(of)) > 0 }
+func (g *group) hasEdit() bool {
+	for _, p := range g.pods {
+		if p.edit.next != nil && !p.edit.waits {
+			return true
+		}
+	}
+	return false
+}
 
 // candidates returns what may count of an edit, the best first: all of it, its facts alone, or its annotations alone.
 func (e *editOf) candidates(now *request) []*request {

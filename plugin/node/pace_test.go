@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -39,5 +40,33 @@ func TestEditPace(t *testing.T) {
 			l.edit(limitsKey+"containers", fmt.Sprintf("rootfs wbps=%dMi", 10+mib))
 			l.want("after a pause", all((10+mib)*mi, (10+mib)*mi))
 		}
+	})
+}
+
+// TestDelayedEdit verifies that the newest of many edits counts once its time has come, without a pass.
+func TestDelayedEdit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLiveNode(t)
+		l.resync = time.Hour
+		l.run(sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi")), "a", "b")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			l.reconcile(ctx)
+		}()
+		const more = 5
+		for i := range changesAtOnce + more {
+			edited := annotationsOf(limitsKey+"containers", fmt.Sprintf("rootfs wbps=%dMi", 10+i))
+			l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: edited})
+			time.Sleep(100 * time.Millisecond)
+		}
+		const last = 10 + changesAtOnce - 1
+		l.want("the last one that counts at once", all(last*mi, last*mi))
+		time.Sleep(changeInterval + time.Second)
+		synctest.Wait()
+		l.want("the newest one", all((last+more)*mi, (last+more)*mi))
+		cancel()
+		<-ended
 	})
 }

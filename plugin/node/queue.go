@@ -13,8 +13,8 @@ import (
 //
 // A queue has neither a clock nor a lock.
 type queue struct {
-	waiting  []*group // in the order of byDue
-	placed   []*group // those that take a place, in the order in which they were taken
+	waiting  []*entry // in the order of byDue
+	placed   []*entry // those that take a place, in the order in which they were taken
 	places   int
 	patience time.Duration
 	added    int // number of calls of add that had an effect
@@ -29,6 +29,7 @@ type queuePass struct {
 
 // entry is the part of a group that its queue uses.
 type entry struct {
+	of     groupIdentity
 	due    time.Time // zero if nothing is to be done, apart from what a worker does
 	added  int       // queue.added at that time
 	inPass bool      // the pass waits until a worker has taken the group, and is done
@@ -50,15 +51,14 @@ func newQueue(places int, patience time.Duration) queue {
 }
 
 // add makes a group due at some time, unless it is due earlier. If a worker has the group, another one takes it afterwards.
-func (q *queue) add(g *group, at time.Time) {
-	e := &g.entry
+func (q *queue) add(e *entry, at time.Time) {
 	if !e.due.IsZero() && !at.Before(e.due) {
 		return
 	}
-	q.remove(g)
+	q.remove(e)
 	q.added++
 	if e.due, e.added = at, q.added; e.worker == noWorker {
-		q.insert(g)
+		q.insert(e)
 	}
 }
 
@@ -70,29 +70,29 @@ func (q *queue) beginPass(now time.Time) {
 }
 
 // addToPass makes a group due as a part of the pass.
-func (q *queue) addToPass(g *group, now time.Time) {
-	q.add(g, now)
-	if !g.entry.inPass {
-		g.entry.inPass = true
+func (q *queue) addToPass(e *entry, now time.Time) {
+	q.add(e, now)
+	if !e.inPass {
+		e.inPass = true
 		q.pass.left++
 	}
 }
 
 // hasten makes a group due now that waits for a later time, and reports whether there was such a time.
-func (q *queue) hasten(g *group, now time.Time) bool {
-	if !g.entry.due.After(now) {
+func (q *queue) hasten(e *entry, now time.Time) bool {
+	if !e.due.After(now) {
 		return false
 	}
-	q.add(g, now)
+	q.add(e, now)
 	return true
 }
 
 // first returns the group that is due first, and nil if none is due or no place is free.
-func (q *queue) first(now time.Time) *group {
-	for len(q.placed) > 0 && !now.Before(q.placed[0].entry.taken.Add(q.patience)) {
+func (q *queue) first(now time.Time) *entry {
+	for len(q.placed) > 0 && !now.Before(q.placed[0].taken.Add(q.patience)) {
 		q.placed = slices.Delete(q.placed, 0, 1)
 	}
-	if len(q.placed) == q.places || len(q.waiting) == 0 || q.waiting[0].entry.due.After(now) {
+	if len(q.placed) == q.places || len(q.waiting) == 0 || q.waiting[0].due.After(now) {
 		return nil
 	}
 	return q.waiting[0]
@@ -103,9 +103,9 @@ func (q *queue) next() (at time.Time, waits bool) {
 	if len(q.waiting) == 0 {
 		return time.Time{}, false
 	}
-	at = q.waiting[0].entry.due
+	at = q.waiting[0].due
 	if len(q.placed) == q.places {
-		if left := q.placed[0].entry.taken.Add(q.patience); left.After(at) {
+		if left := q.placed[0].taken.Add(q.patience); left.After(at) {
 			at = left
 		}
 	}
@@ -113,35 +113,33 @@ func (q *queue) next() (at time.Time, waits bool) {
 }
 
 // take gives a group that waits to a worker, and reports whether it is due as a part of the pass.
-func (q *queue) take(g *group, now time.Time) (inPass bool) {
-	q.remove(g)
-	q.placed = append(q.placed, g)
-	inPass = g.entry.inPass
-	g.entry = entry{worker: working, taken: now}
+func (q *queue) take(e *entry, now time.Time) (inPass bool) {
+	q.remove(e)
+	q.placed = append(q.placed, e)
+	inPass = e.inPass
+	*e = entry{of: e.of, worker: working, taken: now}
 	if inPass {
-		g.entry.worker = workingForPass
+		e.worker = workingForPass
 	}
 	return inPass
 }
 
 // done takes a group back from its worker.
-func (q *queue) done(g *group) {
-	if at := slices.Index(q.placed, g); at >= 0 {
+func (q *queue) done(e *entry) {
+	if at := slices.Index(q.placed, e); at >= 0 {
 		q.placed = slices.Delete(q.placed, at, at+1)
 	}
-	e := &g.entry
 	if e.worker == workingForPass {
 		q.pass.left--
 	}
 	if e.worker = noWorker; !e.due.IsZero() {
-		q.insert(g)
+		q.insert(e)
 	}
 }
 
 // drop has no other worker take a group.
-func (q *queue) drop(g *group) {
-	q.remove(g)
-	e := &g.entry
+func (q *queue) drop(e *entry) {
+	q.remove(e)
 	if e.inPass {
 		q.pass.left--
 	}
@@ -158,19 +156,19 @@ func (q *queue) endPass() (began time.Time, ended bool) {
 }
 
 // insert has a group wait at its place in the order.
-func (q *queue) insert(g *group) {
-	at, _ := slices.BinarySearchFunc(q.waiting, g, byDue)
-	q.waiting = slices.Insert(q.waiting, at, g)
+func (q *queue) insert(e *entry) {
+	at, _ := slices.BinarySearchFunc(q.waiting, e, byDue)
+	q.waiting = slices.Insert(q.waiting, at, e)
 }
 
 // remove is the inverse of insert. It does nothing if the group does not wait.
-func (q *queue) remove(g *group) {
-	if at, found := slices.BinarySearchFunc(q.waiting, g, byDue); found {
+func (q *queue) remove(e *entry) {
+	if at, found := slices.BinarySearchFunc(q.waiting, e, byDue); found {
 		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
 }
 
 // byDue compares two groups by the times at which they are due. Of equal ones, the group that was added first comes first.
-func byDue(a, b *group) int {
-	return cmp.Or(a.entry.due.Compare(b.entry.due), cmp.Compare(a.entry.added, b.entry.added))
+func byDue(a, b *entry) int {
+	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.added, b.added))
 }

@@ -36,14 +36,14 @@ func (n *Node) groups() (out []groupIdentity) {
 // queueScript is a queue of groups that are known by their names, and a clock.
 type queueScript struct {
 	queue
-	groups map[string]*group
-	began  time.Time
+	entries map[string]*entry
+	began   time.Time
 }
 
 func newQueueScript(places int) *queueScript {
-	s := &queueScript{queue: newQueue(places, time.Second), groups: map[string]*group{}, began: time.Now()}
+	s := &queueScript{queue: newQueue(places, time.Second), entries: map[string]*entry{}, began: time.Now()}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		s.groups[name] = newGroup("", name)
+		s.entries[name] = &entry{of: groupIdentity{key: name}}
 	}
 	return s
 }
@@ -56,9 +56,9 @@ func (s *queueScript) at(seconds int) time.Time {
 // takeAll returns the names of all groups that workers get at a time, those that the pass waits for with a "*".
 func (s *queueScript) takeAll(seconds int) string {
 	var names []string
-	for g := s.first(s.at(seconds)); g != nil; g = s.first(s.at(seconds)) {
-		name := g.key
-		if s.take(g, s.at(seconds)) {
+	for e := s.first(s.at(seconds)); e != nil; e = s.first(s.at(seconds)) {
+		name := e.of.key
+		if s.take(e, s.at(seconds)) {
 			name += "*"
 		}
 		names = append(names, name)
@@ -73,20 +73,20 @@ func (s *queueScript) do(step string) string {
 	if last := words[len(words)-1]; last[0] >= '0' && last[0] <= '9' {
 		seconds = int(last[0] - '0')
 	}
-	g := s.groups[words[min(1, len(words)-1)]]
+	e := s.entries[words[min(1, len(words)-1)]]
 	switch words[0] {
 	case "add":
-		s.add(g, s.at(seconds))
+		s.add(e, s.at(seconds))
 	case "hasten":
-		s.hasten(g, s.at(seconds))
+		s.hasten(e, s.at(seconds))
 	case "done":
-		s.done(g)
+		s.done(e)
 	case "drop":
-		s.drop(g)
+		s.drop(e)
 	case "pass":
 		s.beginPass(s.at(seconds))
 		for _, name := range []string{"a", "b", "c", "d"} {
-			s.addToPass(s.groups[name], s.at(seconds))
+			s.addToPass(s.entries[name], s.at(seconds))
 		}
 	case "take":
 		return s.takeAll(seconds)
@@ -163,22 +163,22 @@ func TestQueueTakesAll(t *testing.T) {
 		}
 		for range 200 {
 			name := names[rng.IntN(len(names))]
-			g := s.groups[name]
+			e := s.entries[name]
 			switch rng.IntN(6) {
 			case 0:
-				s.add(g, s.at(now+rng.IntN(3)))
+				s.add(e, s.at(now+rng.IntN(3)))
 				due[name] = true
 			case 1:
 				s.beginPass(s.at(now))
-				s.addToPass(g, s.at(now))
+				s.addToPass(e, s.at(now))
 				due[name] = true
 			case 2:
 				if busy[name] {
-					s.done(g)
+					s.done(e)
 					busy[name] = false
 				}
 			case 3:
-				s.drop(g)
+				s.drop(e)
 				due[name] = false
 			case 4:
 				now += rng.IntN(2)
@@ -188,7 +188,7 @@ func TestQueueTakesAll(t *testing.T) {
 		for range 2 * len(names) {
 			for name := range busy {
 				if busy[name] {
-					s.done(s.groups[name])
+					s.done(s.entries[name])
 					busy[name] = false
 				}
 			}

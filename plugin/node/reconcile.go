@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -151,13 +152,25 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 // groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
 // of the pod has written all limits since a failure, only reconcileGroup ends the problem.
 func (n *Node) groupIsUnchanged(g groupIdentity) bool {
-	if n.pods.problemLasts(g) || !n.pods.tryTake(g) {
+	targets := n.pods.takeDecided(g, n.policy.Load(), n.layers.current.Load())
+	if targets == nil {
 		return false
 	}
 	defer n.pods.release(g)
-	targets := n.pods.planOf(g)
-	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unresolved)+len(hung) == 0 && !n.pods.hasEdit(g) && n.applier().enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
+	return n.applier().enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
+}
+
+// takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
+// problem.
+func (t *podTable) takeDecided(of groupIdentity, pol *policy.Policy, layers *layerLocations) *enforce.Targets {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g := of.in(s)
+	unresolved, hung := g.unresolved(pol, layers)
+	if g.plan == nil || g.retry.problem.Lasts() || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
+		return nil
+	}
+	return g.plan
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
@@ -207,7 +220,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
-	waits := written == errWritten
+	waits := errors.Is(written, errWritten)
 	if waits {
 		written = nil
 	}
@@ -258,12 +271,6 @@ func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	problem := &g.in(s).retry.problem
 	lasted := problem.Lasts()
 	return problem.Due(time.Now(), err), lasted && err == nil
-}
-
-func (t *podTable) problemLasts(g groupIdentity) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return g.in(s).retry.problem.Lasts()
 }
 
 func (n *Node) errIfWriteHangs(g groupIdentity) error {

@@ -90,6 +90,7 @@ func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 func newGroup(cgroup, key string) *group {
 	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}, pods: map[string]*pod{}}
 	g.ref = guard.RefTo[state](g)
+	g.entry.of = g.groupIdentity
 	return g
 }
 
@@ -283,7 +284,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 		s.markDirty(g)
 		return
 	}
-	s.queue.drop(g)
+	s.queue.drop(&g.entry)
 	g.recorded.exits, g.recorded.read = nil, false // a hand-over may reference the group for hours
 	s.drop(g)
 }
@@ -338,7 +339,7 @@ func (s *state) markDirty(g *group) {
 // reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left.
 func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 {
-		s.queue.add(g, at)
+		s.queue.add(&g.entry, at)
 		s.wakeUp()
 	}
 }

@@ -44,7 +44,7 @@ func (t *podTable) markAllDue(began time.Time) (hung []groupIdentity) {
 		if len(g.pods) == 0 {
 			continue
 		}
-		if s.queue.addToPass(g, now); g.entry.worker != noWorker && g.writeHangs(now) {
+		if s.queue.addToPass(&g.entry, now); g.entry.worker != noWorker && g.writeHangs(now) {
 			hung = append(hung, g.groupIdentity)
 		}
 	}
@@ -63,12 +63,12 @@ func (t *podTable) nextTurn(ctx context.Context) (_ turn, ok bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	now := time.Now()
-	g := s.queue.first(now)
-	if g == nil || ctx.Err() != nil {
+	due := s.queue.first(now)
+	if due == nil || ctx.Err() != nil {
 		return turn{}, false
 	}
-	s.reviseDelayed(g, now)
-	return turn{g.groupIdentity, s.queue.take(g, now)}, true
+	s.reviseDelayed(due.of.in(s), now)
+	return turn{due.of, s.queue.take(due, now)}, true
 }
 
 // nextDue returns when the next group is due.
@@ -83,7 +83,7 @@ func (t *podTable) endTurn(of groupIdentity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	g := of.in(s)
-	s.queue.done(g)
+	s.queue.done(&g.entry)
 	s.reviseDelayed(g, time.Now())
 }
 
@@ -111,9 +111,13 @@ func (t *podTable) take(g groupIdentity, done <-chan struct{}) bool {
 func (t *podTable) tryTake(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	return s.tryTake(g.in(s))
+}
+
+func (s *state) tryTake(g *group) bool {
 	select {
 	case g.token <- struct{}{}:
-		g.in(s).writing = time.Now()
+		g.writing = time.Now()
 		return true
 	default:
 		return false
@@ -140,7 +144,7 @@ func (t *podTable) release(of groupIdentity) {
 	g := of.in(s)
 	g.writing = time.Time{}
 	s.drop(g)
-	if s.queue.hasten(g, time.Now()) {
+	if s.queue.hasten(&g.entry, time.Now()) {
 		s.wakeUp()
 	}
 }
