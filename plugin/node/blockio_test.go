@@ -2,47 +2,13 @@ package node
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// TestBlockioOfRunning verifies that a pod with an annotation of a blockio class gets the class at its creation, and a
-// running one when a policy gets the class.
-func TestBlockioOfRunning(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	n := newNode(t, h)
-	sb := sandbox(map[string]string{"blockio.resources.beta.kubernetes.io/pod": "Bronze"})
-	if spec, err := n.create(t.Context(), sb, ctr("a"), false); err != nil || spec != nil {
-		t.Fatalf("without classes: %v, %v", spec, err)
-	}
-	start(t, n, sb, "a")
-	n.Reload(rules(t, ""))
-	n.pass(t.Context())
-	if got, source := wbps(t, n, cgroupOf("a")), recordOf(t, n, cgroupOf("a")).Settings[0].Source.Text(); got != 20<<20 || source != "class bronze" {
-		t.Errorf("of the running one: wbps=%v from %s", got, source)
-	}
-	spec, err := n.create(t.Context(), sb, ctr("b"), false)
-	if err != nil || spec.DevLimits()[rootDisk.Dev][blkio.Wbps] != 20<<20 {
-		t.Errorf("%v, %v", spec, err)
-	}
-	n.Reload(policy.Default())
-	n.pass(t.Context())
-	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
-		t.Errorf("without classes again: wbps=%v", got)
-	}
-	n = newNode(t, h)
-	n.policy.Store(rules(t, ""))
-	sb = sandbox(map[string]string{"blockio.resources.beta.kubernetes.io/container.c": "Brons"})
-	if _, err := n.create(t.Context(), sb, ctr("c"), false); err == nil || !strings.Contains(err.Error(), `"Brons": unknown class (did you mean "bronze"?)`) {
-		t.Errorf("an unknown class: %v", err)
-	}
-}
 
 // TestDisksByName verifies that a class limits disks by their names from the first pass on: those of the container,
 // those below them, and an undeclared one. The same holds after a restart, and a disk below another does not become an

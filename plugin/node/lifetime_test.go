@@ -37,25 +37,6 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	n.Stopped(c.pod.id, c.id)
 }
 
-// TestCreatedIsNoLeftover verifies that a container that was created and not started when the plugin connected
-// has left nothing.
-func TestCreatedIsNoLeftover(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isCreated)})
-	n.pass(t.Context())
-	start(t, n, sb, "a")
-	if got := wbps(t, n, podCgroup); got != 1<<20 {
-		t.Fatalf("backstop %v, want 1 MiB/s", got)
-	}
-	endHeld(t, n, dir, n.peek().pods["sb1"].containers["id-a"])
-	n.pass(t.Context())
-	if got := wbps(t, n, podCgroup); got != blkio.Max {
-		t.Errorf("the pod has %v after all is written out", got)
-	}
-}
-
 // TestLeftoversAreWritten verifies that the pod's limits are removed once the kernel has no data of the pod
 // left to write, because the data of ended containers is then on disk.
 func TestLeftoversAreWritten(t *testing.T) {
@@ -210,46 +191,6 @@ func place(t *testing.T, dir, name string) {
 	write(t, filepath.Join(path, "cgroup.events"), "populated 1\nfrozen 0\n")
 }
 
-// TestRestored verifies that the limits of a container restored from a checkpoint are retried until its cgroup
-// exists. It has no cgroup when it starts.
-func TestRestored(t *testing.T) {
-	h, dir := tree(t, podCgroup)
-	n := newNode(t, h)
-	pol := *policy.Default()
-	pol.OnError.Internal = policy.Reject
-	n.Reload(&pol)
-	s := &session{n, time.Minute}
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	if err := s.StartContainer(t.Context(), sb, ctr("a")); err != nil {
-		t.Errorf("refused for ever: %v", err)
-	}
-	if n.census().notInForce != 1 {
-		t.Error("not counted after its start")
-	}
-	for range 3 {
-		for _, g := range n.pods.takeDirty() {
-			n.reconcileGroup(t.Context(), g)
-		}
-		n.pass(t.Context())
-		if c := n.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
-			t.Errorf("%+v while there is no cgroup", c)
-		}
-	}
-	place(t, dir, "a")
-	n.pass(t.Context())
-	if c, pod := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); c != 1<<20 || pod != 1<<20 {
-		t.Errorf("the container has %v, the pod %v, want 1 MiB/s", c, pod)
-	}
-	if n.census().notInForce != 0 {
-		t.Error("counted as not in force")
-	}
-	remove(t, dir, "a") // and now it has ended
-	n.pass(t.Context())
-	if n.census().states != [len(states)]int{} {
-		t.Error("runs without a cgroup")
-	}
-}
-
 // TestProblemEndsWithoutRetry verifies that a pod counts as in force again although the retry was lost with the
 // connection, and a later event of the pod wrote all limits.
 func TestProblemEndsWithoutRetry(t *testing.T) {
@@ -318,31 +259,5 @@ func TestNothingToWrite(t *testing.T) {
 	}
 	if got := wbps(t, n, podCgroup); got != blkio.Max {
 		t.Errorf("backstop %v beside a container without limits", got)
-	}
-}
-
-// TestEndedInitContainer verifies that an ended init container is known by the pod's record after a restart of
-// the plugin, and that no warning reports it as missing.
-func TestEndedInitContainer(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("init"), cgroupOf("main"))
-	sb := sandbox(map[string]string{
-		limitsKey + "container.init": "rootfs wbps=1Mi", limitsKey + "container.main": "rootfs wbps=1Mi",
-		limitsKey + "container.typo": "rootfs wbps=1Mi",
-	})
-	n := newNode(t, h)
-	start(t, n, sb, "init")
-	remove(t, dir, "init")
-	n.Stopped("sb1", "id-init")
-	start(t, n, sb, "main")
-	n.pass(t.Context())
-
-	n = newNode(t, h)
-	n.Synchronize([]*Sandbox{sb}, []*Container{listed("main", isRunning)}) // the runtime lists no more
-	for range 2 {
-		n.pass(t.Context())
-	}
-	r := recordOf(t, n, podCgroup)
-	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "typo") {
-		t.Errorf("warnings %q", r.Warnings)
 	}
 }

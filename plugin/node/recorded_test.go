@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // eventually fails the test unless something holds within a minute.
@@ -17,45 +16,6 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > time.Minute {
 			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
-// TestNextSandboxOfFormer verifies that a pod without a class loses a limit that its cgroup has from an earlier
-// sandbox with a class. That happens soon after the first event of the next sandbox, without a pass over all
-// pods.
-func TestNextSandboxOfFormer(t *testing.T) {
-	for _, restarts := range []bool{false, true} {
-		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-		n := newNode(t, h)
-		n.policy.Store(rules(t, inProd))
-		start(t, n, batch(), "a")
-		n.Stopped("sb1", "id-a") // the data that it wrote may not be on its disk
-		n.RemovedPod("sb1")
-		if restarts {
-			n = newNode(t, h)
-			n.Synchronize(nil, nil) // the runtime does not list a sandbox that is not ready
-		} else {
-			n.Reload(policy.Default())
-		}
-		if got := wbps(t, n, podCgroup); got != 20<<20 {
-			t.Fatalf("the pod has %v before", got)
-		}
-		n.resync = time.Hour
-		go n.reconcile(t.Context())
-		s, next := &session{n, handlerDeadline}, batch()
-		next.ID = "sb2"
-		b := ctr("b")
-		b.Sandbox = "sb2"
-		if spec, err := s.CreateContainer(t.Context(), next, b); err != nil || len(spec) > 0 {
-			t.Fatal(spec, err)
-		}
-		if err := s.StartContainer(t.Context(), next, b); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the pod has no limit", func() bool { return wbps(t, n, podCgroup) == blkio.Max })
-		if got := wbps(t, n, cgroupOf("b")); got != blkio.Max || n.peek().unexpected != 0 {
-			t.Errorf("the container has %v, %d unexpected events", got, n.peek().unexpected)
 		}
 	}
 }
@@ -129,38 +89,5 @@ func TestBystanderRemoved(t *testing.T) {
 	n.pass(t.Context())
 	if s := n.peek(); len(s.bystanders)+len(s.unreadBystanders) != 0 {
 		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unreadBystanders)
-	}
-}
-
-// TestUnlistedBystander verifies that a class of a new policy limits the containers that events have reported,
-// where the runtime does not list its containers. The pod's cgroup gets no backstop, because another container
-// runs in it.
-func TestUnlistedBystander(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("before"), cgroupOf("b"))
-	n := newNode(t, h)
-	n.Unlisted()
-	s := &session{n, handlerDeadline}
-	for range 2 {
-		if err := s.StartContainer(t.Context(), batch(), ctr("b")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.Reload(rules(t, inProd))
-	n.pass(t.Context())
-	if own, pod := wbps(t, n, cgroupOf("b")), wbps(t, n, podCgroup); own != 20<<20 || pod != blkio.Max {
-		t.Errorf("the container has %v, the pod %v", own, pod)
-	}
-	if err := s.StartContainer(t.Context(), batch(), ctr("before")); err != nil { // it is restarted
-		t.Fatal(err)
-	}
-	if own, pod := wbps(t, n, cgroupOf("before")), wbps(t, n, podCgroup); own != 20<<20 || pod != 40<<20 {
-		t.Errorf("the other container has %v, the pod %v", own, pod)
-	}
-	n.Reload(policy.Default())
-	n.pass(t.Context())
-	for _, cgroup := range []string{podCgroup, cgroupOf("b"), cgroupOf("before")} {
-		if got := wbps(t, n, cgroup); got != blkio.Max {
-			t.Errorf("without the class %s has %v", cgroup, got)
-		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// assertions are the commands that compare. TEXT is a part of a line; "-count=N" asks for N such lines.
-func assertions() map[string]command {
+// written are the assertions about cgroups, OCI specs and records.
+func written() map[string]command {
 	return map[string]command{
 		"iomax": func(w *world, neg bool, args []string) {
 			w.check("iomax POD [CONTAINER] none|DISK [KEY=VALUE]...", neg, args)
@@ -48,6 +48,22 @@ func assertions() map[string]command {
 			cgroup, texts := w.cgroupOf(args)
 			w.find("record", neg, w.recordOf(cgroup), texts)
 		},
+		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
+			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
+			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
+		},
+		"has-attribute": func(w *world, neg bool, args []string) {
+			w.check("has-attribute POD NAME VALUE", neg, args)
+			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
+			w.ts.Check(err)
+			w.same(args[1], string(got), args[2])
+		},
+	}
+}
+
+// told are the assertions about what the plugin tells. TEXT is a part of a line; "-count=N" asks for N such lines.
+func told() map[string]command {
+	return map[string]command{
 		"event": func(w *world, neg bool, args []string) {
 			w.check("event [-count=N] POD REASON [TEXT]...", false, args)
 			w.find("event", neg, w.told(&w.events), args)
@@ -63,12 +79,6 @@ func assertions() map[string]command {
 		"refused": func(w *world, neg bool, args []string) {
 			w.check("refused TEXT...", false, args)
 			w.find("refusal", neg, []string{fmt.Sprint(w.refusal)}, args)
-		},
-		"has-attribute": func(w *world, neg bool, args []string) {
-			w.check("has-attribute POD NAME VALUE", neg, args)
-			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
-			w.ts.Check(err)
-			w.same(args[1], string(got), args[2])
 		},
 		"granted": func(w *world, neg bool, args []string) {
 			w.check("granted [TEXT]...", neg, args)
@@ -93,10 +103,6 @@ func assertions() map[string]command {
 				got = append(got, "unknown="+d.Unknown)
 			}
 			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
-		},
-		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
-			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
-			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
 		},
 	}
 }

@@ -95,7 +95,7 @@ func (w *world) end() {
 		w.stop()
 	}
 	w.process = process{}
-	w.notes.forget()
+	w.forget()
 	w.kernel.Writes()
 }
 
@@ -201,8 +201,8 @@ func (w *world) sync(host string, ended <-chan struct{}) error {
 	if !w.disks.Wait("sync "+host, ended) {
 		return errors.New("the process has ended")
 	}
-	w.notes.mu.Lock()
-	defer w.notes.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.syncs = append(w.syncs, host)
 	return nil
 }
