@@ -1,40 +1,13 @@
 package node
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// TestEditMeetsCreate verifies that a container that was created while an edit was tried can still reject the edit.
-func TestEditMeetsCreate(t *testing.T) {
-	l := newLiveNode(t)
-	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"))
-	l.run(sb, "a")
-	once := true
-	l.storage = disks{func(path string) blkio.Backing {
-		if once {
-			once = false
-			l.run(sb, "b")
-		}
-		return twoDisks(path)
-	}}
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "/data wbps=4Mi; rootfs wbps=5Mi", limitsKey+"container.b", "/nowhere wbps=1Mi")})
-	l.pass(t.Context())
-	if once {
-		t.Fatal("no container was created meanwhile")
-	}
-	l.pass(t.Context())
-	l.want("rejected by the new one", all(2*mi, 2*mi))
-	l.edit(limitsKey+"containers", "/data wbps=4Mi; rootfs wbps=5Mi")
-	l.want("both", all(5*mi, 5*mi))
-}
 
 // TestFallBackMeetsReload verifies that an edit that the first container of its pod rejects is tried again, if a new policy rejects
 // that container by the annotations of the runtime as well.
@@ -57,43 +30,6 @@ func TestFallBackMeetsReload(t *testing.T) {
 	}
 	if got := l.pods.edits(l.peek().pods["sb1"].group); len(got) != 1 {
 		t.Errorf("%d edits are tried", len(got))
-	}
-}
-
-// TestCreateMeetsEdit verifies that the budget of the namespace vets a new container by annotations or labels that begin to
-// count while it is decided by those before.
-func TestCreateMeetsEdit(t *testing.T) {
-	pol := strings.Replace(tenantBudget, "200Mi", "70Mi", 1) + `rules:
-- {name: gold, match: {podSelector: {matchLabels: {tier: gold}}}, class: silver}
-- {name: others, class: bronze}
-`
-	for name, live := range map[string]*Live{
-		"annotations": {Annotations: annotationsOf(limitsKey+"containers", "* wbps=40Mi")},
-		"labels":      {Labels: map[string]string{"tier": "gold"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBudgetNode(t, pol)
-			sb := tenant("1", "")
-			live.Namespace, live.Name = sb.Namespace, sb.Name
-			b.run(sb, member(sb, "a"))
-			once := true
-			b.storage = disks{func(path string) blkio.Backing {
-				if once {
-					once = false
-					b.SetLive(sb.UID, live)
-					b.pass(t.Context())
-				}
-				return twoDisks(path)
-			}}
-			if err := b.createOf(sb, member(sb, "b")); err == nil || !strings.Contains(err.Error(), "exceeds the budget") {
-				t.Errorf("the new container: %v", err)
-			}
-			if once {
-				t.Fatal("there was no edit meanwhile")
-			}
-			b.pass(t.Context())
-			b.wantGranted(name, "tenant-a vda wbps 40Mi of 70Mi, 1 pods")
-		})
 	}
 }
 
@@ -130,24 +66,4 @@ func TestLongEditRestart(t *testing.T) {
 	l.restart(policy.Default())
 	l.list(sb, names...)
 	l.want("restarted", want)
-}
-
-// TestEditHangs verifies that an edit does not wait for a container whose disk does not answer: all pods wait for the pass.
-func TestEditHangs(t *testing.T) {
-	l := newLiveNode(t)
-	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"))
-	l.run(sb, "a", "b")
-	c := l.peek().pods["sb1"].containers["id-a"]
-	c.token <- struct{}{}
-	c.resolution.began = time.Now().Add(-2 * passDeadline)
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=4Mi")})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := errors.Join(l.resolveAll(ctx, c.pod.group)...); err == nil || !strings.Contains(err.Error(), "does not answer") || ctx.Err() != nil {
-		t.Errorf("got %v, %v", err, ctx.Err())
-	}
-	l.want("not tried", map[string]blkio.Amount{cgroupOf("b"): 2 * mi})
-	l.pods.endResolution(c.identity)
-	l.pass(t.Context())
-	l.want("tried", all(4*mi, 4*mi))
 }

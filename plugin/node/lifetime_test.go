@@ -20,56 +20,9 @@ func listed(name string, state State) *Container {
 }
 
 const (
-	isCreated = Created
 	isRunning = Running
 	isStopped = Stopped
 )
-
-// endHeld ends a container that the watch of exits holds, with nothing left to write.
-func endHeld(t *testing.T, n *Node, dir string, c *container) {
-	t.Helper()
-	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
-	n.watched(c)
-	if got, _ := n.pods.noteEnded(c.cgroup); got.id != c.id {
-		t.Fatal("not found by its cgroup")
-	}
-	endedPod{n.applier(), c.pod.group}.Written(c.id, true)
-	n.Stopped(c.pod.id, c.id)
-}
-
-// TestLeftoversAreWritten verifies that the pod's limits are removed once the kernel has no data of the pod
-// left to write, because the data of ended containers is then on disk.
-func TestLeftoversAreWritten(t *testing.T) {
-	h, dir := tree(t, podCgroup)
-	n := newNode(t, h)
-	n.exits.writeout.Tidy = nothing
-	stat := filepath.Join(dir, podCgroup, "memory.stat")
-	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isStopped)})
-	for _, step := range []struct {
-		name, stat string
-		want       blkio.Amount
-	}{
-		{"no memory controller", "", 1 << 20},
-		{"dirty", "file_dirty 4096\nfile_writeback 0\n", 1 << 20},
-		{"clean once", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
-		{"in writeback", "file_dirty 0\nfile_writeback 4096\n", 1 << 20},
-		{"clean again", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
-		{"changed", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
-		{"clean still", "file_dirty 0\nfile_writeback 0\n", blkio.Max},
-	} {
-		if step.stat != "" {
-			write(t, stat, step.stat)
-		}
-		if step.name == "changed" { // two passes after a change have to find the same
-			n.Updated("sb1")
-		}
-		n.pass(t.Context())
-		if got := wbps(t, n, podCgroup); got != step.want {
-			t.Errorf("%s: the pod has %v, want %v", step.name, got, step.want)
-		}
-	}
-}
 
 // TestRanUnseen verifies that a container which was started and has ended while the plugin
 // was not connected counts as one with unwritten data, however the runtime lists it then.
@@ -105,34 +58,6 @@ func TestRanUnseen(t *testing.T) {
 				t.Errorf("%v once all is written, want %v", phase, lifecycle.Drained)
 			}
 		})
-	}
-}
-
-// TestSandboxReplacedUnheard verifies that the containers of a sandbox are not waited for if the runtime
-// replaced it while no plugin was connected.
-func TestSandboxReplacedUnheard(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	n := newNode(t, h)
-	n.exits.writeout.Tidy = nothing
-	write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
-	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
-	start(t, n, sb, "a")
-	next := sandbox(sb.Annotations)
-	next.ID = "sb2"
-	b := listed("b", isRunning)
-	b.Sandbox = "sb2"
-	if err := n.start(t.Context(), next, b, true); err != nil {
-		t.Fatal(err)
-	}
-	remove(t, dir, "a")
-	n.Synchronize([]*Sandbox{next}, []*Container{b})
-	n.pass(t.Context())
-	endHeld(t, n, dir, n.peek().pods["sb2"].containers["id-b"])
-	for range 3 {
-		n.pass(t.Context())
-	}
-	if got := wbps(t, n, podCgroup); got != blkio.Max {
-		t.Errorf("the pod has %v after all is written out", got)
 	}
 }
 
@@ -244,20 +169,5 @@ func TestRestoredIsNotTakenForEnded(t *testing.T) {
 		if got := wbps(t, n, cgroupOf("a")); got != 1<<20 || c.life.Phase() != step.phase || len(watch.added) != step.added {
 			t.Errorf("%q: limit %v, %v, watched %q", step.events, got, c.life.Phase(), watch.added)
 		}
-	}
-}
-
-// TestNothingToWrite verifies that a container without a request may have no cgroup on the node for good, as
-// under a runtime that makes one for the sandbox alone.
-func TestNothingToWrite(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	start(t, n, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
-	n.pass(t.Context())
-	if c := n.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0, 0} {
-		t.Errorf("%+v", c)
-	}
-	if got := wbps(t, n, podCgroup); got != blkio.Max {
-		t.Errorf("backstop %v beside a container without limits", got)
 	}
 }

@@ -1,13 +1,10 @@
 package node
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -59,33 +56,4 @@ func TestRecallsAgain(t *testing.T) {
 	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
 		t.Errorf("exits %+v", got)
 	}
-}
-
-// TestLateRejection verifies that a creation that is rejected after the runtime has given it up, and has started the container,
-// does not keep the container from counting for the budget.
-func TestLateRejection(t *testing.T) {
-	b := newBudgetNode(t, tenantBudget+"floors: {bps: 3Mi}\n")
-	sb := tenant("1", "* wbps=2Mi")
-	c := member(sb, "a", bind("/mnt/data/x", "/data"))
-	b.place(sliceOf("1"))
-	b.place(b.cgroupOf(sb, c))
-	ctx, cancel := context.WithCancel(t.Context())
-	once := true
-	b.storage = disks{func(path string) blkio.Backing {
-		if once && strings.HasPrefix(path, "/mnt/data") { // the disk answers late, and another policy is in force then
-			once = false
-			cancel()
-			b.policy.Store(rules(t, tenantBudget))
-			if err := b.start(t.Context(), sb, c, false); err != nil {
-				t.Error(err)
-			}
-		}
-		return twoDisks(path)
-	}}
-	pod := b.lookup(sb)
-	if _, err := b.decideNew(ctx, pod, c, false); once || err == nil || !strings.Contains(err.Error(), "floor") {
-		t.Fatalf("looked up %v, error %v", !once, err)
-	}
-	b.pass(t.Context())
-	b.wantGranted("started", "tenant-a vda wbps 2Mi of 200Mi, 1 pods; tenant-a vdb wbps 2Mi of 200Mi, 1 pods")
 }

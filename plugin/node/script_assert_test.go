@@ -61,6 +61,14 @@ func written() map[string]command {
 	}
 }
 
+// on names disks as "@vda@vdb".
+func (w *world) on(disks []blkio.Disk) (out string) {
+	for _, disk := range disks {
+		out += "@" + w.disks.Name(disk.Dev)
+	}
+	return out
+}
+
 // told are the assertions about what the plugin tells. TEXT is a part of a line; "-count=N" asks for N such lines.
 func told() map[string]command {
 	return map[string]command{
@@ -93,11 +101,11 @@ func told() map[string]command {
 			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 		},
 		"weighted": func(w *world, neg bool, args []string) { // the demand for weights
-			w.check("weighted [POD[/CONTAINER]=WEIGHT]... [unknown=TEXT]", neg, args)
+			w.check("weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [unknown=TEXT]", neg, args)
 			d := w.node.Weighted()
 			var got []string
 			for _, of := range d.Weighted {
-				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10))
+				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10)+cmp.Or(w.on(of.Disks), ": "+of.NoDisk))
 			}
 			if slices.Sort(got); !d.Complete {
 				got = append(got, "unknown="+d.Unknown)

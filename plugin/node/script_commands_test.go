@@ -9,11 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"golang.org/x/sys/unix"
 )
 
 // processes are the commands of the operator: the policy, and the process of the plugin.
@@ -131,8 +132,12 @@ func kernel() map[string]command {
 			w.kernel.Replace(cgroup, "io.stat", text)
 		},
 		"dirty": func(w *world, neg bool, args []string) { // bytes that a pod has left to write
-			w.check("dirty POD BYTES", neg, args)
-			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback 0\n")
+			w.check("dirty POD BYTES [IN-WRITEBACK]", neg, args)
+			underWay := "0"
+			if len(args) > 2 {
+				underWay = args[2]
+			}
+			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback "+underWay+"\n")
 		},
 		"attribute": func(w *world, neg bool, args []string) { // another part of the program writes one
 			w.check("attribute POD NAME VALUE", neg, args)
@@ -153,12 +158,14 @@ func (w *world) readPolicy(text string) {
 
 // configure sets the configuration of the next process.
 func (w *world) configure(neg bool, args []string) {
-	w.check("configure real-mounts|cri-o|no-exit-watch|memory [BYTES]", neg, args)
+	w.check("configure real-mounts|cri-o|lists-stopped|no-exit-watch|memory [BYTES]", neg, args)
 	switch args[0] {
 	case "real-mounts":
 		w.realMounts = true
 	case "cri-o":
 		w.isCRIO = true
+	case "lists-stopped":
+		w.listsStopped = true
 	case "no-exit-watch":
 		w.isUnwatched = true
 	case "memory":
@@ -206,6 +213,9 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	}
 	gates, place := &w.disks.Gates, ""
 	switch args[0] {
+	case "processes":
+		w.unseen = breaks
+		return
 	case "mounts":
 		w.disks.BreakTable(fail(errors.New("no mounts")))
 		return

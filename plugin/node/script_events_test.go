@@ -30,6 +30,16 @@ func creations() map[string]command {
 			w.check("create POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
 			w.answer("create", neg, w.create(w.newContainer(args)))
 		},
+		"begin-create": func(w *world, neg bool, args []string) { // of which the answer comes later, with "answer"
+			w.check("begin-create POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", neg, args)
+			c, answer := w.newContainer(args), make(chan error, 1)
+			w.pending = answer
+			go func() { answer <- w.create(c) }()
+		},
+		"answer": func(w *world, neg bool, args []string) {
+			w.check("answer", false, args)
+			w.answer("create", neg, <-w.pending)
+		},
 		"create-silent": func(w *world, neg bool, args []string) { // the runtime reports no end of one that is rejected
 			w.check("create-silent POD CONTAINER [VALUE]", false, args)
 			w.isSilent = true

@@ -47,19 +47,22 @@ type world struct {
 	process
 	config
 	notes
-	isDown   bool  // no event starts the plugin
-	isSilent bool  // the runtime reports no end of a container that is rejected
-	refusal  error // of the last container that was rejected
+	unseen   bool         // no mounts of processes can be read
+	isDown   bool         // no event starts the plugin
+	isSilent bool         // the runtime reports no end of a container that is rejected
+	pending  <-chan error // of the container of "begin-create"
+	refusal  error        // of the last container that was rejected
 }
 
 // config is the configuration of the next process of the plugin.
 type config struct {
-	policy      *policy.Policy
-	realMounts  bool
-	layers      inventory.Layers
-	nodeMemory  uint64
-	isCRIO      bool
-	isUnwatched bool
+	policy       *policy.Policy
+	realMounts   bool
+	layers       inventory.Layers
+	nodeMemory   uint64
+	isCRIO       bool
+	listsStopped bool
+	isUnwatched  bool
 }
 
 // process is the process of the plugin; node is nil while there is none.
@@ -173,7 +176,7 @@ func (w *world) list() (sandboxes []*node.Sandbox, containers []*node.Container)
 				sandboxes = append(sandboxes, sb.message())
 			}
 			for _, c := range sb.containers {
-				if c.state != node.Stopped {
+				if c.state != node.Stopped || w.listsStopped {
 					containers = append(containers, c.message())
 				}
 			}
@@ -212,7 +215,9 @@ func (w *world) processMounts(_ context.Context, pid int, _ string) ([]blkio.Pro
 	for _, name := range w.order {
 		for _, sb := range w.pods[name].sandboxes {
 			for _, c := range sb.containers {
-				if c.pid == pid {
+				if c.pid == pid && w.unseen {
+					return nil, errors.New("input/output error")
+				} else if c.pid == pid {
 					return c.processMounts(), nil
 				}
 			}

@@ -77,32 +77,6 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestUnlistedWithoutWeights verifies that containers without a weight are no reason to wait.
-func TestUnlistedWithoutWeights(t *testing.T) {
-	n, _, _ := restarted(t, map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}, "a")
-	wantUnknown(t, n, "")
-}
-
-// TestUnlistedAndReported verifies that a container of a former pod that events report counts by them, until
-// its end.
-func TestUnlistedAndReported(t *testing.T) {
-	annotations := map[string]string{weightKey + "containers": "30"}
-	n, _, dir := restarted(t, annotations, "a")
-	wantUnknown(t, n, "container prod/db-0 a runs with a weight")
-	start(t, n, sandbox(annotations), "a")
-	wantUnknown(t, n, "")
-	if d := n.Weighted(); len(d.Weighted) != 1 || len(d.Weighted[0].Disks) != 1 {
-		t.Errorf("%+v", d)
-	}
-	end(t, dir, cgroupOf("a"))
-	n.Stopped("sb1", "id-a")
-	n.RemovedPod("sb1")
-	wantUnknown(t, n, "")
-	if d := n.Weighted(); len(d.Weighted) != 0 {
-		t.Errorf("after its end: %+v", d)
-	}
-}
-
 // TestUnlistedUnreadable verifies that a record that cannot be read may have a weight, while its cgroup has a
 // process.
 func TestUnlistedUnreadable(t *testing.T) {
@@ -126,15 +100,5 @@ func TestUnlistedIsCopied(t *testing.T) {
 		if one[1].Pod != "a" || two[1].Pod != "b" {
 			t.Errorf("%+v and %+v", one, two)
 		}
-	}
-}
-
-// TestListedLate verifies that the list of the runtime has the last word.
-func TestListedLate(t *testing.T) {
-	n, _, _ := restarted(t, map[string]string{weightKey + "containers": "30"}, "a")
-	wantUnknown(t, n, "container prod/db-0 a")
-	n.Synchronize(nil, nil)
-	if diff := cmp.Diff(weights.Demand{Complete: true}, n.Weighted()); diff != "" {
-		t.Error(diff)
 	}
 }

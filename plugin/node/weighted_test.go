@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -49,27 +48,6 @@ func TestWeighted(t *testing.T) {
 	n.RemovedPod(sb.ID)
 	n.pass(t.Context())
 	want("after the pod", weights.Demand{Complete: true})
-}
-
-// TestWeightedWithoutDisk verifies that a weight for all disks that applies to none is in the demand as well,
-// with the reason.
-func TestWeightedWithoutDisk(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	n := newNode(t, h)
-	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
-	n.Synchronize(nil, nil)
-	start(t, n, sandbox(map[string]string{weightKey + "container.a": "30", weightKey + "pod-total": "50"}), "a")
-	n.pass(t.Context())
-	of := func(container, cgroup string, weight uint32, noDisk string) weights.Weighted {
-		return weights.Weighted{Namespace: "prod", Pod: "db-0", Container: container, Cgroup: cgroup, NoDisk: noDisk, Weights: blkio.Weights{Default: weight}}
-	}
-	want := []weights.Weighted{
-		of("a", cgroupOf("a"), 30, "it uses no local disk; its writable layer: tmpfs is memory, not a disk"),
-		of("", podCgroup, 50, "no container of the pod uses a local disk"),
-	}
-	if diff := cmp.Diff(want, n.Weighted().Weighted); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // TestWeightedCleared verifies that a weight that an operator has cleared is not in the demand.
