@@ -51,7 +51,7 @@ func benchPod(i int, base string) (sb *Sandbox, db, sidecar *Container) {
 		bind(cri+"/hostname", "/etc/hostname", "rbind", "rprivate", "rw"),
 		bind(cri+"/resolv.conf", "/etc/resolv.conf", "rbind", "rprivate", "rw"),
 		bind(cri+"/shm", "/dev/shm", "rbind", "rprivate", "rw"),
-		bind(pod+"/volumes/kubernetes.io~projected/kube-api-access-0", tokenPath, "rbind", "rprivate", "ro"),
+		bind(pod+"/volumes/kubernetes.io~projected/kube-api-access-0", "/var/run/secrets/kubernetes.io/serviceaccount", "rbind", "rprivate", "ro"),
 	}
 	sidecar = container("sidecar", append(slices.Clone(injected), bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"))...)
 	db = container("db", append(injected,

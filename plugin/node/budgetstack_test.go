@@ -214,3 +214,12 @@ func TestLateOnVolumes(t *testing.T) {
 	b.pass(t.Context())
 	b.wantStacked("late", "vda 204928Ki") // the floor on two of three devices
 }
+
+func withTotal(total, each string) *Sandbox {
+	sb := tenant("1", "")
+	sb.Annotations = annotationsOf(limitsKey+"pod-total", total)
+	if each != "" {
+		sb.Annotations[limitsKey+"containers"] = each
+	}
+	return sb
+}

@@ -209,7 +209,7 @@ func TestLeftOutIsFinal(t *testing.T) {
 	}
 	c := n.peek().pods["sb1"].containers["id-a"]
 	what := soughtBy(c.pod.request.now.Load().under(n.policy.Load()))
-	if c.isPartial() || !c.isDecided(n.policy.Load()) || !c.isFound(&what, n.layers.current.Load()) {
+	if c.isPartial() || !c.isDecided(n.policy.Load()) || !c.isFound(what, n.layers.current.Load()) {
 		t.Error("the container is resolved again with each pass")
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 var strayDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
@@ -199,18 +198,6 @@ func TestMountOfKnownDisk(t *testing.T) {
 	}
 }
 
-// TestRedirectedConflict verifies that the start is refused if the limits for the disk that a mount is really
-// on contradict one another.
-func TestRedirectedConflict(t *testing.T) {
-	n, _ := comparing(t, func() ([]blkio.ProcessMount, error) {
-		return []blkio.ProcessMount{at("/elsewhere", strayDisk)}, nil
-	})
-	err := run(t, n, limited("/a wbps=1Mi; /b wbps=2Mi"), 123, bind("/mnt/data/a", "/a", "rbind"), bind("/srv/b", "/b", "rbind"))
-	if _, refused := errors.AsType[*annotation.Error](err); !refused || !strings.Contains(err.Error(), "on disk vdc 254:32") {
-		t.Errorf("got %v, want a conflict on vdc", err)
-	}
-}
-
 // TestNotCompared verifies that a container whose mounts cannot be compared has the limits of its creation. Its
 // start reports the failure, and the reconciler retries.
 func TestNotCompared(t *testing.T) {
@@ -263,37 +250,6 @@ func TestNothingToCompare(t *testing.T) {
 	}
 	if countLogged(logged, "reports no process for a container") != 1 {
 		t.Error("the log does not say that the runtime reports no process")
-	}
-}
-
-// TestRedirectedBeforeStart verifies that a pass before StartContainer leaves the comparison of the mounts to
-// that event, even if it sees the process.
-func TestRedirectedBeforeStart(t *testing.T) {
-	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
-	sb, c := limited("/data wbps=1Mi"), ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
-	if _, err := n.create(t.Context(), sb, c, false); err != nil {
-		t.Fatal(err)
-	}
-	n.pass(t.Context())
-	c.PID = 123
-	if err := n.start(t.Context(), sb, c, true); err != nil {
-		t.Error(err)
-	}
-	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); !strings.Contains(got, "254:32") {
-		t.Errorf("io.max is %q", got)
-	}
-}
-
-// TestRedirectedAfterRestart verifies that a plugin that starts later finds the disks under the mounts of a
-// running container, although their paths lead back.
-func TestRedirectedAfterRestart(t *testing.T) {
-	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
-	c := ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
-	c.PID, c.State = 123, Running
-	n.Synchronize([]*Sandbox{limited("/data wbps=1Mi")}, []*Container{c})
-	n.pass(t.Context())
-	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); !strings.Contains(got, "254:32") {
-		t.Errorf("io.max is %q", got)
 	}
 }
 

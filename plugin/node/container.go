@@ -72,7 +72,7 @@ type search struct {
 	done  bool      // one has ended without an error
 	// lowest is true if the physical disks below those of the container were found as well, for a budget.
 	lowest bool
-	err   error     // of the last one
+	err    error // of the last one
 	// rev is raised by each result, and by each event after which the disks may be others.
 	rev int
 	// notCompared is the error because of which the mounts were not compared. It is set only in a copy.

@@ -55,23 +55,28 @@ type editOf struct {
 	claims []string // those whose limits it changes, see changedClaims
 }
 
-// edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival. One of annotations waits for
-// a live container, unless containers are rejected: without one it would count unseen, and could keep the next one from starting.
+// edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival.
 func (t *podTable) edits(of groupIdentity) (out []editOf) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, p := range of.in(s).sorted() {
-		next, now := p.edit.next, p.request.now.Load()
-		if next == nil {
-			continue
-		}
-		e := editOf{p.podIdentity, next, next.differences(now), false, next.changedClaims(now)}
-		e.waits = e.parts.has(partAnnotations) && !p.hasLiveContainer() && !p.isRejected()
-		if !e.waits || e.parts.has(partFacts) {
+		if e, ok := p.editNow(); ok {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// editNow returns the edit of a pod, if it has one that can be tried. Annotations wait for a live container, unless containers are
+// rejected: without one they would count unseen, and could keep the next container from starting.
+func (p *pod) editNow() (e editOf, ok bool) {
+	next, now := p.edit.next, p.request.now.Load()
+	if next == nil {
+		return e, false
+	}
+	e = editOf{p.podIdentity, next, next.differences(now), false, next.changedClaims(now)}
+	e.waits = e.parts.has(partAnnotations) && !p.hasLiveContainer() && !p.isRejected()
+	return e, !e.waits || e.parts.has(partFacts)
 }
 
 // isRejected reports whether the last container that was created was rejected.
@@ -85,10 +90,10 @@ func (p *pod) isRejected() bool {
 	return last.facts.Stage == policy.Rejected
 }
 
-// hasEdit reports whether a pod of the group has an edit that does not count yet.
+// hasEdit reports whether a pod of the group has an edit that can be tried.
 func (g *group) hasEdit() bool {
 	for _, p := range g.pods {
-		if p.edit.next != nil && !p.edit.waits {
+		if _, ok := p.editNow(); ok {
 			return true
 		}
 	}

@@ -181,58 +181,6 @@ func TestEventFacts(t *testing.T) {
 	}
 }
 
-// TestEventEdits verifies that an edit that is applied or rejected has an event, and that each try of the reconciler is not
-// another one.
-func TestEventEdits(t *testing.T) {
-	l, events := newLiveNode(t), &noted{}
-	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs riops=1000"))
-	l.events = events
-	l.run(sb, "a", "b")
-	l.edit(limitsKey+"containers", "rootfs riops=1000")
-	events.wants(t, "unchanged")
-	l.edit(limitsKey+"container.a", "rootfs riops=2000")
-	events.wants(t, "applied", "BlkioChanged: edited annotations apply; container a gets vda riops=2000; container b gets no limits")
-	const rejected = `BlkioChangeRejected: the annotations were edited, and those before stay in force: `
-	for range 3 {
-		l.edit(limitsKey+"container.a", "rootfs ripos=1")
-	}
-	events.wants(t, "rejected", rejected+`nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 "rootfs ripos=1": unknown key "ripos" (did you mean "riops"?)`)
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Err: errors.New("too many annotations of this domain: 65 of them (maximum 64)")})
-	l.pass(t.Context())
-	events.wants(t, "too many", rejected+"too many annotations of this domain: 65 of them (maximum 64)")
-	l.edit(limitsKey+"container.a", "rootfs riops=2000")
-	l.pass(t.Context())
-	events.wants(t, "taken back")
-	l.Reload(rules(t, inProd))
-	for _, tier := range []string{"batch", "", "none"} {
-		l.SetLive("u1", &Live{
-			Namespace: "prod", Name: "db-0", Labels: map[string]string{"tier": tier},
-			Annotations: annotationsOf(limitsKey+"container.a", "rootfs riops=2000"),
-		})
-		l.pass(t.Context())
-	}
-	const labels = "BlkioChanged: edited labels apply; container a gets "
-	var got []string
-	for _, note := range events.take() {
-		if strings.Contains(note, "edited") {
-			got = append(got, strings.TrimPrefix(note, "u1 prod/db-0 "))
-		}
-	}
-	want := []string{
-		labels + "vda wbps=20971520 riops=2000, vdb wbps=20971520, io.weight default 50; container b gets vda wbps=20971520, vdb wbps=20971520, io.weight default 50",
-		labels + "vda riops=2000; container b gets no limits",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("labels of a rule, of none, and of none again: %q, want %q", got, want)
-	}
-	if n := l.metrics.edits.applied.Load(); n != 3 {
-		t.Errorf("%d edits applied, want 3", n)
-	}
-	l.SetLive("u1", &Live{Namespace: "other", Name: "db-0", Annotations: annotationsOf(limitsKey+"container.a", "x")})
-	l.pass(t.Context())
-	events.wants(t, "another pod's")
-}
-
 // TestEventNotInForce verifies that a problem that lasts has an event, again every ten minutes, and that its text has nothing
 // of the node.
 func TestEventNotInForce(t *testing.T) {

@@ -191,23 +191,6 @@ func TestExitsAreNotRewritten(t *testing.T) {
 	}
 }
 
-func TestExitsOfObservedAreNone(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	pol := *policy.Default()
-	pol.Mode = policy.ModeObserve
-	n.Reload(&pol)
-	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
-		t.Fatal(err)
-	}
-	remove(t, dir, "a")
-	n.Stopped("sb1", "id-a")
-	n.pass(t.Context())
-	if got := exitsOf(t, h); len(got) != 0 {
-		t.Errorf("%+v", got)
-	}
-}
-
 // TestRemainingLimits verifies that the limits of a record lack the source, and that those of the decision,
 // which others read meanwhile, keep it.
 func TestRemainingLimits(t *testing.T) {

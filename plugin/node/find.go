@@ -45,11 +45,11 @@ type sought struct {
 	lowest  bool               // the physical disks below them are needed, by a budget
 }
 
-func soughtBy(pol *policy.Pod) sought { return sought{pol.Targets(), pol.Budget() != nil} }
+func soughtBy(pol *policy.Pod) *sought { return &sought{pol.Targets(), pol.Budget() != nil} }
 
 // find finds those disks of a container that are not known yet. An error is an internal failure, after which c must not be used. Disks
 // that cannot be read are noted in c.disks, and the others are kept.
-func (f finder) find(ctx context.Context, what sought, now *layerLocations, c *snapshot) error {
+func (f finder) find(ctx context.Context, what *sought, now *layerLocations, c *snapshot) error {
 	targets := what.targets
 	c.disks.InvalidateFor(targets)
 	if !c.disks.IsResolved() {
@@ -182,7 +182,7 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	defer n.pods.endSearch(of)
 	c, layers := n.pods.beginSearch(of), n.layers.current.Load()
 	what := soughtBy(of.pod.request.now.Load().under(n.policy.Load()))
-	if c.isFound(&what, layers) {
+	if c.isFound(what, layers) {
 		return nil
 	}
 	isSame := c.disks.Covers(what.targets)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -20,82 +19,10 @@ func listed(name string, state State) *Container {
 	return c
 }
 
-// withSpec gives a container the files of an OCI spec that the plugin has written.
-func withSpec(c *Container, unified map[string]string) *Container {
-	c.Unified, c.Mark = unified, plan.Mark(c.ID, plan.SpecValues(unified))
-	return c
-}
-
 const (
-	isCreated = Created
 	isRunning = Running
 	isStopped = Stopped
 )
-
-// endHeld ends a container that the watch of exits holds, with nothing left to write.
-func endHeld(t *testing.T, n *Node, dir string, c *container) {
-	t.Helper()
-	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
-	n.watched(c)
-	if got, _ := n.pods.noteEnded(c.cgroup); got.id != c.id {
-		t.Fatal("not found by its cgroup")
-	}
-	endedPod{n.applier(), c.pod.group}.Written(c.id, true)
-	n.Stopped(c.pod.id, c.id)
-}
-
-// TestCreatedIsNoLeftover verifies that a container that was created and not started when the plugin connected
-// has left nothing.
-func TestCreatedIsNoLeftover(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isCreated)})
-	n.pass(t.Context())
-	start(t, n, sb, "a")
-	if got := wbps(t, n, podCgroup); got != 1<<20 {
-		t.Fatalf("backstop %v, want 1 MiB/s", got)
-	}
-	endHeld(t, n, dir, n.peek().pods["sb1"].containers["id-a"])
-	n.pass(t.Context())
-	if got := wbps(t, n, podCgroup); got != blkio.Max {
-		t.Errorf("the pod has %v after all is written out", got)
-	}
-}
-
-// TestLeftoversAreWritten verifies that the pod's limits are removed once the kernel has no data of the pod
-// left to write, because the data of ended containers is then on disk.
-func TestLeftoversAreWritten(t *testing.T) {
-	h, dir := tree(t, podCgroup)
-	n := newNode(t, h)
-	n.exits.writeout.Tidy = nothing
-	stat := filepath.Join(dir, podCgroup, "memory.stat")
-	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isStopped)})
-	for _, step := range []struct {
-		name, stat string
-		want       blkio.Amount
-	}{
-		{"no memory controller", "", 1 << 20},
-		{"dirty", "file_dirty 4096\nfile_writeback 0\n", 1 << 20},
-		{"clean once", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
-		{"in writeback", "file_dirty 0\nfile_writeback 4096\n", 1 << 20},
-		{"clean again", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
-		{"changed", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
-		{"clean still", "file_dirty 0\nfile_writeback 0\n", blkio.Max},
-	} {
-		if step.stat != "" {
-			write(t, stat, step.stat)
-		}
-		if step.name == "changed" { // two passes after a change have to find the same
-			n.Updated("sb1")
-		}
-		n.pass(t.Context())
-		if got := wbps(t, n, podCgroup); got != step.want {
-			t.Errorf("%s: the pod has %v, want %v", step.name, got, step.want)
-		}
-	}
-}
 
 // TestRanUnseen verifies that a container which was started and has ended while the plugin
 // was not connected counts as one with unwritten data, however the runtime lists it then.
@@ -131,34 +58,6 @@ func TestRanUnseen(t *testing.T) {
 				t.Errorf("%v once all is written, want %v", phase, lifecycle.Drained)
 			}
 		})
-	}
-}
-
-// TestSandboxReplacedUnheard verifies that the containers of a sandbox are not waited for if the runtime
-// replaced it while no plugin was connected.
-func TestSandboxReplacedUnheard(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	n := newNode(t, h)
-	n.exits.writeout.Tidy = nothing
-	write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
-	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
-	start(t, n, sb, "a")
-	next := sandbox(sb.Annotations)
-	next.ID = "sb2"
-	b := listed("b", isRunning)
-	b.Sandbox = "sb2"
-	if err := n.start(t.Context(), next, b, true); err != nil {
-		t.Fatal(err)
-	}
-	remove(t, dir, "a")
-	n.Synchronize([]*Sandbox{next}, []*Container{b})
-	n.pass(t.Context())
-	endHeld(t, n, dir, n.peek().pods["sb2"].containers["id-b"])
-	for range 3 {
-		n.pass(t.Context())
-	}
-	if got := wbps(t, n, podCgroup); got != blkio.Max {
-		t.Errorf("the pod has %v after all is written out", got)
 	}
 }
 
@@ -217,44 +116,6 @@ func place(t *testing.T, dir, name string) {
 	write(t, filepath.Join(path, "cgroup.events"), "populated 1\nfrozen 0\n")
 }
 
-// TestRestored verifies that the limits of a container restored from a checkpoint are retried until its cgroup
-// exists. It has no cgroup when it starts.
-func TestRestored(t *testing.T) {
-	h, dir := tree(t, podCgroup)
-	n := newNode(t, h)
-	pol := *policy.Default()
-	pol.OnError.Internal = policy.Reject
-	n.Reload(&pol)
-	s := &session{n, time.Minute}
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	if err := s.StartContainer(t.Context(), sb, ctr("a")); err != nil {
-		t.Errorf("refused for ever: %v", err)
-	}
-	if n.census().notInForce != 1 {
-		t.Error("not counted after its start")
-	}
-	for range 3 {
-		n.settle(t.Context())
-		n.pass(t.Context())
-		if c := n.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
-			t.Errorf("%+v while there is no cgroup", c)
-		}
-	}
-	place(t, dir, "a")
-	n.pass(t.Context())
-	if c, pod := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); c != 1<<20 || pod != 1<<20 {
-		t.Errorf("the container has %v, the pod %v, want 1 MiB/s", c, pod)
-	}
-	if n.census().notInForce != 0 {
-		t.Error("counted as not in force")
-	}
-	remove(t, dir, "a") // and now it has ended
-	n.pass(t.Context())
-	if n.census().states != [len(states)]int{} {
-		t.Error("runs without a cgroup")
-	}
-}
-
 // TestProblemEndsWithoutRetry verifies that a pod counts as in force again although the retry was lost with the
 // connection, and a later event of the pod wrote all limits.
 func TestProblemEndsWithoutRetry(t *testing.T) {
@@ -274,7 +135,7 @@ func TestProblemEndsWithoutRetry(t *testing.T) {
 	if err := s.StartContainer(t.Context(), sb, ctr("b")); err != nil {
 		t.Fatal(err)
 	}
-	g := n.peek().pods["sb1"].group // the lost connection leaves it undone
+	g := n.groups()[0] // the lost connection leaves it undone
 	if err := n.applier().apply(t.Context(), g, ""); err != nil || n.pods.planOf(g) == nil {
 		t.Fatalf("%v, plan %v, want one that is in force", err, n.pods.planOf(g))
 	}
@@ -308,46 +169,5 @@ func TestRestoredIsNotTakenForEnded(t *testing.T) {
 		if got := wbps(t, n, cgroupOf("a")); got != 1<<20 || c.life.Phase() != step.phase || len(watch.added) != step.added {
 			t.Errorf("%q: limit %v, %v, watched %q", step.events, got, c.life.Phase(), watch.added)
 		}
-	}
-}
-
-// TestNothingToWrite verifies that a container without a request may have no cgroup on the node for good, as
-// under a runtime that makes one for the sandbox alone.
-func TestNothingToWrite(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	start(t, n, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
-	n.pass(t.Context())
-	if c := n.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0, 0} {
-		t.Errorf("%+v", c)
-	}
-	if got := wbps(t, n, podCgroup); got != blkio.Max {
-		t.Errorf("backstop %v beside a container without limits", got)
-	}
-}
-
-// TestEndedInitContainer verifies that an ended init container is known by the pod's record after a restart of
-// the plugin, and that no warning reports it as missing.
-func TestEndedInitContainer(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("init"), cgroupOf("main"))
-	sb := sandbox(map[string]string{
-		limitsKey + "container.init": "rootfs wbps=1Mi", limitsKey + "container.main": "rootfs wbps=1Mi",
-		limitsKey + "container.typo": "rootfs wbps=1Mi",
-	})
-	n := newNode(t, h)
-	start(t, n, sb, "init")
-	remove(t, dir, "init")
-	n.Stopped("sb1", "id-init")
-	start(t, n, sb, "main")
-	n.pass(t.Context())
-
-	n = newNode(t, h)
-	n.Synchronize([]*Sandbox{sb}, []*Container{listed("main", isRunning)}) // the runtime lists no more
-	for range 2 {
-		n.pass(t.Context())
-	}
-	r := recordOf(t, n, podCgroup)
-	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "typo") {
-		t.Errorf("warnings %q", r.Warnings)
 	}
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"io"
 	"iter"
 	"os"
@@ -12,16 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -228,105 +223,4 @@ func cgroupOf(name string) string { return podCgroup + "/cri-containerd-id-" + n
 
 func bind(src, dst string, opts ...string) inventory.Mount {
 	return inventory.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
-}
-
-// TestCreateSpec verifies the settings of the OCI spec.
-func TestCreateSpec(t *testing.T) {
-	data := bind("/mnt/data/db", "/data")
-	tests := []struct {
-		name        string
-		annotations map[string]string
-		mounts      []inventory.Mount
-		splitsLines bool
-		want        map[string]string
-	}{
-		{name: "no annotations", mounts: []inventory.Mount{data}},
-		{
-			name: "one disk", annotations: map[string]string{limitsKey + "container.db": "/data wbps=50Mi riops=2k"},
-			mounts: []inventory.Mount{data}, want: map[string]string{"io.max": "254:16 wbps=52428800 riops=2000"},
-		},
-		{
-			name: "two disks where lines are not split: the second comes at start", mounts: []inventory.Mount{data},
-			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
-			want:        map[string]string{"io.max": "254:0 wbps=1048576"},
-		},
-		{
-			name: "two disks where lines are split", mounts: []inventory.Mount{data}, splitsLines: true,
-			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
-			want:        map[string]string{"io.max": "254:0 wbps=1048576\n254:16 wbps=1048576"},
-		},
-		{name: "max is what a fresh cgroup has", annotations: map[string]string{limitsKey + "containers": "rootfs wbps=max"}},
-		{name: "weight", annotations: map[string]string{weightKey + "container.db": "50"}, want: map[string]string{"io.weight": "50"}},
-		{name: "another container's", annotations: map[string]string{limitsKey + "container.other": "rootfs wbps=1Mi"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			h, _ := tree(t, podCgroup)
-			spec, err := newNode(t, h).create(t.Context(), sandbox(tt.annotations), ctr("db", tt.mounts...), tt.splitsLines)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(tt.want, plan.Unified(spec), cmpopts.EquateEmpty()); d != "" {
-				t.Errorf("unified (-want +got):\n%s", d)
-			}
-		})
-	}
-}
-
-func TestCreateRefusesAndLeavesNothing(t *testing.T) {
-	h, _ := tree(t, podCgroup)
-	n := newNode(t, h)
-	sb := sandbox(map[string]string{limitsKey + "container.db": "/data wpbs=50Mi"})
-	var texts []string
-	for range 3 {
-		_, err := n.create(t.Context(), sb, ctr("db"), false)
-		if _, ok := errors.AsType[*annotation.Error](err); !ok {
-			t.Fatalf("got %v, want a refusal", err)
-		}
-		texts = append(texts, err.Error())
-		n.Stopped("sb1", "id-db") // containerd undoes a refused create
-		n.Removed("sb1", "id-db")
-	}
-	want := `nri-blkio: limits.blkio.noderesource.dev/container.db: entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`
-	for _, text := range texts {
-		if text != want {
-			t.Errorf("got  %s\nwant %s", text, want)
-		}
-	}
-	if count := len(n.peek().pods["sb1"].containers); count != 0 {
-		t.Errorf("%d containers left behind", count)
-	}
-}
-
-func TestObserveTouchesNothing(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("db"))
-	n := newNode(t, h)
-	pol := *policy.Default()
-	pol.Mode = policy.ModeObserve
-	n.Reload(&pol)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	c := ctr("db")
-	if adjust, err := n.create(t.Context(), sb, c, false); adjust != nil || err != nil {
-		t.Errorf("create: %v, %v", adjust, err)
-	}
-	if err := n.start(t.Context(), sb, c, true); err != nil {
-		t.Error(err)
-	}
-	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {
-		t.Errorf("io.max written: %q", got)
-	}
-	r, err := record.Read(h.Cgroup(cgroupOf("db")), record.KindContainer)
-	if err != nil || r == nil || !r.Observed || len(r.Settings) != 1 {
-		t.Errorf("record: %+v, %v", r, err)
-	}
-}
-
-func TestKataIsRefused(t *testing.T) {
-	h, _ := tree(t, podCgroup)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	sb.Handler = "kata"
-	_, err := newNode(t, h).create(t.Context(), sb, ctr("db"), false)
-	if _, ok := errors.AsType[*annotation.Error](err); !ok {
-		t.Errorf("got %v, want a refusal", err)
-	}
 }

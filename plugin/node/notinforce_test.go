@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,28 +95,6 @@ func TestEventNotEnforced(t *testing.T) {
 	}
 }
 
-// TestEventOfKept verifies that an author learns of limits that stay although the policy rejects them now.
-func TestEventOfKept(t *testing.T) {
-	const kept = "some limits are not in force, and some that were granted before stay: nri-blkio: limits.blkio.noderesource.dev/"
-	l, events := newNotingNode(t, "")
-	l.claim(claimsOf(""))
-	l.run(sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")), "a", "b")
-	l.claim(claimsOf(""), limitsKey+"containers", "rootfs wbps=1Mi")
-	l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
-	l.pass(t.Context())
-	got := events.of(podevent.NotInForce)
-	if len(got) != 1 || !strings.HasPrefix(got[0], kept+`containers: entry 1 "rootfs wbps=1Mi": `) {
-		t.Errorf("%q", got)
-	}
-	l.Reload(rules(t, ""))
-	l.pass(t.Context())
-	l.Reload(rules(t, "floors: {bps: 2Mi}\n"))
-	l.pass(t.Context())
-	if again := events.of(podevent.NotInForce); !slices.Equal(got, again) {
-		t.Errorf("again after it has ended: %q", again)
-	}
-}
-
 // TestEventCauses verifies that the causes of a pod do not displace its other events, and that a refused start does not add a cause.
 func TestEventCauses(t *testing.T) {
 	l, events := newNotingNode(t, "")
@@ -176,98 +153,11 @@ func TestEventPatience(t *testing.T) {
 	}
 }
 
-// TestEventClaims verifies that changed limits of a claim have an event that names the claim, with a budget and without, and that
-// claims that become known have none, also after a restart.
-func TestEventClaims(t *testing.T) {
-	for name, policyText := range map[string]string{"no budget": "", "budget": "budgets: [{namespaces: [prod], limits: ['* wbps=200Mi']}]\nonError: {invalid: ignore}\n"} {
-		t.Run(name, func(t *testing.T) {
-			l, events := newNotingNode(t, policyText)
-			l.storage = disks{twoDisks}
-			sb := sandbox(nil)
-			pairs := []string{limitsKey + "containers", "rootfs wbps=9Mi"}
-			sb.Annotations = annotationsOf(pairs...)
-			l.run(sb, "a", "b")
-			step := func(when, claim string, want ...string) {
-				t.Helper()
-				l.claim(claimsOf(claim), pairs...)
-				if got := events.of(podevent.Changed, podevent.NotInForce, podevent.ChangeRejected); !slices.Equal(got, want) {
-					t.Errorf("%s: %q, want %q", when, got, want)
-				}
-			}
-			step("known", "wbps=2Mi")
-			step("changed", "wbps=3Mi", "edited limits of claim data apply; container a gets vda wbps=9437184, vdb wbps=3145728; container b gets vda wbps=9437184, vdb wbps=3145728")
-			step("the same", "wbps=3Mi")
-			step("wrong", "wpbs=3Mi", `some limits are not in force, and some that were granted before stay: nri-blkio: "claim data": "wpbs=3Mi": unknown key "wpbs" (did you mean "wbps"?)`)
-			if policyText == "" {
-				step("removed", "", "edited limits of claim data apply; container a gets vda wbps=9437184; container b gets vda wbps=9437184")
-			} else {
-				step("too much", "wbps=150Mi", `the limits of a claim were changed, and those before stay in force: nri-blkio: "claim data": wbps=150Mi on disk vdb exceeds the budget of namespace prod: 150Mi of 200Mi are granted to other containers of the pod (write at most 50Mi in an annotation)`)
-			}
-			step("added", "wbps=1Mi", "edited limits of claim data apply; container a gets vda wbps=9437184, vdb wbps=1048576; container b gets vda wbps=9437184, vdb wbps=1048576")
-			l.restart(rules(t, policyText))
-			l.storage, l.events = disks{twoDisks}, events
-			l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: sb.Annotations, Claims: claimsOf("wbps=1Mi")})
-			l.list(sb, "a", "b")
-			step("a restart", "wbps=1Mi")
-		})
-	}
-}
-
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
 	e := editOf{claims: []string{"a", "b", "c", "d", "e"}}
 	if got, want := e.applied(partLabels|partClaims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
 		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestEventNamespace verifies that an edit of the namespace's labels that changes limits of running containers has one event for each pod,
-// with the rule that is in force, and that labels that become known, and a new policy, have none.
-func TestEventNamespace(t *testing.T) {
-	const edited, rule = "edited labels of the namespace apply, by which ", "rule "
-	limits := func(of string) string { return " is in force; container a gets " + of + "; container b gets " + of }
-	const silver = "vda wbps=41943040, vdb wbps=41943040"
-	for name, tt := range map[string]struct {
-		policy    string
-		gold, tin []string // events
-	}{
-		"another class": {
-			policy: strings.Replace(paying, "class: bronze", "class: data", 1),
-			gold:   []string{edited + rule + "paying" + limits(silver)}, tin: []string{edited + rule + "others" + limits("vdb wbps=5242880")},
-		},
-		"a bystander": {
-			policy: strings.Replace(unpaid, "bronze", "silver", 1),
-			gold:   []string{edited + "no rule" + limits("no limits")}, tin: []string{edited + rule + "trial" + limits(silver)},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l, events := newNotingNode(t, tt.policy)
-			l.storage = disks{twoDisks}
-			l.run(sandbox(nil), "a", "b")
-			for i, plan := range []string{"gold", "tin", "tin", "gold", "tin"} {
-				want := [][]string{nil, tt.tin, nil, tt.gold, tt.tin}[i]
-				l.inNamespace(map[string]string{"plan": plan})
-				if got := events.of(podevent.Changed); !slices.Equal(got, want) {
-					t.Errorf("step %d, %s: %q, want %q", i, plan, got, want)
-				}
-			}
-			if name == "a bystander" {
-				fresh, events := newNotingNode(t, tt.policy)
-				fresh.storage = disks{twoDisks}
-				fresh.run(sandbox(nil), "a", "b")
-				fresh.inNamespace(map[string]string{"plan": "tin"})
-				fresh.want("known", all(40*mi, 40*mi))
-				if got := events.of(podevent.Changed); len(got) > 0 {
-					t.Errorf("labels become known: %q", got)
-				}
-			}
-			l.Reload(rules(t, strings.Replace(paying, "plan", "team", 1)))
-			l.pass(t.Context())
-			l.want("a new policy", all(20*mi, 20*mi))
-			if got := events.of(podevent.Changed); len(got) > 0 {
-				t.Errorf("a new policy: %q", got)
-			}
-		})
 	}
 }
 

@@ -224,14 +224,17 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 
 // unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
 // containers for which that has been under way for too long.
-func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+func (t *podTable) unresolved(of groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for _, pod := range g.in(s).pods {
-		what := soughtBy(pod.request.now.Load().under(pol))
+	return of.in(s).unresolved(pol, layers)
+}
+
+func (g *group) unresolved(pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
-			case c.isDecided(pol) && c.isFound(&what, layers):
+			case c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), layers):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
 			case c.hangs():

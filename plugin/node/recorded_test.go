@@ -8,8 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/shares"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // eventually fails the test unless something holds within a minute.
@@ -19,62 +17,6 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		if time.Since(began) > time.Minute {
 			t.Fatalf("not within a minute: %s", what)
 		}
-	}
-}
-
-// TestNextSandboxOfFormer verifies that a pod without a class loses a limit that its cgroup has from an earlier
-// sandbox with a class. That happens soon after the first event of the next sandbox, without a pass over all
-// pods.
-func TestNextSandboxOfFormer(t *testing.T) {
-	for _, restarts := range []bool{false, true} {
-		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-		n := newNode(t, h)
-		n.policy.Store(rules(t, inProd))
-		start(t, n, batch(), "a")
-		n.Stopped("sb1", "id-a") // the data that it wrote may not be on its disk
-		n.RemovedPod("sb1")
-		if restarts {
-			n = newNode(t, h)
-			n.Synchronize(nil, nil) // the runtime does not list a sandbox that is not ready
-		} else {
-			n.Reload(policy.Default())
-		}
-		if got := wbps(t, n, podCgroup); got != 20<<20 {
-			t.Fatalf("the pod has %v before", got)
-		}
-		n.resync = time.Hour
-		go n.reconcile(t.Context())
-		s, next := &session{n, handlerDeadline}, batch()
-		next.ID = "sb2"
-		b := ctr("b")
-		b.Sandbox = "sb2"
-		if spec, err := s.CreateContainer(t.Context(), next, b); err != nil || len(spec) > 0 {
-			t.Fatal(spec, err)
-		}
-		if err := s.StartContainer(t.Context(), next, b); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the pod has no limit", func() bool { return wbps(t, n, podCgroup) == blkio.Max })
-		if got := wbps(t, n, cgroupOf("b")); got != blkio.Max || n.peek().unexpected != 0 {
-			t.Errorf("the container has %v, %d unexpected events", got, n.peek().unexpected)
-		}
-	}
-}
-
-// TestSharesAreNoRecord verifies that a pod without limits stays a bystander if the keeper of weights has its attribute on the
-// pod's cgroup.
-func TestSharesAreNoRecord(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("db"))
-	n := newNode(t, h)
-	if err := h.Cgroup(podCgroup).WriteXattr(shares.Attribute, []byte("254:16")); err != nil {
-		t.Fatal(err)
-	}
-	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("db", isRunning)})
-	if err := n.admitRecorded(t.Context(), n.pods.takeUnread(true)); err != nil {
-		t.Error(err)
-	}
-	if pods, _, _ := n.Counts(); pods != 0 {
-		t.Errorf("%d pods are part of the state, and none has a record", pods)
 	}
 }
 

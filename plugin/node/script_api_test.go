@@ -51,18 +51,19 @@ func pairs(to map[string]string, args []string, keyOf func(string) string) map[s
 
 func itself(key string) string { return key }
 
-// apiCommands are the commands of the API server: each changes the document of a pod, and passes it to the plugin. A
-// document has no labels, claims and kinds before the first command of them, so they are unknown.
-func apiCommands() map[string]command {
-	change := func(usage string, fn func(p *pod, live *node.Live, args []string)) command {
-		return func(w *world, neg bool, args []string) {
-			w.check(usage, neg, args)
-			w.reachable()
-			p := w.mustPod(args[0])
-			fn(p, p.live(), args[1:])
-			p.tell()
-		}
+// change is a command that changes the document of a pod, and passes it to the plugin.
+func change(usage string, fn func(p *pod, live *node.Live, args []string)) command {
+	return func(w *world, neg bool, args []string) {
+		w.check(usage, neg, args)
+		w.reachable()
+		p := w.mustPod(args[0])
+		fn(p, p.live(), args[1:])
+		p.tell()
 	}
+}
+
+// edits are the commands of the API server that edit annotations.
+func edits() map[string]command {
 	return map[string]command{
 		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *node.Live, args []string) {
 			live.Annotations = pairs(live.Annotations, args, annotationKey)
@@ -88,6 +89,22 @@ func apiCommands() map[string]command {
 		"too-large": change("too-large POD", func(_ *pod, live *node.Live, _ []string) {
 			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
 		}),
+		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
+			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
+			namespace, name, _ := strings.Cut(args[1], "/")
+			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
+		},
+		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
+		"forget": func(w *world, neg bool, args []string) {
+			w.check("forget POD", neg, args)
+			w.node.SetLive(w.mustPod(args[0]).uid, nil)
+		},
+	}
+}
+
+// facts are the commands of the API server that make other facts about a pod known. A document has none of them before.
+func facts() map[string]command {
+	return map[string]command{
 		"label": change("label POD [KEY=VALUE]...", func(p *pod, live *node.Live, args []string) {
 			if live.Labels == nil {
 				live.Labels = p.labels
@@ -127,16 +144,6 @@ func apiCommands() map[string]command {
 		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *node.Live, args []string) {
 			live.Claims = policy.UnknownClaims(args[0])
 		}),
-		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
-			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
-			namespace, name, _ := strings.Cut(args[1], "/")
-			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
-		},
-		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
-		"forget": func(w *world, neg bool, args []string) {
-			w.check("forget POD", neg, args)
-			w.node.SetLive(w.mustPod(args[0]).uid, nil)
-		},
 		"namespace-label": func(w *world, neg bool, args []string) { // of all its pods
 			w.check("namespace-label NAMESPACE [KEY=VALUE]...", neg, args)
 			w.reachable()

@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// assertions are the commands that compare. TEXT is a part of a line; "-count=N" asks for N such lines.
-func assertions() map[string]command {
+// written are the assertions about cgroups, OCI specs and records.
+func written() map[string]command {
 	return map[string]command{
 		"iomax": func(w *world, neg bool, args []string) {
 			w.check("iomax POD [CONTAINER] none|DISK [KEY=VALUE]...", neg, args)
@@ -48,6 +48,30 @@ func assertions() map[string]command {
 			cgroup, texts := w.cgroupOf(args)
 			w.find("record", neg, w.recordOf(cgroup), texts)
 		},
+		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
+			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
+			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
+		},
+		"has-attribute": func(w *world, neg bool, args []string) {
+			w.check("has-attribute POD NAME VALUE", neg, args)
+			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
+			w.ts.Check(err)
+			w.same(args[1], string(got), args[2])
+		},
+	}
+}
+
+// on names disks as "@vda@vdb".
+func (w *world) on(disks []blkio.Disk) (out string) {
+	for _, disk := range disks {
+		out += "@" + w.disks.Name(disk.Dev)
+	}
+	return out
+}
+
+// told are the assertions about what the plugin tells. TEXT is a part of a line; "-count=N" asks for N such lines.
+func told() map[string]command {
+	return map[string]command{
 		"event": func(w *world, neg bool, args []string) {
 			w.check("event [-count=N] POD REASON [TEXT]...", false, args)
 			w.find("event", neg, w.told(&w.events), args)
@@ -64,12 +88,6 @@ func assertions() map[string]command {
 			w.check("refused TEXT...", false, args)
 			w.find("refusal", neg, []string{fmt.Sprint(w.refusal)}, args)
 		},
-		"has-attribute": func(w *world, neg bool, args []string) {
-			w.check("has-attribute POD NAME VALUE", neg, args)
-			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
-			w.ts.Check(err)
-			w.same(args[1], string(got), args[2])
-		},
 		"granted": func(w *world, neg bool, args []string) {
 			w.check("granted [TEXT]...", neg, args)
 			w.same("granted", strings.Join(w.granted(), "\n"), strings.Join(args, "\n"))
@@ -83,20 +101,16 @@ func assertions() map[string]command {
 			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 		},
 		"weighted": func(w *world, neg bool, args []string) { // the demand for weights
-			w.check("weighted [POD[/CONTAINER]=WEIGHT]... [unknown=TEXT]", neg, args)
+			w.check("weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [unknown=TEXT]", neg, args)
 			d := w.node.Weighted()
 			var got []string
 			for _, of := range d.Weighted {
-				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10))
+				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10)+cmp.Or(w.on(of.Disks), ": "+of.NoDisk))
 			}
 			if slices.Sort(got); !d.Complete {
 				got = append(got, "unknown="+d.Unknown)
 			}
 			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
-		},
-		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
-			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
-			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
 		},
 	}
 }

@@ -3,9 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"testing/synctest"
@@ -16,148 +14,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// runtimeCommands are the commands of the runtime and the kubelet. "! create", "! start" and "! run" expect a rejection.
-func runtimeCommands() map[string]command {
-	return map[string]command{
-		"pod": func(w *world, neg bool, args []string) {
-			w.check("pod POD [KEY=VALUE]...", neg, args)
-			w.newPod(args[0], args[1:])
-		},
-		"create": func(w *world, neg bool, args []string) {
-			w.check("create POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
-			w.answer("create", neg, w.create(w.newContainer(args)))
-		},
-		"start": func(w *world, neg bool, args []string) {
-			w.check("start POD CONTAINER", false, args)
-			w.answer("start", neg, w.start(w.mustContainer(args[0], args[1])))
-		},
-		"create-silent": func(w *world, neg bool, args []string) { // the runtime reports no end of one that is rejected
-			w.check("create-silent POD CONTAINER [VALUE]", false, args)
-			w.isSilent = true
-			w.answer("create", neg, w.create(w.newContainer(args)))
-			w.isSilent = false
-		},
-		"start-unseen": func(w *world, neg bool, args []string) { // no plugin listened when it was created
-			w.check("start-unseen POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
-			c := w.newContainer(args)
-			c.sandbox.containers = append(c.sandbox.containers, c)
-			w.answer("start", neg, w.start(c))
-		},
-		"run": func(w *world, neg bool, args []string) {
-			w.check("run POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", false, args)
-			c := w.newContainer(args)
-			err := w.create(c)
-			if err == nil {
-				err = w.start(c)
-			}
-			w.answer("run", neg, err)
-		},
-		"run-many": func(w *world, neg bool, args []string) { // as run, of pods POD-1, POD-2, ...
-			w.check("run-many COUNT POD CONTAINER [VALUE] [--mount SOURCE:DESTINATION[:OPTIONS]]...", neg, args)
-			count, err := strconv.Atoi(args[0])
-			w.ts.Check(err)
-			for i := range count {
-				c := w.newContainer(append([]string{fmt.Sprint(args[1], "-", i+1)}, args[2:]...))
-				w.answer("run", neg, errors.Join(w.create(c), w.start(c)))
-			}
-		},
-		"same-cgroup": func(w *world, neg bool, args []string) {
-			w.check("same-cgroup POD OTHER [KEY=VALUE]...", neg, args)
-			w.newPod(args[0], args[2:]).cgroup = w.mustPod(args[1]).cgroup
-		},
-		"reported": func(w *world, neg bool, args []string) { // the annotations that the runtime reports of the next sandbox
-			w.check("reported POD KEY=VALUE...", neg, args)
-			p := w.mustPod(args[0])
-			p.annotations = pairs(p.annotations, args[1:], annotationKey)
-		},
-		"place": func(w *world, neg bool, args []string) { // the cgroup and the first process of a container, without an event
-			w.check("place POD CONTAINER", neg, args)
-			w.place(w.mustContainer(args[0], args[1]))
-		},
-		"start-unplaced": func(w *world, neg bool, args []string) { // restored from a checkpoint: its cgroup comes later
-			w.check("start-unplaced POD CONTAINER", false, args)
-			c := w.newContainer(args)
-			c.sandbox.containers = append(c.sandbox.containers, c)
-			w.reachable()
-			c.state = node.Running
-			if w.passesBy(c.sandbox.message(), c.message(), node.Running) {
-				return
-			}
-			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
-		},
-		"report-exit": func(w *world, neg bool, args []string) { // a process of the container outlives its first one
-			w.check("report-exit POD CONTAINER", neg, args)
-			c := w.mustContainer(args[0], args[1])
-			w.node.Stopped(c.sandbox.id, c.id)
-		},
-		"start-unheard": func(w *world, neg bool, args []string) { // the runtime does not get the answer, and the container runs
-			w.check("start-unheard POD CONTAINER [VALUE]", false, args)
-			c := w.newContainer(args)
-			c.sandbox.containers = append(c.sandbox.containers, c)
-			w.isSilent = true
-			w.answer("start", neg, w.start(c))
-			w.isSilent = false
-		},
-		"repeat-start": func(w *world, neg bool, args []string) { // the event alone
-			w.check("repeat-start POD CONTAINER", false, args)
-			c := w.mustContainer(args[0], args[1])
-			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
-		},
-		"exit": func(w *world, neg bool, args []string) {
-			w.check("exit POD CONTAINER...", neg, args)
-			for _, name := range args[1:] {
-				w.exit(w.mustContainer(args[0], name))
-			}
-		},
-		"remove": func(w *world, neg bool, args []string) {
-			w.check("remove POD CONTAINER...", neg, args)
-			for _, name := range args[1:] {
-				w.remove(w.mustContainer(args[0], name))
-			}
-		},
-		"exit-oldest": func(w *world, neg bool, args []string) { // of its name
-			w.check("exit-oldest POD CONTAINER", neg, args)
-			w.exit(w.mustPod(args[0]).oldestNamed(args[1]))
-		},
-		"remove-oldest": func(w *world, neg bool, args []string) {
-			w.check("remove-oldest POD CONTAINER", neg, args)
-			w.remove(w.mustPod(args[0]).oldestNamed(args[1]))
-		},
-		"sandbox": func(w *world, neg bool, args []string) {
-			w.check("sandbox POD", neg, args)
-			w.mustPod(args[0]).newSandbox()
-		},
-		"remove-sandbox": func(w *world, neg bool, args []string) { // the oldest one
-			w.check("remove-sandbox POD", neg, args)
-			w.removeSandbox(w.mustPod(args[0]).sandboxes[0])
-		},
-		"remove-pod": func(w *world, neg bool, args []string) {
-			w.check("remove-pod POD", neg, args)
-			p := w.mustPod(args[0])
-			for _, sb := range slices.Clone(p.sandboxes) {
-				w.removeSandbox(sb)
-			}
-			w.kernel.Remove(p.cgroup)
-			delete(w.pods, p.namespace+"/"+p.name)
-			w.order = slices.DeleteFunc(w.order, func(name string) bool { return w.pods[name] == nil })
-		},
-		"update": func(w *world, neg bool, args []string) { // of the container's resources, such as a resize in place
-			w.check("update POD CONTAINER", neg, args)
-			c := w.mustContainer(args[0], args[1])
-			w.writeSpec(c)
-			if w.connected {
-				w.node.Updated(c.sandbox.id)
-			}
-		},
-	}
-}
-
-// nodeCommands are the commands of the operator, of the kernel and of the disks.
-func nodeCommands() map[string]command {
+// processes are the commands of the operator: the policy, and the process of the plugin.
+func processes() map[string]command {
 	return map[string]command{
 		"policy": func(w *world, neg bool, args []string) { // Reload, or the policy of the first process
 			w.check("policy FILE|TEXT", neg, args)
@@ -194,6 +55,17 @@ func nodeCommands() map[string]command {
 			w.ts.Check(err)
 			time.Sleep(d)
 		},
+		"forget-notes": func(w *world, neg bool, args []string) {
+			w.check("forget-notes", neg, args)
+			w.forget()
+			w.kernel.Writes()
+		},
+	}
+}
+
+// storage are the commands of the disks and the mount table.
+func storage() map[string]command {
+	return map[string]command{
 		"break": func(w *world, neg bool, args []string) { w.fault(neg, args, true) },
 		"heal":  func(w *world, neg bool, args []string) { w.fault(neg, args, false) },
 		"mount": func(w *world, neg bool, args []string) {
@@ -209,6 +81,10 @@ func nodeCommands() map[string]command {
 		"actual": func(w *world, neg bool, args []string) { // where a mount leads to in the container, after "configure real-mounts"
 			w.check("actual POD CONTAINER DESTINATION SOURCE", neg, args)
 			w.mustContainer(args[0], args[1]).actual[args[2]] = args[3]
+		},
+		"replug": func(w *world, neg bool, args []string) {
+			w.check("replug DISK", neg, args)
+			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
 		},
 		"layers": func(w *world, neg bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
 			w.check("layers [HANDLER=]DIRECTORY...", neg, args)
@@ -226,16 +102,18 @@ func nodeCommands() map[string]command {
 			w.up()
 			_ = within(func(ctx context.Context) error { w.node.Registered(ctx, "containerd", "v2", deadline); return nil })
 		},
+	}
+}
+
+// kernel are the commands of the cgroups: what other programs write, and what the kernel counts.
+func kernel() map[string]command {
+	return map[string]command{
 		"vanish": func(w *world, neg bool, args []string) { // a cgroup is removed without an event
 			w.check("vanish POD [CONTAINER]", neg, args)
 			cgroup, _ := w.cgroupOf(args)
 			w.kernel.Empty(cgroup)
 			synctest.Wait()
 			w.kernel.Remove(cgroup)
-		},
-		"replug": func(w *world, neg bool, args []string) {
-			w.check("replug DISK", neg, args)
-			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
 		},
 		"drift": (*world).drift,
 		"use": func(w *world, neg bool, args []string) { // the counters of a cgroup
@@ -248,17 +126,16 @@ func nodeCommands() map[string]command {
 			w.kernel.Replace(cgroup, "io.stat", text)
 		},
 		"dirty": func(w *world, neg bool, args []string) { // bytes that a pod has left to write
-			w.check("dirty POD BYTES", neg, args)
-			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback 0\n")
+			w.check("dirty POD BYTES [IN-WRITEBACK]", neg, args)
+			underWay := "0"
+			if len(args) > 2 {
+				underWay = args[2]
+			}
+			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback "+underWay+"\n")
 		},
 		"attribute": func(w *world, neg bool, args []string) { // another part of the program writes one
 			w.check("attribute POD NAME VALUE", neg, args)
 			w.ts.Check(w.tree().Cgroup(w.mustPod(args[0]).cgroup).WriteXattr(args[1], []byte(args[2])))
-		},
-		"forget-notes": func(w *world, neg bool, args []string) {
-			w.check("forget-notes", neg, args)
-			w.notes.forget()
-			w.kernel.Writes()
 		},
 	}
 }
@@ -275,12 +152,14 @@ func (w *world) readPolicy(text string) {
 
 // configure sets the configuration of the next process.
 func (w *world) configure(neg bool, args []string) {
-	w.check("configure real-mounts|cri-o|no-exit-watch|memory [BYTES]", neg, args)
+	w.check("configure real-mounts|cri-o|lists-stopped|no-exit-watch|memory [BYTES]", neg, args)
 	switch args[0] {
 	case "real-mounts":
 		w.realMounts = true
 	case "cri-o":
 		w.isCRIO = true
+	case "lists-stopped":
+		w.listsStopped = true
 	case "no-exit-watch":
 		w.isUnwatched = true
 	case "memory":
@@ -328,6 +207,9 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	}
 	gates, place := &w.disks.Gates, ""
 	switch args[0] {
+	case "processes":
+		w.unseen = breaks
+		return
 	case "mounts":
 		w.disks.BreakTable(fail(errors.New("no mounts")))
 		return

@@ -82,6 +82,11 @@ func (c *container) processMounts() []blkio.ProcessMount {
 	for _, m := range c.mounts {
 		out = append(out, c.mountOf(m.Destination, m.Source, m.IsReadOnly()))
 	}
+	for _, at := range slices.Sorted(maps.Keys(c.actual)) {
+		if !slices.ContainsFunc(c.mounts, func(m inventory.Mount) bool { return m.Destination == at }) {
+			out = append(out, c.mountOf(at, "", false))
+		}
+	}
 	return out
 }
 

@@ -48,7 +48,9 @@ type command func(w *world, neg bool, args []string)
 // commands returns the commands of the scripts. Each waits until the plugin is idle.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	out := map[string]func(*testscript.TestScript, bool, []string){}
-	for _, part := range []map[string]command{runtimeCommands(), apiCommands(), nodeCommands(), assertions()} {
+	for _, part := range []map[string]command{
+		creations(), starts(), ends(), edits(), facts(), processes(), storage(), kernel(), written(), told(),
+	} {
 		for name, c := range part {
 			out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 				w := ts.Value(worldKey{}).(*world)

@@ -47,19 +47,22 @@ type world struct {
 	process
 	config
 	notes
-	isDown   bool  // no event starts the plugin
-	isSilent bool  // the runtime reports no end of a container that is rejected
-	refusal  error // of the last container that was rejected
+	unseen   bool         // no mounts of processes can be read
+	isDown   bool         // no event starts the plugin
+	isSilent bool         // the runtime reports no end of a container that is rejected
+	pending  <-chan error // of the container of "begin-create"
+	refusal  error        // of the last container that was rejected
 }
 
 // config is the configuration of the next process of the plugin.
 type config struct {
-	policy      *policy.Policy
-	realMounts  bool
-	layers      inventory.Layers
-	nodeMemory  uint64
-	isCRIO      bool
-	isUnwatched bool
+	policy       *policy.Policy
+	realMounts   bool
+	layers       inventory.Layers
+	nodeMemory   uint64
+	isCRIO       bool
+	listsStopped bool
+	isUnwatched  bool
 }
 
 // process is the process of the plugin; node is nil while there is none.
@@ -95,7 +98,7 @@ func (w *world) end() {
 		w.stop()
 	}
 	w.process = process{}
-	w.notes.forget()
+	w.forget()
 	w.kernel.Writes()
 }
 
@@ -173,7 +176,7 @@ func (w *world) list() (sandboxes []*node.Sandbox, containers []*node.Container)
 				sandboxes = append(sandboxes, sb.message())
 			}
 			for _, c := range sb.containers {
-				if c.state != node.Stopped {
+				if c.state != node.Stopped || w.listsStopped {
 					containers = append(containers, c.message())
 				}
 			}
@@ -193,7 +196,7 @@ func within(fn func(ctx context.Context) error) error {
 func (w *world) passesBy(sb *node.Sandbox, c *node.Container, now node.State) bool {
 	pol := w.node.Policy()
 	facts := sb.Facts()
-	concerned := annotation.Requests(sb.Annotations) || w.node.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
+	concerned := annotation.Concerns(sb.Annotations) || w.node.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
 	return !concerned && !w.node.PassBy(sb, c, now, pol)
 }
 
@@ -201,8 +204,8 @@ func (w *world) sync(host string, ended <-chan struct{}) error {
 	if !w.disks.Wait("sync "+host, ended) {
 		return errors.New("the process has ended")
 	}
-	w.notes.mu.Lock()
-	defer w.notes.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.syncs = append(w.syncs, host)
 	return nil
 }
@@ -212,7 +215,9 @@ func (w *world) processMounts(_ context.Context, pid int, _ string) ([]blkio.Pro
 	for _, name := range w.order {
 		for _, sb := range w.pods[name].sandboxes {
 			for _, c := range sb.containers {
-				if c.pid == pid {
+				if c.pid == pid && w.unseen {
+					return nil, errors.New("input/output error")
+				} else if c.pid == pid {
 					return c.processMounts(), nil
 				}
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -49,68 +48,6 @@ func TestWeighted(t *testing.T) {
 	n.RemovedPod(sb.ID)
 	n.pass(t.Context())
 	want("after the pod", weights.Demand{Complete: true})
-}
-
-// TestWeightedWithoutDisk verifies that a weight for all disks that applies to none is in the demand as well,
-// with the reason.
-func TestWeightedWithoutDisk(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	n := newNode(t, h)
-	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
-	n.Synchronize(nil, nil)
-	start(t, n, sandbox(map[string]string{weightKey + "container.a": "30", weightKey + "pod-total": "50"}), "a")
-	n.pass(t.Context())
-	of := func(container, cgroup string, weight uint32, noDisk string) weights.Weighted {
-		return weights.Weighted{Namespace: "prod", Pod: "db-0", Container: container, Cgroup: cgroup, NoDisk: noDisk, Weights: blkio.Weights{Default: weight}}
-	}
-	want := []weights.Weighted{
-		of("a", cgroupOf("a"), 30, "it uses no local disk; its writable layer: tmpfs is memory, not a disk"),
-		of("", podCgroup, 50, "no container of the pod uses a local disk"),
-	}
-	if diff := cmp.Diff(want, n.Weighted().Weighted); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// TestWeightedUndecided verifies that the demand is not complete while a container runs that was not resolved.
-func TestWeightedUndecided(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	a := ctr("a")
-	a.State = Running
-	n.Synchronize([]*Sandbox{sandbox(map[string]string{weightKey + "containers": "30"})}, []*Container{a})
-	if d := n.Weighted(); d.Complete || d.Weighted != nil || d.Unknown != "the limits of container prod/db-0 a are not decided yet" {
-		t.Errorf("demand before the resolution: %+v", d)
-	}
-	n.pass(t.Context())
-	if d := n.Weighted(); !d.Complete || len(d.Weighted) != 1 {
-		t.Errorf("after it: %+v", d)
-	}
-}
-
-// TestWeightedObserved verifies that a weight of a pod that a rule only observes is not in the demand, for its
-// containers or as a whole, from the pass after the rule on.
-func TestWeightedObserved(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	n.Synchronize(nil, nil)
-	sb := sandbox(map[string]string{weightKey + "containers": "30", weightKey + "pod-total": "50"})
-	for _, tt := range []struct {
-		policy string
-		want   int
-	}{
-		{"rules: [{name: prod, match: {namespaces: [prod]}, mode: observe}]", 0},
-		{"rules: [{name: dev, match: {namespaces: [dev]}, mode: observe}]", 2},
-		{"mode: observe\nrules: [{name: dev, match: {namespaces: [dev]}, mode: enforce}]", 0},
-		{"mode: observe\nrules: [{name: prod, match: {namespaces: [prod]}, mode: enforce}]", 2},
-	} {
-		n.Reload(rules(t, tt.policy))
-		start(t, n, sb, "a")
-		n.pass(t.Context())
-		if d := n.Weighted(); len(d.Weighted) != tt.want || !d.Complete {
-			t.Errorf("%s: %+v", tt.policy, d)
-		}
-	}
 }
 
 // TestWeightedCleared verifies that a weight that an operator has cleared is not in the demand.
