@@ -46,7 +46,7 @@ func (r *modelRuntime) mount() {
 	}
 	r.eachContainer(func(c *modelContainer) {
 		if c.propagates {
-			c.below, c.past = mounted, c.past || !mounted
+			c.below, c.past = mounted, true
 		}
 	})
 	n := r.plugin

@@ -109,7 +109,7 @@ type modelContainer struct {
 	uses             bool              // it uses a disk that no mount declares
 	propagates       bool              // mounts of the host propagate into it
 	below            bool              // a mount of the host has propagated into it, and is there
-	past             bool              // such a mount has gone: the plugin knows its disk, unless it has restarted since, and cannot sync it
+	past             bool              // such a mount came or went: what was there before stays known until a restart, and cannot be synced
 	looked           bool              // the plugin got its start, and resolved it without waiting for a disk
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
