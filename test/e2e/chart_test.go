@@ -242,10 +242,10 @@ func settings() (found []string, err error) {
 	return found, err
 }
 
-// testChart installs the chart as it was before its last change, with the cluster part and an admission policy, upgrades it to
+// TestChart installs the chart as it was before its last change, with the cluster part and an admission policy, upgrades it to
 // this one, tests it, and uninstalls it. A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
 // release is rolled back and forth.
-func testChart(t *testing.T) {
+func TestChart(t *testing.T) {
 	from, err := os.ReadFile(filepath.Join(node.payload, payload.PreviousFrom))
 	if err != nil {
 		t.Fatal(err)

@@ -137,9 +137,9 @@ func (l *claims) awaitStatus(want string) {
 	})
 }
 
-// testClaims verifies that limits of claims apply to mounted and to raw block volumes, that they and those of a class change while
+// TestClaims verifies that limits of claims apply to mounted and to raw block volumes, that they and those of a class change while
 // the pod runs, that wrong ones change nothing, and that they stay in force without the cluster part and over a restart.
-func testClaims(t *testing.T) {
+func TestClaims(t *testing.T) {
 	device := newKit(t, 1).one()
 	know(t, "vdg")
 	exchange := filepath.Join(t.TempDir(), "exchange")
@@ -203,9 +203,9 @@ spec:
   - {name: data, persistentVolumeClaim: {claimName: named}}
 `
 
-// testClaimTarget verifies that a pod whose annotations name a claim is rejected with the reason while no cluster part has
+// TestClaimTarget verifies that a pod whose annotations name a claim is rejected with the reason while no cluster part has
 // described it, that it starts once one has, and that a lower limit of another program on the pod's cgroup stays.
-func testClaimTarget(t *testing.T) {
+func TestClaimTarget(t *testing.T) {
 	exchange := filepath.Join(t.TempDir(), "exchange")
 	startPlugin(t, "--only", "limits", "--exchange-dir", exchange)
 	c := startCluster(t)

@@ -22,6 +22,8 @@ const clusterDeadline = 10 * time.Minute
 
 const clusterUnit = "control-plane.target"
 
+var clusterUnits = []string{"cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"}
+
 // churnManifest creates and ends pods until it is deleted, and fails with the first pod that does.
 const churnManifest = `
 apiVersion: batch/v1
@@ -44,52 +46,35 @@ spec:
       - {name: data, hostPath: {path: %[3]s}}
 `
 
-// clusterTests are the tests that need a control plane. Chart and Stages install the plugin, and have to
-// find nothing of each other: Chart uninstalls it, Stages is the last one.
-var clusterTests = []struct {
-	name string
-	test func(t *testing.T)
-}{
-	{"StorageOfPods", testStorageOfPods},
-	{"Live", testLive},
-	{"LiveLabel", testLiveLabel},
-	{"LiveFigures", testLiveFigures},
-	{"Tenants", testTenants},
-	{"Events", testEvents},
-	{"Claims", testClaims},
-	{"ClaimTarget", testClaimTarget},
-	{"Chart", testChart},
-	{"Stages", testStages},
-}
-
-// TestCluster runs clusterTests with one control plane, since on two emulated CPUs one needs most of a minute to
-// start. After a test that failed the next one has another.
-func TestCluster(t *testing.T) {
-	t.Cleanup(func() { stopCluster(t) })
-	for _, c := range clusterTests {
-		if !t.Run(c.name, c.test) {
-			stopCluster(t)
-		}
-	}
-}
-
 // stopCluster ends the control plane, and forgets its objects.
-func stopCluster(t *testing.T) {
-	t.Helper()
+func stopCluster() error {
 	// The units are stopped, not the target: systemctl would not wait for the target's units.
-	endUnits(t, "cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
-	if err := os.RemoveAll("/run/etcd"); err != nil { // the next one is another cluster
-		t.Error(err)
-	}
+	err := stopUnits(clusterUnits...)
+	return errors.Join(err, os.RemoveAll("/run/etcd")) // the next one is another cluster
 }
 
-// startCluster starts the control plane unless it runs, and waits for the kubelet to have joined.
+// stopsCluster ends the control plane with the test, so that the next one has another.
+func stopsCluster(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := stopCluster(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// startCluster starts the control plane unless it runs, and waits for the kubelet to have joined. The tests share
+// one, since on two emulated CPUs it needs most of a minute to start: it ends after a test that fails, and with TestMain.
 func startCluster(t *testing.T) cluster {
 	t.Helper()
 	c := cluster{t}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("pods:\n%s", c.output("describe", "pods"))
+			logUnits(t, clusterUnits...)
+			if err := stopCluster(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), clusterDeadline)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -252,5 +253,19 @@ func TestOrphan(t *testing.T) {
 		if len(o.Holders) != 1 || o.Holders[0].PID != os.Getpid() || o.Holders[0].OpenFiles != 1 {
 			t.Errorf("%+v hold it, not this process %d alone", o.Holders, os.Getpid())
 		}
+	}
+}
+
+// testOwnerOfContainers verifies that the command names the container that owns a file.
+func testOwnerOfContainers(t *testing.T) {
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("web", "/data", "ext4"))
+	file := testFile(t, "ext4", "f")
+	if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "64Ki"); err != nil {
+		t.Fatal(err)
+	}
+	got := ownerOf(t, file)
+	if got.State != "live" || got.Namespace != "default" || got.Pod != pod.Name || got.Container != "web" || !strings.HasPrefix(got.Cgroup, strings.TrimPrefix(pod.Cgroup, "/")) {
+		t.Errorf("owner is %+v, want container web of pod %s", got, pod.Name)
 	}
 }

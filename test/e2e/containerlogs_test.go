@@ -28,8 +28,7 @@ func TestContainerLogs(t *testing.T) {
 		return
 	}
 	// What the runtime has yet to write does not fill the memory of this small node first.
-	s := &stage{T: t}
-	s.littleDirty()
+	littleDirty(t)
 	rows := make([][]logFigures, len(neighbours))
 	for range 3 {
 		for i, n := range neighbours {

@@ -112,8 +112,8 @@ func (c cluster) hasContestedFile(name string) {
 	c.kubectl("", "delete", "pod", "contest")
 }
 
-// testEvents verifies that each reason is an Event of the pods that it concerns, and that restarts of both parts make no second ones.
-func testEvents(t *testing.T) {
+// TestEvents verifies that each reason is an Event of the pods that it concerns, and that restarts of both parts make no second ones.
+func TestEvents(t *testing.T) {
 	exchange, events := filepath.Join(t.TempDir(), "exchange"), filepath.Join(t.TempDir(), "events")
 	limitsArgs := []string{"--only", "limits", "--exchange-dir", exchange, "--events-dir", events, "--policy", policyFile(t, eventsPolicy)}
 	contested := testFile(t, "ext4", "contested")

@@ -39,7 +39,7 @@ func newEnding(t *testing.T, disk, dir string) *ending {
 	e := &ending{T: t, plugin: startPlugin(t, "--log-level", "debug"), disk: disk, dir: dir}
 	e.pod = runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
 	e.pod.run(sleeper("free"))
-	e.before = e.plugin.debris(t)
+	e.before = debrisOf(t, e.plugin)
 	e.k = e.pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: dir, Path: "/data"}}})
 	wantIOMax(t, e.k.Cgroup, disks{disk: "wbps=524288"})
 	if _, err := e.k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/file", "--size", "8Mi"); err != nil {
@@ -76,7 +76,7 @@ func (e *ending) goesOn(name string) {
 // leavesNothing waits until neither the plugin nor the kernel has anything of the container.
 func (e *ending) leavesNothing() {
 	e.Helper()
-	eventually(e.T, "nothing is left", func() error { return e.before.same(e.plugin.debris(e.T)) })
+	eventually(e.T, "nothing is left", func() error { return e.before.same(debrisOf(e.T, e.plugin)) })
 }
 
 // debris has the descriptors, processes and cgroups that a plugin could leave behind.
@@ -86,7 +86,7 @@ type debris struct {
 	cgroups     []string
 }
 
-func (p *instance) debris(t *testing.T) debris {
+func debrisOf(t *testing.T, p *instance) debris {
 	t.Helper()
 	var d debris
 	proc := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
@@ -207,7 +207,7 @@ func TestNothingLeaks(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	pod.run(sleeper("stays", "/data", "ext4"))
 	p.await(t, "msg=Watched", 1) // it holds a program in the kernel from then on
-	before := p.debris(t)
+	before := debrisOf(t, p)
 	const exits = 5
 	for i := range exits {
 		if err := pod.run(sleeper(fmt.Sprint("c", i), "/data", "ext4")).Stop(t.Context()); err != nil {
@@ -220,7 +220,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "nothing is left", func() error { return before.same(p.debris(t)) })
+	eventually(t, "nothing is left", func() error { return before.same(debrisOf(t, p)) })
 }
 
 // TestUnaskedMounts verifies that a mount that no annotation names, but that the container can write to, is

@@ -178,22 +178,34 @@ func startKubelet(t *testing.T, pods []staticPod) {
 // failed, the end of what they log is shown.
 func endUnits(t *testing.T, units ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "systemctl", append([]string{"stop"}, units...)...).CombinedOutput(); err != nil {
-		t.Errorf("stop %s: %v: %s", units, err, out)
+	if t.Failed() {
+		logUnits(t, units...)
 	}
-	for _, name := range units {
-		if t.Failed() {
-			out, _ := exec.CommandContext(ctx, "journalctl", "-u", name, "--no-pager", "-n", "60").CombinedOutput()
-			t.Logf("end of the log of %s:\n%s", name, out)
-		}
-	}
-	within, cancel := context.WithTimeout(context.Background(), 2*deadline)
-	defer cancel()
-	if err := node.cri.RemovePods(within); err != nil {
+	if err := stopUnits(units...); err != nil {
 		t.Error(err)
 	}
+}
+
+// logUnits logs the end of what units log.
+func logUnits(t *testing.T, units ...string) {
+	t.Helper()
+	for _, name := range units {
+		out, _ := exec.Command("journalctl", "-u", name, "--no-pager", "-n", "60").CombinedOutput()
+		t.Logf("end of the log of %s:\n%s", name, out)
+	}
+}
+
+// stopUnits stops units and removes the pods that are left of them.
+func stopUnits(units ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", append([]string{"stop"}, units...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("stop %s: %w: %s", units, err, out)
+	}
+	removing, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	defer cancel()
+	return errors.Join(err, node.cri.RemovePods(removing))
 }
 
 // fullName returns the name that the kubelet gives a static pod.

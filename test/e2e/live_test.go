@@ -120,9 +120,9 @@ func (l *live) rejected(want string) {
 	})
 }
 
-// testLive verifies that edits of a running pod at the API server change its limits, that an invalid one changes nothing, and
+// TestLive verifies that edits of a running pod at the API server change its limits, that an invalid one changes nothing, and
 // that what is in force stays in force without the cluster part, without its directory, and over a restart.
-func testLive(t *testing.T) {
+func TestLive(t *testing.T) {
 	exchange := filepath.Join(t.TempDir(), "exchange")
 	p := startPlugin(t, "--only", "limits", "--exchange-dir", exchange)
 	c := startCluster(t)
@@ -162,8 +162,8 @@ func testLive(t *testing.T) {
 	l.await("added to a pod without annotations", "", "", "wbps=4194304")
 }
 
-// testLiveLabel verifies that changed labels of a running pod and of its namespace select another rule.
-func testLiveLabel(t *testing.T) {
+// TestLiveLabel verifies that changed labels of a running pod and of its namespace select another rule.
+func TestLiveLabel(t *testing.T) {
 	exchange := filepath.Join(t.TempDir(), "exchange")
 	policy := policyFile(t, `
 classes: {batch: {limits: ["/data riops=500"]}, trial: {limits: ["/data wiops=300"]}}
@@ -195,9 +195,9 @@ rules:
 	wantIOMax(t, l.pod, onExt4(ofBoth))
 }
 
-// testLiveFigures measures the time from the API server's answer to an edit until the limit is in force, while other pods
+// TestLiveFigures measures the time from the API server's answer to an edit until the limit is in force, while other pods
 // are created and end. It runs in make proof only.
-func testLiveFigures(t *testing.T) {
+func TestLiveFigures(t *testing.T) {
 	exchange := filepath.Join(t.TempDir(), "exchange")
 	startPlugin(t, "--only", "limits", "--exchange-dir", exchange)
 	c := startCluster(t)

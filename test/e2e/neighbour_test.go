@@ -19,7 +19,7 @@ const neighbourRow = "neighbour-row "
 func TestNeighbour(t *testing.T) {
 	b := newSlowBench(t, slowDisk)
 	startPlugin(t)
-	(&stage{T: t}).littleDirty() // the memory of this small node is not to take all that is written
+	littleDirty(t) // the memory of this small node is not to take all that is written
 	writes := []string{"write", "--path", "/data/files", "--span", "1Gi"}
 	rows := []neighbour{
 		{name: "alone"},

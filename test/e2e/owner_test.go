@@ -70,20 +70,6 @@ func drop(t *testing.T) {
 	}
 }
 
-// testOwnerOfContainers verifies that the command names the container that owns a file.
-func testOwnerOfContainers(t *testing.T) {
-	pod := runPod(t, "pod", limited)
-	k := pod.run(sleeper("web", "/data", "ext4"))
-	file := testFile(t, "ext4", "f")
-	if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "64Ki"); err != nil {
-		t.Fatal(err)
-	}
-	got := ownerOf(t, file)
-	if got.State != "live" || got.Namespace != "default" || got.Pod != pod.Name || got.Container != "web" || !strings.HasPrefix(got.Cgroup, strings.TrimPrefix(pod.Cgroup, "/")) {
-		t.Errorf("owner is %+v, want container web of pod %s", got, pod.Name)
-	}
-}
-
 // TestNoDeadOwner verifies that, half a minute after the end of a container, no file is under its limit any
 // more, if the limits were lifted before the cgroup was removed.
 func TestNoDeadOwner(t *testing.T) {

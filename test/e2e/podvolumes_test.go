@@ -106,9 +106,9 @@ spec:
 {{- end}}
 `))
 
-// testStorageOfPods verifies limits on each kind of volume that a pod can have, created through the control
+// TestStorageOfPods verifies limits on each kind of volume that a pod can have, created through the control
 // plane, the kubelet and a CSI driver.
-func testStorageOfPods(t *testing.T) {
+func TestStorageOfPods(t *testing.T) {
 	k := newKit(t, 2)
 	kinds := podVolumes(k, k.volumeGroup())
 	a := annotations{}

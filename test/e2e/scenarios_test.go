@@ -126,7 +126,7 @@ func inversion(s *stage) {
 // measured as well.
 func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
-		s.littleDirty()
+		littleDirty(s.T)
 		pod, actors := s.cast("pod", oneLimited, "a", "b")
 		file, own := s.file("f"), s.file("own")
 		actors["a"].makes(file, "4Mi")
@@ -181,7 +181,7 @@ func contested(s *stage) {
 // seconds.
 func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
-		s.littleDirty()
+		littleDirty(s.T)
 		pod, actors := s.cast("pod", oneLimited, "b")
 		other, elsewhere := s.file("other"), "/other/scenario-dirty-pages"
 		s.Cleanup(func() { os.Remove(s.volume.other() + "/scenario-dirty-pages") })
@@ -208,23 +208,23 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 	}
 }
 
-// littleDirty has the node allow few dirty pages for the time of the scenario.
-func (s *stage) littleDirty() {
-	s.Helper()
-	s.setVM("dirty_bytes", 64*mib)
-	s.setVM("dirty_background_bytes", 32*mib)
+// littleDirty has the node allow few dirty pages for the time of the test.
+func littleDirty(t *testing.T) {
+	t.Helper()
+	setVM(t, "dirty_bytes", 64*mib)
+	setVM(t, "dirty_background_bytes", 32*mib)
 }
 
-// setVM sets a limit on dirty pages for the time of the scenario.
-func (s *stage) setVM(name string, bytes int) {
-	s.Helper()
+// setVM sets a limit on dirty pages for the time of the test.
+func setVM(t *testing.T, name string, bytes int) {
+	t.Helper()
 	file, ratio := "/proc/sys/vm/"+name, "/proc/sys/vm/"+strings.Replace(name, "bytes", "ratio", 1)
 	old, err := os.ReadFile(ratio)
 	if err != nil {
-		s.Fatal(err)
+		t.Fatal(err)
 	}
-	writeFile(s.T, file, strconv.Itoa(bytes))
-	s.Cleanup(func() { writeFile(s.T, ratio, string(old)) })
+	writeFile(t, file, strconv.Itoa(bytes))
+	t.Cleanup(func() { writeFile(t, ratio, string(old)) })
 }
 
 // highMemory bounds what a has in memory, dirty pages among it.

@@ -29,9 +29,9 @@ const (
 	editDeadline = 3 * time.Minute
 )
 
-// testStages follows docs/how-to/enable-in-stages.md: it writes the policies of the page, runs its commands, and
+// TestStages follows docs/how-to/enable-in-stages.md: it writes the policies of the page, runs its commands, and
 // compares what they print with the page. The plugin runs as its DaemonSet, and has the policy from its ConfigMap.
-func testStages(t *testing.T) {
+func TestStages(t *testing.T) {
 	if err := importImage(t.Context(), "nri-blkio.tar"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +98,7 @@ func newStaged(t *testing.T) *staged {
 		t.Fatal(err)
 	}
 	s.cluster = startCluster(t)
+	stopsCluster(t) // the page's objects stay
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("pods:\n%s", s.output("describe", "pods", "--all-namespaces"))

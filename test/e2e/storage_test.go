@@ -40,7 +40,7 @@ type store struct {
 // TestStorage verifies, for each kind of storage, that the disk of a volume is found, that its limit is in
 // force when the container starts, and that writes obey it.
 func TestStorage(t *testing.T) {
-	stores := append(plainStores(t), newKit(t, 10).stores()...)
+	stores := append(plainStores(t), newStores(newKit(t, 10))...)
 	for _, s := range stores {
 		know(t, s.disks...)
 	}
@@ -233,7 +233,7 @@ func plainStores(t *testing.T) []store {
 }
 
 // stores are those that are to be made.
-func (k *kit) stores() []store {
+func newStores(k *kit) []store {
 	k.Helper()
 	var out []store
 	add := func(name, dir, fs string, disks ...string) {

@@ -65,9 +65,9 @@ func (c tenants) runs(name, wbps string) {
 	})
 }
 
-// testTenants verifies what the author of a pod sees of the policy: classes, bounds, and a budget, for which the kubelet waits
+// TestTenants verifies what the author of a pod sees of the policy: classes, bounds, and a budget, for which the kubelet waits
 // until another pod of the namespace has ended. It runs in make proof only.
-func testTenants(t *testing.T) {
+func TestTenants(t *testing.T) {
 	startPlugin(t, "--only", "limits", "--policy", policyFile(t, tenantsPolicy))
 	c := tenants{startCluster(t)}
 	each := limits + "containers"

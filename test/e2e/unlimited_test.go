@@ -27,8 +27,8 @@ func TestStorageWithout(t *testing.T) {
 	volumes := []without{
 		{"memory", "tmpfs", volumes["tmpfs"], "tmpfs is memory, not a disk"},
 		{"the kernel's files", "proc", "/proc/sys", "proc is a view of the kernel, not a disk"},
-		{"FUSE", "fuse.*", k.fuse(), "is served by a process, and its I/O counts as that process's"},
-		{"overlay, upper tmpfs", "overlay", k.overlayInMemory(), "the upper layer of this overlay: tmpfs is memory, not a disk"},
+		{"FUSE", "fuse.*", fuse(k), "is served by a process, and its I/O counts as that process's"},
+		{"overlay, upper tmpfs", "overlay", overlayInMemory(k), "the upper layer of this overlay: tmpfs is memory, not a disk"},
 		{"NFS", "nfs4", server.dir, "nfs4 is a network filesystem: there is no local disk to limit"},
 		{"NFS, its server hangs", "nfs4", server.dir, "nfs4 is a network filesystem: there is no local disk to limit"},
 	}
@@ -63,7 +63,7 @@ func TestStorageWithout(t *testing.T) {
 }
 
 // fuse is a filesystem that a process serves.
-func (k *kit) fuse() string {
+func fuse(k *kit) string {
 	k.Helper()
 	image, dir := filepath.Join(k.TempDir(), "image"), k.TempDir()
 	administer(k.T, "truncate", "-s", "16M", image)
@@ -74,7 +74,7 @@ func (k *kit) fuse() string {
 	return dir
 }
 
-func (k *kit) overlayInMemory() string {
+func overlayInMemory(k *kit) string {
 	k.Helper()
 	dir, err := os.MkdirTemp("/run", "overlay-")
 	if err != nil {

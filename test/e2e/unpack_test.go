@@ -36,7 +36,7 @@ type unpackCase struct {
 // proof only.
 func TestUnpack(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
-	(&stage{T: t}).littleDirty()
+	littleDirty(t)
 	archive := manyFiles(t, 20_000)
 	cases := []unpackCase{
 		{name: "no pods"},

@@ -26,16 +26,16 @@ var stacks = map[string]func(k *kit) (mountpoint string, disks []string){
 		return k.mounts("btrfs", "-m", "raid0", "-d", "raid0", a, b), raw
 	},
 	"LVM": func(k *kit) (string, []string) {
-		return k.ext4(k.logical(k.volumeGroup(), "volume", "-l", "50%VG"))
+		return ext4(k, k.logical(k.volumeGroup(), "volume", "-l", "50%VG"))
 	},
 	"dm-crypt": func(k *kit) (string, []string) {
-		return k.ext4(k.encrypted(k.one()))
+		return ext4(k, k.encrypted(k.one()))
 	},
 }
 
 // ext4 formats a device like the disks that the node has from the start: fully initialized, so that no
 // initialization runs during a measurement.
-func (k *kit) ext4(device string) (mountpoint string, disks []string) {
+func ext4(k *kit, device string) (mountpoint string, disks []string) {
 	k.Helper()
 	return k.mounts("ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", device), []string{diskBehind(k.T, device)}
 }
