@@ -61,6 +61,9 @@ func runPodOf(t *testing.T, name string, cfg cri.PodConfig) podOf {
 	return podOf{Pod: p, t: t}
 }
 
+// by returns the pod as that of a subtest, which a container that does not start fails.
+func (p podOf) by(t *testing.T) podOf { return podOf{Pod: p.Pod, t: t} }
+
 // run starts a container.
 func (p podOf) run(cfg cri.ContainerConfig) *cri.Container {
 	p.t.Helper()

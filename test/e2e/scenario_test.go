@@ -230,7 +230,7 @@ func (s *stage) usual(name string, limited annotations) (podOf, map[string]actor
 		c = newCast(s.shared.t, s.volume, name, limited, "a", "b")
 		s.shared.casts[name] = c
 	}
-	return podOf{c.pod.Pod, s.T}, s.actors(c)
+	return c.pod.by(s.T), s.actors(c)
 }
 
 // cast is a pod of the scenario's own with these containers. Of the annotations

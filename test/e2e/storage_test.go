@@ -93,7 +93,7 @@ func (s *store) obeys(t *testing.T, pod podOf) {
 		cfg.Mounts = []cri.Mount{s.mount}
 		t.Cleanup(func() { os.Remove(filepath.Join(s.mount.Host, strings.TrimPrefix(s.file(), s.mount.Path))) })
 	}
-	k := podOf{pod.Pod, t}.run(cfg)
+	k := pod.by(t).run(cfg)
 	s.measure(t, k)
 	if err := k.Stop(t.Context()); err != nil {
 		t.Error(err)

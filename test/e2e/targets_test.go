@@ -32,7 +32,7 @@ func testTargets(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			pod := podOf{pod.Pod, t}
+			pod := pod.by(t)
 			k := pod.run(cri.ContainerConfig{Name: c.name, Mounts: c.mounts})
 			wantIOMax(t, k.Cgroup, c.want)
 		})

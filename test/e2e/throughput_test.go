@@ -186,7 +186,7 @@ func testFirstInstruction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := working(t, name, "write", "--direct", "--size", "4Mi", "--block", "256Ki")
-			k := podOf{pod.Pod, t}.run(cfg)
+			k := pod.by(t).run(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			out, err := k.Wait(ctx)
