@@ -28,7 +28,7 @@ type Store struct {
 	FS       string   // "" for none
 	Disks    []string // the disks that have to be limited; writes are measured on the last one
 	// Alike is true if another store that is limited in the same way is measured. Only a proof, such as
-	// `make storage`, measures this one.
+	// `make table T=storage`, measures this one.
 	Alike bool
 	// Escapes is why limits do not hold for buffered writes; "": they do.
 	Escapes string

@@ -88,7 +88,7 @@ func TestNoisyNeighbour(t *testing.T) {
 }
 
 // publish prints what the rounds of a case measured: for the log, and for the table that
-// `make weights` writes.
+// `make table T=weights` writes.
 func publish(t *testing.T, r *generated.Row, name string) {
 	t.Helper()
 	r.Test, r.Name = t.Name(), name
