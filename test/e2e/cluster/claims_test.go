@@ -212,10 +212,11 @@ func TestClaimTarget(t *testing.T) {
 	c := startCluster(t)
 	c.apply(localVolume("named", "Filesystem", lab.Volumes["xfs"]) + fmt.Sprintf(claimTargetManifest, cri.Image))
 	lab.Within(t, clusterDeadline, "the pod is rejected", func() error {
-		if out := c.output("describe", "pod", "named"); !strings.Contains(out, "the claims of the pod are not known yet") {
-			return errors.New(out)
+		_, message, err := lab.Waiting(t.Context(), "named", "a")
+		if err == nil && !strings.Contains(message, "the claims of the pod are not known yet") {
+			err = errors.New(message)
 		}
-		return nil
+		return err
 	})
 	startClusterPart(t, exchange)
 	var a *cri.Container

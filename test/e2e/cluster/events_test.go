@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -66,7 +65,7 @@ func (c cluster) events(pod string, reason podevent.Reason, text string) (events
 			Series                            *struct{ Count int }
 		}
 	}
-	if err := json.Unmarshal([]byte(c.kubectl("", "get", "events.events.k8s.io", "-n", "default", "-o", "json")), &list); err != nil {
+	if err := c.get("/apis/events.k8s.io/v1/namespaces/default/events", &list); err != nil {
 		c.Fatal(err)
 	}
 	for _, e := range list.Items {
@@ -88,7 +87,7 @@ func (c cluster) hasEvent(pod string, reason podevent.Reason, text string) {
 	c.Helper()
 	lab.Within(c.T, clusterDeadline, fmt.Sprintf("pod %s has the Event %s", pod, reason), func() error {
 		if events, _ := c.events(pod, reason, text); events != 1 {
-			return fmt.Errorf("%d of them with %q: %s", events, text, c.output("get", "events.events.k8s.io", "-n", "default"))
+			return fmt.Errorf("%d of them with %q", events, text)
 		}
 		return nil
 	})

@@ -24,8 +24,8 @@ const (
 	LogRefused  = "Rejected the new node policy"
 )
 
-// Resync is short, so that what the reconciler has to repair is repaired soon.
-const Resync = 2 * time.Second
+// Resync is the shortest that the program takes, so that what the reconciler has to repair is repaired soon.
+const Resync = time.Second
 
 // Deadline bounds what takes the program and the runtime a second elsewhere.
 const Deadline = 45 * time.Second

@@ -27,8 +27,8 @@ type Store struct {
 	ReadOnly bool
 	FS       string   // "" for none
 	Disks    []string // the disks that have to be limited; writes are measured on the last one
-	// Alike is true if another store that is limited in the same way is measured. Only a proof, such as
-	// `make table T=storage`, measures this one.
+	// Alike is true if another store that is limited in the same way is measured: the container has its limits, and
+	// only a proof, such as `make table T=storage`, measures the writes.
 	Alike bool
 	// Escapes is why limits do not hold for buffered writes; "": they do.
 	Escapes string

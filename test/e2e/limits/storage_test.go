@@ -49,7 +49,7 @@ func plainStores(t *testing.T) []lab.Store {
 		{Label: "disk, ext4", Mount: on("ext4"), FS: "ext4", Disks: []string{"vdb"}},
 		{Label: "disk, XFS", Mount: on("xfs"), FS: "xfs", Disks: []string{"vdd"}},
 		{Label: "disk, btrfs", Mount: on("btrfs"), FS: "btrfs", Disks: []string{"vde"}},
-		{Label: "partition", Mount: on("part"), FS: "ext4", Disks: []string{"vdc"}},
+		{Label: "partition", Mount: on("part"), FS: "ext4", Disks: []string{"vdc"}, Alike: true}, // as the disk with ext4
 		{
 			Label: "mount below a volume", Mount: cri.Mount{Path: "/host", Host: "/mnt"}, Target: "/host/xfs/e2e",
 			FS: "xfs", Disks: []string{"vdd"}, Alike: true,
@@ -78,14 +78,17 @@ func newStores(k *lab.Kit) []lab.Store {
 	isAlike()
 	lab.Administer(k.T, "lvcreate", "-q", "-y", "-T", "-L", "160M", "-n", "pool", group)
 	on("LVM, thin", "ext4", k.Logical(group, "thin", "-V", "150M", "--thinpool", "pool"))
+	isAlike()
 	on("dm-crypt", "ext4", k.Encrypted(k.One()))
 	on("md RAID 0", "xfs", k.RAID("md10", "0"))
 	on("md RAID 1", "ext4", k.RAID("md11", "1"))
+	isAlike()
 	array := k.RAID("md300", "0")
 	add("partition on md", k.Mounts("ext4", k.Partitioned(array)), "ext4", lab.DiskBehind(k.T, array))
 	isAlike()
 	on("loop, a file on XFS", "ext4", k.Loop(filepath.Join(k.Mounts("xfs", k.One()), "file"), "/dev/loop300"))
 	on("dm-multipath", "ext4", k.Multipath())
+	isAlike()
 	on("NVMe, two controllers", "ext4", k.NVMe())
 	on("zram", "ext4", k.Zram())
 

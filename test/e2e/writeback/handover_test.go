@@ -191,7 +191,7 @@ func TestEnds(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			// A race can be lost, on a busy machine more often; not each time.
 			for try := range 3 {
-				pod := lab.RunPod(t, fmt.Sprint("pod", try), lab.Annotations{lab.Limits + "container.c": "/data wbps=512Ki"})
+				pod := lab.RunPod(t, fmt.Sprint("pod", try), lab.Annotations{lab.Limits + "container.c": "/data wbps=2Mi"})
 				k := pod.MustRun(lab.Sleeper("c", "/data", "ext4"))
 				path := "/data/" + filepath.Base(lab.TestFile(t, "ext4", "c"))
 				if _, err := k.Exec(t.Context(), lab.Deadline, "/bin/iotool", "write", "--path", path, "--size", "4Mi"); err != nil {

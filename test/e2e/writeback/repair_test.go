@@ -14,7 +14,7 @@ import (
 // with containers.
 
 // TestRepair verifies that a file of another cgroup moves to a limited writer while that writes to it, and that
-// its writes are charged to the writer from then on.
+// its writes are charged to the writer from then on. Only a proof has each way to write on each filesystem.
 func TestRepair(t *testing.T) {
 	lab.StartRepair(t)
 	reader, err := writeback.NewOwnerReader()
@@ -31,7 +31,11 @@ func TestRepair(t *testing.T) {
 	for i, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
 			besideOthers(t)
-			for _, way := range lab.WaysToWrite {
+			ways := lab.WaysToWrite
+			if fs != "ext4" && !*lab.Proof {
+				ways = ways[:1]
+			}
+			for _, way := range ways {
 				t.Run(way.Name, func(t *testing.T) {
 					for range times {
 						all[i] = append(all[i], lab.Switches(t, reader, fs, way.Command))
