@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// MustMkdir makes a directory, and those above it.
 func MustMkdir(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -12,6 +13,7 @@ func MustMkdir(t *testing.T, dir string) {
 	}
 }
 
+// WriteFile writes a file, which also may be one of the kernel.
 func WriteFile(t *testing.T, file, content string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {

@@ -8,9 +8,11 @@ import (
 	"testing"
 )
 
-const LogLifted = "Lifted limits of an ended container"
-
-const LogLost = "Cgroup removed before its limits were lifted"
+// What the program logs at the end of a container.
+const (
+	LogLifted = "Lifted limits of an ended container"
+	LogLost   = "Cgroup removed before its limits were lifted"
+)
 
 // Pending returns the bytes that are dirty or under writeback on the node. The kernel's figures of one disk
 // leave out the writes of all cgroups but the root.

@@ -11,6 +11,7 @@ import (
 	"testing"
 )
 
+// Forever is how many seconds a container of a manifest sleeps that does not end.
 const Forever = "100000"
 
 // podList is the part of a v1.PodList that is looked at.

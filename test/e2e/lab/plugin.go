@@ -102,6 +102,7 @@ func (p *Instance) Await(t *testing.T, text string, times int) {
 // Count is how often the log has the text.
 func (p *Instance) Count(text string) int { return strings.Count(p.Log.String(), text) }
 
+// Signal sends the process a signal, unless it has ended.
 func (p *Instance) Signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := p.Cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -28,6 +28,7 @@ const (
 	Weight = "weight.blkio.noderesource.dev/"
 )
 
+// Annotations are those of a pod.
 type Annotations = map[string]string
 
 // PodOf is a pod of one test.
@@ -127,8 +128,10 @@ func IOMax(path string) (map[string]string, error) {
 	return byName, nil
 }
 
-type Disks = map[string]string // name -> "wbps=1048576"
+// Disks are limits by the kernel's names of disks: vdb -> "wbps=1048576".
+type Disks = map[string]string
 
+// CheckIOMax returns an error unless io.max of a cgroup is this right now.
 func CheckIOMax(cgroup string, want Disks) error {
 	got, err := IOMax(cgroup)
 	if err != nil {

@@ -17,6 +17,7 @@ func PolicyFile(t *testing.T, body string) string {
 	return file
 }
 
+// WritePolicy writes a node policy to a file.
 func WritePolicy(t *testing.T, file, body string) {
 	t.Helper()
 	WriteFile(t, file, policyHead+body)

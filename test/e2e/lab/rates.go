@@ -11,8 +11,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
+// MiB is 1,048,576 bytes.
+const MiB = 1 << 20
+
 const (
-	MiB = 1 << 20
 	// MemoryLimit bounds the dirty pages of a buffered writer, so that its
 	// writes soon go at the pace of the disk.
 	MemoryLimit = 96 * MiB
@@ -26,6 +28,7 @@ type IOReport struct {
 	Bytes, Calls, Nanos, FirstNanos int64
 }
 
+// Rate returns bytes per second.
 func (r IOReport) Rate() float64 { return float64(r.Bytes) / time.Duration(r.Nanos).Seconds() }
 
 // LittleDirty has the node allow few dirty pages for the time of the test.

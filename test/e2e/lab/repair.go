@@ -40,6 +40,7 @@ var WaysToWrite = []WayToWrite{
 	{"unlinked", WayUnlinked},
 }
 
+// WayToWrite is a command that writes to a file without end.
 type WayToWrite struct {
 	Name    string
 	Command func(file string) []string

@@ -7,8 +7,10 @@ import (
 	"testing"
 )
 
+// RuntimeConfig is containerd's configuration file.
 const RuntimeConfig = "/etc/containerd/config.toml"
 
+// ReadConfig returns the runtime's configuration.
 func ReadConfig(t *testing.T) string {
 	t.Helper()
 	config, err := os.ReadFile(RuntimeConfig)
@@ -25,6 +27,7 @@ func ConfigureRuntime(t *testing.T, config string) {
 	RestartRuntime(t)
 }
 
+// RestartRuntime restarts containerd, and waits until it answers.
 func RestartRuntime(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Deadline) // in cleanups too

@@ -25,6 +25,7 @@ var Raw = []string{"vdg", "vdh"}
 // rawSize is the part of a raw disk that its partitions share, in MiB: the disk is somewhat larger.
 const rawSize = 4000
 
+// NewKit partitions the raw disks for the time of the test.
 func NewKit(t *testing.T, partitions int) *Kit {
 	t.Helper()
 	for _, disk := range Raw {
@@ -228,6 +229,7 @@ func StackedDevice(t *testing.T) string {
 	return "/dev/mapper/e2e"
 }
 
+// CreateStacked makes the device again after it was removed.
 func CreateStacked(t *testing.T) {
 	t.Helper()
 	Administer(t, "dmsetup", "create", "e2e", "--table", "0 1048576 linear /dev/vdf 0")

@@ -37,6 +37,7 @@ type Store struct {
 	Mirrored bool
 }
 
+// Container returns the name of the container that uses the storage.
 func (s *Store) Container() string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -46,6 +47,7 @@ func (s *Store) Container() string {
 	}, strings.ToLower(s.Label)), "-")
 }
 
+// Path returns the path in the container that the limit is for.
 func (s *Store) Path() string {
 	if s.Target != "" {
 		return s.Target
@@ -106,6 +108,7 @@ func (s *Store) limits() Disks {
 	return want
 }
 
+// PrintRow prints a row of docs/reference/storage.md.
 func PrintRow(cells ...string) { fmt.Println(storageRow + "| " + strings.Join(cells, " | ") + " |") }
 
 // Key returns the key that is limited: the rate of reads for a read-only volume.

@@ -40,6 +40,7 @@ func (w Writer) AwaitOwner(file string) {
 	})
 }
 
+// OwnerOf returns the writeback owner of a file, by the program's command.
 func OwnerOf(t *testing.T, file string) FileOwner {
 	t.Helper()
 	out, err := Command(t, "owner", "-o", "json", file)
@@ -53,6 +54,7 @@ func OwnerOf(t *testing.T, file string) FileOwner {
 	return answer.Files[0]
 }
 
+// NewWriter makes a cgroup, which is removed with the test.
 func NewWriter(t *testing.T, name string) Writer {
 	t.Helper()
 	w := Writer{t: t, Name: "e2e-" + name + ".slice"}
@@ -69,6 +71,7 @@ func NewWriter(t *testing.T, name string) Writer {
 	return w
 }
 
+// Remove removes the cgroup, unless it is removed.
 func (w Writer) Remove() {
 	if err := os.Remove(filepath.Join(cgroup.Root, w.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		w.t.Error(err)
