@@ -229,7 +229,7 @@ func StackedDevice(t *testing.T) string {
 	return "/dev/mapper/e2e"
 }
 
-// CreateStacked makes the device again after it was removed.
+// CreateStacked makes that device, as also after it was removed.
 func CreateStacked(t *testing.T) {
 	t.Helper()
 	Administer(t, "dmsetup", "create", "e2e", "--table", "0 1048576 linear /dev/vdf 0")
