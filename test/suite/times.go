@@ -56,7 +56,10 @@ func (t *times) add(took map[string]time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(t.file, append(data, '\n'), 0o644)
+	if err := os.WriteFile(t.file+".new", append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(t.file+".new", t.file) // a run that is interrupted leaves a whole file
 }
 
 // of returns how long tests take together. A test without a time counts as the mean of all others.
