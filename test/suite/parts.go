@@ -91,7 +91,7 @@ func choose(all []folder, list, run string) ([]folder, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no test matches E2E_RUN=%q", run)
+		return nil, fmt.Errorf("no test matches E2E_RUN=%q; some need E2E_PROOF=1", run)
 	}
 	return out, nil
 }

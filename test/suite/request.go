@@ -42,7 +42,8 @@ var proofTests = []string{
 // only returns a regular expression for these tests.
 func only(tests ...string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
-// requestFrom reads the variables of the environment that are not about the node. E2E_PART names the folders to choose among, "" for all.
+// requestFrom reads the variables of the environment that are not about the node. E2E_PART names the folders to choose
+// among, "" for all.
 func requestFrom(cfg node.Config, getenv func(string) string) (request, error) {
 	r := request{cfg: cfg, table: getenv("TABLE"), full: getenv("NODE_MATRIX") == "full"}
 	r.options = options{
@@ -62,6 +63,11 @@ func requestFrom(cfg node.Config, getenv func(string) string) (request, error) {
 	all, err := foldersIn("../e2e")
 	if err != nil {
 		return request{}, err
+	}
+	if !r.proof {
+		for i := range all {
+			all[i].tests = slices.DeleteFunc(all[i].tests, func(test string) bool { return slices.Contains(proofTests, test) })
+		}
 	}
 	if r.folders, err = choose(all, getenv("E2E_PART"), r.tests); err != nil {
 		return request{}, err

@@ -21,6 +21,10 @@ func TestRequest(t *testing.T) {
 	if err != nil || r.proof || r.tests != "" || len(r.folders) != len(testFolders(t)) || len(r.runs()) != 1 {
 		t.Errorf("without variables: %+v, %v, want all folders on one node", r, err)
 	}
+	r, err = requestOf(t, map[string]string{"E2E_RUN": "^TestStorage"})
+	if err != nil || len(r.folders) != 1 {
+		t.Errorf("some tests, of which one needs a proof: %+v, %v, want the folder of the others", r, err)
+	}
 	r, err = requestOf(t, map[string]string{"TABLE": "soak", "SOAK_PODS": "7"})
 	if err != nil || !r.proof || r.tests != "^(TestSoak)$" || len(r.folders) != 1 || r.soak != "7" || r.nodes() != 1 {
 		t.Errorf("a soak: %+v, %v, want a proof of TestSoak with 7 pods", r, err)
@@ -29,7 +33,7 @@ func TestRequest(t *testing.T) {
 	if err != nil || r.tests != "^TestScenarios$/^nothing$" || r.scenario != "60s" || r.measured("c") != "60s, c" {
 		t.Errorf("a table of some scenarios: %+v, %v", r, err)
 	}
-	for _, env := range []map[string]string{{"TABLE": "x"}, {"E2E_PART": "x"}, {"E2E_RUN": "^TestX$"}} {
+	for _, env := range []map[string]string{{"TABLE": "x"}, {"E2E_PART": "x"}, {"E2E_RUN": "^TestX$"}, {"E2E_RUN": "^TestSoak$"}} {
 		if r, err := requestOf(t, env); err == nil {
 			t.Errorf("%v: %+v, want an error", env, r)
 		}
