@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -32,7 +31,6 @@ type staticPod struct {
 	init        string // YAML of initContainers
 	containers  string // YAML of containers
 	volume      string // YAML of the volume "data"
-	alike       bool   // it differs from another pod in its annotation only
 	check       func(t *testing.T, pod staticPod)
 }
 
@@ -71,14 +69,10 @@ const (
 )
 
 // TestKubelet verifies the limits of static pods. All manifests are written at once, and one pod is
-// checked after another. Pods that differ from others in their annotation only run in a proof: TestLimits has these
-// annotations.
+// checked after another.
 func TestKubelet(t *testing.T) {
 	lab.StartPlugin(t)
 	pods := append(staticPods(), podsOfTwo()...)
-	if !*lab.Proof {
-		pods = slices.DeleteFunc(pods, func(p staticPod) bool { return p.alike })
-	}
 	startKubelet(t, pods)
 	for _, p := range pods {
 		t.Run(p.name, func(t *testing.T) { p.check(t, p) })
@@ -107,7 +101,7 @@ func staticPods() []staticPod {
 	}, {
 		// What the kubelet injects (hosts, the termination log) is on vda,
 		// as is the writable layer; /data is tmpfs and left out.
-		name: "star", alike: true,
+		name:        "star",
 		annotations: lab.Annotations{lab.Limits + "containers": "* wbps=1Mi"},
 		containers:  ctr("c", lab.Forever, dataDir), volume: "emptyDir: {medium: Memory}",
 		check: inForce(lab.Disks{"vda": "wbps=1048576"}, map[string]lab.Disks{"c": {"vda": "wbps=1048576"}}),
@@ -143,7 +137,7 @@ func podsOfTwo() []staticPod {
 		containers:  two, volume: hostPath,
 		check: inForce(lab.Disks{"vdb": "wbps=3145728"}, map[string]lab.Disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}}),
 	}, {
-		name: "backstop", alike: true,
+		name:        "backstop",
 		annotations: lab.Annotations{lab.Limits + "container.a": "/data wbps=1Mi", lab.Limits + "containers": "/data wbps=2Mi"},
 		containers:  two, volume: hostPath,
 		check: inForce(lab.Disks{"vdb": "wbps=3145728"}, map[string]lab.Disks{"a": {"vdb": "wbps=1048576"}, "b": {"vdb": "wbps=2097152"}}),
