@@ -116,7 +116,7 @@ func (c cluster) hasContestedFile(name string) {
 func TestEvents(t *testing.T) {
 	exchange, events := filepath.Join(t.TempDir(), "exchange"), filepath.Join(t.TempDir(), "events")
 	limitsArgs := []string{"--only", "limits", "--exchange-dir", exchange, "--events-dir", events, "--policy", lab.PolicyFile(t, eventsPolicy)}
-	contested := lab.TestFile(t, "ext4", "contested")
+	contested := lab.File(t, "ext4", "contested")
 	p := lab.StartPlugin(t, limitsArgs...)
 	c := startCluster(t)
 	part := startClusterPart(t, exchange, "--events-dir", events)

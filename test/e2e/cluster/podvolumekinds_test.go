@@ -38,7 +38,7 @@ func podVolumes(k *lab.Kit, group string) []volumeKind {
 	ephemeral, onEphemeral := logical("ephemeral")
 	made, file := lab.Volumes["part"]+"/made", lab.Volumes["btrfs"]+"/file"
 	k.Cleanup(func() { removeAll(k.T, made, file, lab.Volumes["ext4"]+"/volumes", "/mnt/*/e2e/storage-pod-s-*") })
-	single := lab.TestFile(k.T, "xfs", "single")
+	single := lab.File(k.T, "xfs", "single")
 	lab.WriteFile(k.T, single, "")
 	localBlock := k.One()
 	kinds := []volumeKind{

@@ -42,7 +42,7 @@ func TestUnit(t *testing.T) {
 		if strings.Count(journal("nri-blkio"), lab.LogLost) == lost {
 			return // this one was won
 		}
-		os.Remove(lab.TestFile(t, "ext4", "c")) // the removed cgroup owns it
+		os.Remove(lab.File(t, "ext4", "c")) // the removed cgroup owns it
 		if err := k.Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -97,12 +97,12 @@ func Sleeper(name string, mounts ...string) cri.ContainerConfig {
 func Working(t *testing.T, name string, args ...string) cri.ContainerConfig {
 	t.Helper()
 	cfg := Sleeper(name, "/data", "ext4")
-	cfg.Args = append(args, "--path", "/data/"+filepath.Base(TestFile(t, "ext4", name)))
+	cfg.Args = append(args, "--path", "/data/"+filepath.Base(File(t, "ext4", name)))
 	return cfg
 }
 
-// TestFile is a file on a volume that is removed with the test.
-func TestFile(t *testing.T, volume, name string) string {
+// File is a file on a volume that is removed with the test.
+func File(t *testing.T, volume, name string) string {
 	t.Helper()
 	file := filepath.Join(Volumes[volume], strings.ReplaceAll(t.Name(), "/", "_")+"_"+name)
 	t.Cleanup(func() { os.Remove(file) })

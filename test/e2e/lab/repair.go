@@ -223,7 +223,7 @@ func Switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 	const limit = 4 * MiB
 	a, b := NewWriter(t, fs+"-a"), NewWriter(t, fs+"-b") // other filesystems have theirs at the same time
 	a.Limit(fs, limit)
-	file := TestFile(t, fs, "f")
+	file := File(t, fs, "f")
 	f := b.owns(reader, file)
 	defer f.Close()
 	owner := func() uint64 {

@@ -261,7 +261,7 @@ func TestOrphan(t *testing.T) {
 func testOwnerOfContainers(t *testing.T) {
 	pod := lab.RunPod(t, "pod", lab.Limited)
 	k := pod.MustRun(lab.Sleeper("web", "/data", "ext4"))
-	file := lab.TestFile(t, "ext4", "f")
+	file := lab.File(t, "ext4", "f")
 	if _, err := k.Exec(t.Context(), lab.Deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "64Ki"); err != nil {
 		t.Fatal(err)
 	}

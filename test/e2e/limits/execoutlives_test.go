@@ -28,7 +28,7 @@ func testExecOutlives(t *testing.T) {
 			if len(first) != 1 {
 				t.Fatalf("the container has processes %v, want one", first)
 			}
-			file := lab.TestFile(t, "ext4", "f")
+			file := lab.File(t, "ext4", "f")
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)

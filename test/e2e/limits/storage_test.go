@@ -37,7 +37,7 @@ func TestStorage(t *testing.T) {
 // plainStores are on the disks that the node comes with.
 func plainStores(t *testing.T) []lab.Store {
 	t.Helper()
-	file, link := lab.TestFile(t, "xfs", "single"), filepath.Join(lab.Volumes["root"], "storage-link")
+	file, link := lab.File(t, "xfs", "single"), filepath.Join(lab.Volumes["root"], "storage-link")
 	lab.WriteFile(t, file, "")
 	os.Remove(link) // of a run that was interrupted
 	if err := os.Symlink(lab.Volumes["part"], link); err != nil {

@@ -98,7 +98,7 @@ func (c loadCase) config(t *testing.T) cri.ContainerConfig {
 	cfg, path := lab.Sleeper(c.name), "/tmp/file"
 	if c.volume != "" {
 		cfg = lab.Sleeper(c.name, "/data", c.volume)
-		file := lab.TestFile(t, c.volume, c.name)
+		file := lab.File(t, c.volume, c.name)
 		path = "/data/" + filepath.Base(file)
 		if c.args[0] == "read" {
 			fill(t, file, 32*lab.MiB)

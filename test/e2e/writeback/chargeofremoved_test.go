@@ -36,7 +36,7 @@ func TestChargeOfRemoved(t *testing.T) {
 			writeCgroup(t, pod.Name, "cgroup.subtree_control", "+memory +io")
 			a := lab.NewWriter(t, "pod.slice/a")
 			o := watch(t, fs)
-			file := lab.TestFile(t, fs, "f")
+			file := lab.File(t, fs, "f")
 			a.Writes(file, 1, "1M", "conv=notrunc,fsync")
 			a.Writes(file, 1, "1M", "conv=notrunc") // dirty: its owner keeps it
 			a.Remove()

@@ -18,7 +18,7 @@ func TestRepairHardLink(t *testing.T) {
 	lab.StartRepair(t)
 	a, b := lab.NewWriter(t, "a"), lab.NewWriter(t, "b")
 	a.Limit("ext4", 4*lab.MiB)
-	file, link := lab.TestFile(t, "ext4", "f"), lab.TestFile(t, "ext4", "link")
+	file, link := lab.File(t, "ext4", "f"), lab.File(t, "ext4", "link")
 	b.Writes(file, 8, "1M", "conv=notrunc,fsync")
 	if err := os.Link(file, link); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestRepairCopyUp(t *testing.T) {
 	lab.StartRepair(t)
 	a, b := lab.NewWriter(t, "a"), lab.NewWriter(t, "b")
 	a.Limit("ext4", rate*lab.MiB)
-	dir := lab.TestFile(t, "ext4", "layers")
+	dir := lab.File(t, "ext4", "layers")
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
 		lab.MustMkdir(t, filepath.Join(dir, name))

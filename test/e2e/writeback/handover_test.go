@@ -42,7 +42,7 @@ func endInTime(t *testing.T, p *lab.Instance, a lab.Annotations, others ...cri.C
 			return pod
 		}
 		lab.AwaitOnDisk(t)
-		os.Remove(lab.TestFile(t, "ext4", "c")) // it is the dead container's
+		os.Remove(lab.File(t, "ext4", "c")) // it is the dead container's
 	}
 	t.Fatal("three races were lost")
 	return lab.PodOf{}
@@ -193,7 +193,7 @@ func TestEnds(t *testing.T) {
 			for try := range 3 {
 				pod := lab.RunPod(t, fmt.Sprint("pod", try), lab.Annotations{lab.Limits + "container.c": "/data wbps=2Mi"})
 				k := pod.MustRun(lab.Sleeper("c", "/data", "ext4"))
-				path := "/data/" + filepath.Base(lab.TestFile(t, "ext4", "c"))
+				path := "/data/" + filepath.Base(lab.File(t, "ext4", "c"))
 				if _, err := k.Exec(t.Context(), lab.Deadline, "/bin/iotool", "write", "--path", path, "--size", "4Mi"); err != nil {
 					t.Fatal(err)
 				}

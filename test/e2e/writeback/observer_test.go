@@ -106,7 +106,7 @@ func TestObserver(t *testing.T) {
 			t.Parallel() // with an observer, writers and a disk of its own
 			a, b := lab.NewWriter(t, fs+"-a"), lab.NewWriter(t, fs+"-b")
 			o := watch(t, fs)
-			file := lab.TestFile(t, fs, "f")
+			file := lab.File(t, fs, "f")
 			for _, step := range []struct {
 				name          string
 				do            func()
@@ -154,7 +154,7 @@ func TestForeign(t *testing.T) {
 			t.Parallel() // with an observer, writers and a disk of its own
 			a, b, c := lab.NewWriter(t, fs+"-a"), lab.NewWriter(t, fs+"-b"), lab.NewWriter(t, fs+"-c")
 			o := watch(t, fs)
-			file := lab.TestFile(t, fs, "f")
+			file := lab.File(t, fs, "f")
 			a.Writes(file, 1, "1M", "conv=notrunc,fsync")
 			var st unix.Stat_t
 			if err := unix.Stat(file, &st); err != nil {
@@ -203,7 +203,7 @@ func TestForeign(t *testing.T) {
 func TestObserverElsewhere(t *testing.T) {
 	a := lab.NewWriter(t, "a")
 	o := watch(t, "ext4")
-	file := lab.TestFile(t, "xfs", "f")
+	file := lab.File(t, "xfs", "f")
 	if got := observe(t, o, file, func() { a.Writes(file, 1, "1M") }); len(got) > 0 {
 		t.Errorf("writes to an unwatched filesystem were counted: %v", got)
 	}
@@ -237,7 +237,7 @@ func tracingLinks(t *testing.T) int {
 func TestObserverLoss(t *testing.T) {
 	a := lab.NewWriter(t, "a")
 	o := watch(t, "ext4")
-	dir := lab.TestFile(t, "ext4", "many")
+	dir := lab.File(t, "ext4", "many")
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestObserverCost(t *testing.T) {
 		name  string
 		count int
 	}{{"4k", 1 << 14}, {"64k", 1 << 10}} {
-		file := lab.TestFile(t, "ext4", block.name)
+		file := lab.File(t, "ext4", block.name)
 		a.Writes(file, 4, "16M", "conv=notrunc,fsync") // no blocks to allocate while it counts
 		before, err := o.Cost()
 		if err != nil {

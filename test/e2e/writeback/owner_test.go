@@ -19,7 +19,7 @@ func TestOwner(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
 			a := lab.NewWriter(t, "a")
-			file := lab.TestFile(t, fs, "f")
+			file := lab.File(t, fs, "f")
 			lab.WriteFile(t, file, "")
 			a.Writes(file, 1, "64k", "oflag=append")
 			want := lab.FileOwner{State: "live", Cgroup: a.Name, CgroupID: a.ID}
@@ -58,7 +58,7 @@ func TestNoDeadOwner(t *testing.T) {
 	pod.MustRun(lab.Sleeper("stays", "/data", "ext4"))
 	for try := range 3 {
 		name := fmt.Sprint("c", try)
-		file := lab.TestFile(t, "ext4", name)
+		file := lab.File(t, "ext4", name)
 		k := pod.MustRun(lab.Sleeper(name, "/data", "ext4"))
 		if _, err := k.Exec(t.Context(), lab.Deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "4Mi"); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestReleaseBtrfs(t *testing.T) {
 // pod, at its own limit.
 func TestNewPodOnOldVolume(t *testing.T) {
 	p := lab.StartPlugin(t, "--log-level", "debug")
-	file := lab.TestFile(t, "ext4", "f")
+	file := lab.File(t, "ext4", "f")
 	path := "/data/" + filepath.Base(file)
 	for try := range 3 {
 		old := lab.RunPod(t, fmt.Sprint("old", try), lab.Annotations{lab.Limits + "container.a": "/data wbps=2Mi"})

@@ -19,7 +19,7 @@ import (
 // contest creates a file as b, and starts to write to it as a until the end of the test.
 func contest(t *testing.T, fs string, a, b lab.Writer) (file string) {
 	t.Helper()
-	file = lab.TestFile(t, fs, "f")
+	file = lab.File(t, fs, "f")
 	b.Writes(file, 8, "1M", "conv=notrunc,fsync")
 	lab.AwaitWatched(t, fs)
 	a.Starts(lab.WaysToWrite[0].Command(file)...)
@@ -152,7 +152,7 @@ func TestRepairOfTheDead(t *testing.T) {
 			a, b := lab.NewWriter(t, fs+"-next"), lab.NewWriter(t, fs+"-old")
 			a.Limit(fs, 4*lab.MiB)
 			b.Limit(fs, 2*lab.MiB)
-			file := lab.TestFile(t, fs, "f")
+			file := lab.File(t, fs, "f")
 			b.Writes(file, 4, "1M", "conv=notrunc,fsync")
 			b.Remove()
 			lab.AwaitWatched(t, fs)

@@ -190,7 +190,7 @@ func (s *arena) verified(p *process) int {
 // littleMemory limits the memory of the container so that it can free only 4 MiB of page cache.
 func littleMemory(s *arena) {
 	k := s.shake()
-	another := lab.TestFile(s.T, s.fs, "another")
+	another := lab.File(s.T, s.fs, "another")
 	lab.Administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+another, "bs=1M", "count=8", "conv=fsync")
 	ends := s.churns("f", s.a, s.b, churning{size: 2 * lab.MiB, ballast: 48 * lab.MiB, without: "clone", another: another, before: func() {
 		current, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.Name, "memory.current"))
@@ -329,7 +329,7 @@ func cached(t *testing.T, file string) (n int) {
 // the removal without a shaker.
 func removal(s *arena) {
 	pod := lab.RunPod(s.T, "pod", nil)
-	other := lab.TestFile(s.T, s.fs, "other")
+	other := lab.File(s.T, s.fs, "other")
 	lab.WriteFile(s.T, other, strings.Repeat("other", lab.MiB/2))
 	for _, round := range []struct {
 		name  string

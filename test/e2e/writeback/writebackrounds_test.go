@@ -22,7 +22,7 @@ func TestVerdict(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
 			a, b := lab.NewWriter(t, "a"), lab.NewWriter(t, "b")
-			file := lab.TestFile(t, fs, "f")
+			file := lab.File(t, fs, "f")
 			b.Writes(file, 256, "4k", "conv=notrunc,fsync")
 			f, err := os.Open(file)
 			if err != nil {
