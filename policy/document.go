@@ -15,7 +15,7 @@ import (
 
 // document is the form of a policy file. A scalar is a quantity, or the word or boolean of
 // repair. The doc comments of the fields of this type and of those in it are the tables of docs/reference/policy.md:
-// package reference has their form, and make manifests writes the tables.
+// package reference has their form, and make generate writes the tables.
 type document struct {
 	header
 	// `enforce`: write limits and weights. `observe`: only decide and report. Nothing is limited or rejected, limits of

@@ -12,7 +12,7 @@ import (
 )
 
 // TestStagesPage verifies that the policies of docs/how-to/enable-in-stages.md decide about the pods of the page as
-// it says, and that its edits of files have their effect. TestCluster/Stages of test/e2e runs the page on a node.
+// it says, and that its edits of files have their effect. TestStages of test/e2e runs the page on a node.
 func TestStagesPage(t *testing.T) {
 	data, err := os.ReadFile("../../docs/how-to/enable-in-stages.md")
 	if err != nil {

@@ -11,7 +11,7 @@
 //
 // A page has these lines around the table of a type:
 //
-//	<!-- what follows is written by make manifests: document -->
+//	<!-- what follows is written by make generate: document -->
 //	<!-- until here -->
 //
 // The first table is that of the whole file. Fields of a struct without a table are in the table of the struct above it.
@@ -52,7 +52,7 @@ func (p *Page) Check(t *testing.T) {
 		return
 	}
 	if os.Getenv("UPDATE_REFERENCE") == "" {
-		t.Fatalf("%s differs from the types; run make manifests: -page +types\n%s", p.File, cmp.Diff(string(old), text))
+		t.Fatalf("%s differs from the types; run make generate: -page +types\n%s", p.File, cmp.Diff(string(old), text))
 	}
 	if err := os.WriteFile(p.File, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func (p *Page) Check(t *testing.T) {
 }
 
 // section matches the table of a type, with the lines around it.
-var section = regexp.MustCompile(`(?s)(<!-- what follows is written by make manifests: (\w+) -->\n).*?(<!-- until here -->\n)`)
+var section = regexp.MustCompile(`(?s)(<!-- what follows is written by make generate: (\w+) -->\n).*?(<!-- until here -->\n)`)
 
 // write returns a page with the tables of the types.
 func (p *Page) write(page string) (string, error) {

@@ -79,7 +79,7 @@ const other = "package b\n\ntype Scalar string\n\ntype Mode string\n\nconst Slow
 func tables(names ...string) string {
 	page := "# Title\n\n[B]: #b\n"
 	for _, name := range names {
-		page += "\n<!-- what follows is written by make manifests: " + name + " -->\nold\n<!-- until here -->\n"
+		page += "\n<!-- what follows is written by make generate: " + name + " -->\nold\n<!-- until here -->\n"
 	}
 	return page + "\nEnd.\n"
 }
@@ -109,7 +109,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "# Title\n\n[B]: #b\n\n<!-- what follows is written by make manifests: file -->\n\n" +
+	want := "# Title\n\n[B]: #b\n\n<!-- what follows is written by make generate: file -->\n\n" +
 		"| field | values | default | meaning |\n|---|---|---|---|\n" +
 		"| `kind` | x | required | The kind. |\n" +
 		"| `color` | `red`, `blue` | `red` | The color. |\n" +
@@ -120,13 +120,13 @@ func TestWrite(t *testing.T) {
 		"| `others.NAME` | an object |  | Other items. |\n" +
 		"| `box` | an object |  | One box. |\n" +
 		"| `words` | text |  | The words. |\n" +
-		"\n<!-- until here -->\n\n<!-- what follows is written by make manifests: item -->\n\n" +
+		"\n<!-- until here -->\n\n<!-- what follows is written by make generate: item -->\n\n" +
 		"| field | values | default | meaning |\n|---|---|---|---|\n" + // of two fields, so the path begins here
 		"| `on` | `true`, `false` | required | Whether it is on. |\n" +
 		"| `modes` | a list of `slow`, `fast` |  | Its modes. |\n" +
 		"| `part` | an object |  | Its part. |\n" +
 		"| `part.size` | 1 to 5 |  | The size. |\n" +
-		"\n<!-- until here -->\n\n<!-- what follows is written by make manifests: box -->\n\n" +
+		"\n<!-- until here -->\n\n<!-- what follows is written by make generate: box -->\n\n" +
 		"| field | values | default | meaning |\n|---|---|---|---|\n" +
 		"| `box.parts` | a list of objects |  | The parts. |\n" +
 		"| `box.parts[].size` | 1 to 5 | required | The size. |\n" +

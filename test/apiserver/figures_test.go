@@ -190,7 +190,7 @@ func usualPod(node, name string) *corev1.Pod {
 }
 
 // edit measures the time from the answer of the API server to an edited annotation until the document
-// has it. The goal, 2 s until the limit is in force, is measured on a node by TestCluster/LiveFigures: here a disk that is
+// has it. The goal, 2 s until the limit is in force, is measured on a node by TestLiveFigures: here a disk that is
 // busy with a build has delayed one of 100 edits by nine seconds.
 func (p *part) edit(api *kubernetes.Clientset, name string) {
 	p.Helper()

@@ -20,8 +20,9 @@ import (
 const Variable = "E2E_NODE"
 
 // Run builds the payload with the test binary of a package, copies it to the node of file,
-// and runs it there with the arguments of this test binary. It returns the status.
-func Run(ctx context.Context, file string, test payload.Program, args []string) (int, error) {
+// and runs it there with the arguments of this test binary. It returns the status. module is the directory of the test
+// module.
+func Run(ctx context.Context, file, module string, test payload.Program, args []string) (int, error) {
 	ssh, err := readSSH(file)
 	if err != nil {
 		return 1, err
@@ -31,7 +32,7 @@ func Run(ctx context.Context, file string, test payload.Program, args []string) 
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	if err := payload.Build(ctx, "..", dir, test); err != nil {
+	if err := payload.Build(ctx, module, dir, test); err != nil {
 		return 1, err
 	}
 	if err := copyTo(ctx, ssh, dir); err != nil {

@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return inNode(ctx, o.only, stdout, stderr)
 	}
 	if _, err := os.Stat("bench/main.go"); err != nil {
-		return errors.New("run it in the directory test of the repository, as make bench does")
+		return errors.New("run it in the directory test of the repository, as make table T=bench does")
 	}
 	r := report{figures: figures{}}
 	if o.only != "node" {

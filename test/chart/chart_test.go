@@ -50,7 +50,7 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(string(got), want); d != "" {
-			t.Errorf("deploy/%s is not that of the chart; run make manifests: -file +chart\n%s", name, d)
+			t.Errorf("deploy/%s is not that of the chart; run make generate: -file +chart\n%s", name, d)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func printBars(w io.Writer, title string, results []outcome, figure func(outcome
 	}
 }
 
-// checkNeighbour returns an error unless weights help the victim. `make weights` measures how much.
+// checkNeighbour returns an error unless weights help the victim. `make table T=weights` measures how much.
 func checkNeighbour(results []outcome) error {
 	with, without := results[withWeights].victim.Rate, results[withNothing].victim.Rate
 	if with < 2*without {

@@ -42,6 +42,12 @@ func openCache(cfg Config) (cache, error) {
 	return cache{dir: dir}, nil
 }
 
+// CacheDir returns the cache directory, which exists.
+func CacheDir(cfg Config) (string, error) {
+	c, err := openCache(cfg)
+	return c.dir, err
+}
+
 // cacheKey hashes an artifact's inputs. Each is preceded by its length, so that
 // no two lists of inputs run together into the same bytes.
 func cacheKey(inputs ...string) string {

@@ -17,9 +17,14 @@ const Guest = "/payload"
 // or as a test binary.
 type Program struct {
 	Name    string // of the file
-	Package string // "./e2e"
+	Package string // "./e2e/limits"
 	Test    bool
 	Helm    bool // it needs helm
+}
+
+// Tests returns the test binary of a folder of test/e2e.
+func Tests(folder string) Program {
+	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Helm: folder == "cluster"}
 }
 
 // Image is the name of the image of nri-blkio, as deploy/ has it.

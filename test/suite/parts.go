@@ -1,36 +1,50 @@
 package suite
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 )
 
 // A node has two processors, and its tests mostly wait: for a limit to show, for the runtime, for a pass of the reconciler. So a
-// machine with four CPUs has two nodes by default, with one half of the tests each.
+// machine with four CPUs has two nodes by default, with some of the folders each.
 
-// seconds is how long the longest tests take on an emulated node beside another one. It serves only to
-// make parts that take about the same time: a test that is not here counts as one of fewSeconds.
-var seconds = map[string]int{
-	"TestCluster": 700, "TestStorage": 200, "TestLimits": 145, "TestKubelet": 145, "TestScenarios": 145,
-	"TestSafety": 90, "TestEnds": 85, "TestDaemonSet": 75, "TestFailClosed": 70, "TestExits": 70,
-	"TestHandOverWithinThePod": 50, "TestNoHandOver": 50, "TestFlatShares": 45, "TestRootfsElsewhere": 40,
+// folder is one of test/e2e: tests that need the same of a node.
+type folder struct {
+	name  string
+	tests []string
 }
 
-const fewSeconds = 18
+// foldersIn returns the folders of a directory. Others there are packages that the tests use.
+func foldersIn(dir string) ([]folder, error) {
+	mains, err := filepath.Glob(filepath.Join(dir, "*", "main_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	var out []folder
+	for _, main := range mains {
+		of := filepath.Dir(main)
+		tests, err := testsIn(of)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, folder{filepath.Base(of), tests})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no folder with tests in %s", dir)
+	}
+	return out, nil
+}
 
-// e2eTests returns the names of the tests in the Go files of a directory.
-func e2eTests(dir string) ([]string, error) {
+// testsIn returns the names of the tests in the Go files of a directory.
+func testsIn(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
@@ -54,70 +68,70 @@ func e2eTests(dir string) ([]string, error) {
 	return names, nil
 }
 
-// parts divides tests into n parts that take about the same time, each as a regular expression. Each
-// test is in one part.
-func parts(tests []string, n int) []string {
-	lasts := func(test string) int { return cmp.Or(seconds[test], fewSeconds) }
-	longestFirst := slices.SortedStableFunc(slices.Values(tests), func(a, b string) int { return cmp.Compare(lasts(b), lasts(a)) })
-	chosen, took := make([][]string, n), make([]int, n)
-	for _, test := range longestFirst {
-		least := slices.Index(took, slices.Min(took))
-		chosen[least] = append(chosen[least], regexp.QuoteMeta(test))
-		took[least] += lasts(test)
+// choose returns the folders that a list names, all if it is empty, and that have a test which run chooses, the
+// regular expression of go test.
+func choose(all []folder, list, run string) ([]folder, error) {
+	if list != "" {
+		names := strings.Fields(list)
+		for _, name := range names {
+			if !slices.ContainsFunc(all, func(f folder) bool { return f.name == name }) {
+				return nil, fmt.Errorf("E2E_PART: test/e2e has no folder %q", name)
+			}
+		}
+		all = slices.DeleteFunc(slices.Clone(all), func(f folder) bool { return !slices.Contains(names, f.name) })
 	}
-	var out []string
-	for _, names := range chosen {
-		out = append(out, "^("+strings.Join(names, "|")+")$")
+	outer, err := regexp.Compile(outerTests(run))
+	if err != nil {
+		return nil, fmt.Errorf("E2E_RUN: %w", err)
+	}
+	var out []folder
+	for _, f := range all {
+		if slices.ContainsFunc(f.tests, outer.MatchString) {
+			out = append(out, f)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no test matches E2E_RUN=%q; some need E2E_PROOF=1", run)
+	}
+	return out, nil
+}
+
+// outerTests returns the part of go test's regular expression that is about tests, without those about their cases:
+// "A|B" of "A/a|B/b". As for go test, a slash or a bar within brackets is of the expression.
+func outerTests(run string) string {
+	var out strings.Builder
+	depth, isOuter, isEscaped := 0, true, false
+	for _, c := range run {
+		switch {
+		case isEscaped:
+			isEscaped = false
+		case c == '\\':
+			isEscaped = true
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case c == '/' && depth == 0:
+			isOuter = false
+		case c == '|' && depth == 0:
+			isOuter = true
+		}
+		if isOuter {
+			out.WriteRune(c)
+		}
+	}
+	return out.String()
+}
+
+// parts divides folders into n parts that take about the same time. Each folder is in one part.
+func parts(folders []folder, n int, took *times) [][]folder {
+	lasts := func(f folder) time.Duration { return took.of(f.tests) }
+	longestFirst := slices.SortedStableFunc(slices.Values(folders), func(a, b folder) int { return cmp.Compare(lasts(b), lasts(a)) })
+	out, sums := make([][]folder, n), make([]time.Duration, n)
+	for _, f := range longestFirst {
+		least := slices.Index(sums, slices.Min(sums))
+		out[least] = append(out[least], f)
+		sums[least] += lasts(f)
 	}
 	return out
-}
-
-// add makes o the outcome of both: they ran at the same time.
-func (o *outcome) add(part outcome) {
-	o.passed, o.failed, o.took = o.passed+part.passed, o.failed+part.failed, max(o.took, part.took)
-	o.failures = append(o.failures, part.failures...)
-	o.scenarios = append(o.scenarios, part.scenarios...)
-	o.storage = append(o.storage, part.storage...)
-	o.neighbours = append(o.neighbours, part.neighbours...)
-	o.weights = append(o.weights, part.weights...)
-}
-
-// lineWriter writes whole lines, each after a prefix, so that those of two nodes do not mix.
-type lineWriter struct {
-	to     io.Writer
-	mu     *sync.Mutex // of all that write to it
-	prefix string
-	rest   []byte // a line that has not ended
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	w.rest = append(w.rest, p...)
-	for {
-		i := bytes.IndexByte(w.rest, '\n')
-		if i < 0 {
-			return len(p), nil
-		}
-		if err := w.line(w.rest[:i+1]); err != nil {
-			return 0, err
-		}
-		w.rest = w.rest[i+1:]
-	}
-}
-
-func (w *lineWriter) line(line []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, err := io.WriteString(w.to, w.prefix+string(line))
-	return err
-}
-
-// stdout guards the standard output of all nodes.
-var stdout sync.Mutex
-
-// printer returns a writer for what a part of the tests prints.
-func printer(part string) io.Writer {
-	if part == "" {
-		return os.Stdout
-	}
-	return &lineWriter{to: os.Stdout, mu: &stdout, prefix: part + "  "}
 }

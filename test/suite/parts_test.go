@@ -1,74 +1,169 @@
 package suite
 
 import (
-	"bytes"
-	"regexp"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 )
 
-// TestParts verifies that each e2e test is in exactly one part, and that no part takes much longer than the
-// other.
-func TestParts(t *testing.T) {
-	tests, err := e2eTests("../e2e")
+func testFolders(t *testing.T) []folder {
+	t.Helper()
+	all, err := foldersIn("../e2e")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range seconds {
-		if !slices.Contains(tests, name) {
-			t.Errorf("seconds has %s, which is not a test", name)
-		}
+	return all
+}
+
+func names(folders []folder) (names []string) {
+	for _, f := range folders {
+		names = append(names, f.name)
 	}
-	took := map[string]int{}
-	all := parts(tests, 2)
-	for _, test := range tests {
-		in := 0
-		for _, part := range all {
-			if regexp.MustCompile(part).MatchString(test) {
-				in++
-				took[part] += max(seconds[test], fewSeconds)
+	return names
+}
+
+// TestFolders verifies that a name stands for one test, and that each name in proofTests is a test.
+func TestFolders(t *testing.T) {
+	in := map[string]string{}
+	for _, f := range testFolders(t) {
+		for _, test := range f.tests {
+			if in[test] != "" {
+				t.Errorf("%s is in %s and in %s", test, in[test], f.name)
 			}
-		}
-		if in != 1 {
-			t.Errorf("%s is in %d parts, want 1", test, in)
+			in[test] = f.name
 		}
 	}
-	if a, b := took[all[0]], took[all[1]]; max(a, b)-min(a, b) > 60 {
-		t.Errorf("the parts take %d and %d s, want a difference of at most 60 s", a, b)
+	for _, test := range proofTests {
+		if in[test] == "" {
+			t.Errorf("proofTests has %s, which is not a test", test)
+		}
 	}
-	if _, err := e2eTests(t.TempDir()); err == nil {
+	if _, err := foldersIn(t.TempDir()); err == nil {
 		t.Error("a directory without tests is no error")
 	}
 }
 
-func TestAddOutcome(t *testing.T) {
-	o := outcome{node: "n", passed: 2, took: time.Minute, storage: []string{"a"}}
-	o.add(outcome{node: "n", passed: 3, failed: 1, failures: []string{"TestX"}, took: 2 * time.Minute, storage: []string{"b"}})
-	want := outcome{node: "n", passed: 5, failed: 1, failures: []string{"TestX"}, took: 2 * time.Minute, storage: []string{"a", "b"}}
-	if diff := cmp.Diff(want, o, cmp.AllowUnexported(outcome{})); diff != "" {
-		t.Error(diff)
+// TestWorkflow verifies that the jobs of the workflow run each folder.
+func TestWorkflow(t *testing.T) {
+	data, err := os.ReadFile("../../.github/workflows/ci.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var workflow struct {
+		Jobs map[string]struct {
+			Strategy struct{ Matrix struct{ Part []string } }
+		}
+	}
+	if err := yaml.Unmarshal(data, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Fields(strings.Join(workflow.Jobs["e2e"].Strategy.Matrix.Part, " "))
+	slices.Sort(got)
+	if diff := cmp.Diff(names(testFolders(t)), got); diff != "" {
+		t.Errorf("the parts of the workflow, -want +got:\n%s", diff)
 	}
 }
 
-// TestLineWriter verifies that lines of two writers do not mix, also if they are written in pieces.
-func TestLineWriter(t *testing.T) {
-	var to bytes.Buffer
-	var mu sync.Mutex
-	a, b := &lineWriter{to: &to, mu: &mu, prefix: "1  "}, &lineWriter{to: &to, mu: &mu, prefix: "2  "}
-	for _, write := range []struct {
-		w    *lineWriter
-		text string
-	}{{a, "one "}, {b, "two\nthr"}, {a, "line\n"}, {b, "ee\n"}, {a, "open"}} {
-		if n, err := write.w.Write([]byte(write.text)); err != nil || n != len(write.text) {
-			t.Fatal(n, err)
+func TestChoose(t *testing.T) {
+	all := []folder{{"a", []string{"TestA", "TestB"}}, {"c", []string{"TestC"}}}
+	for _, tt := range []struct {
+		list, run string
+		want      []string
+	}{
+		{"", "", []string{"a", "c"}},
+		{"c a", "", []string{"a", "c"}},
+		{"c", "", []string{"c"}},
+		{"", "^TestB$/^case|x$", []string{"a"}},
+		{"", "^TestA$/a|^TestC$/c", []string{"a", "c"}},
+		{"", "^(TestC|TestX)$", []string{"c"}},
+		{"c", "^TestA$", nil},
+		{"d", "", nil},
+		{"", "TestX/TestA", nil},
+		{"", "(", nil},
+	} {
+		got, err := choose(all, tt.list, tt.run)
+		if !slices.Equal(names(got), tt.want) || (err != nil) != (tt.want == nil) {
+			t.Errorf("folders of %q with tests %q: %v, %v, want %v", tt.list, tt.run, names(got), err, tt.want)
 		}
 	}
-	if want := strings.Join([]string{"2  two", "1  one line", "2  three", ""}, "\n"); to.String() != want {
-		t.Errorf("the lines are %q, want %q", to.String(), want)
+}
+
+// TestOuterTests verifies that brackets hide what would divide an expression.
+func TestOuterTests(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "A": "A", "A/b": "A", "A/b/c|B/d": "A|B", "(A|B)/c": "(A|B)", "[/|]A/b": "[/|]A", `\(A/b|B`: `\(A|B`,
+	} {
+		if got := outerTests(in); got != want {
+			t.Errorf("of %q the part about tests is %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestParts verifies that each folder is in exactly one part, and that the parts take about the same time.
+func TestParts(t *testing.T) {
+	all := []folder{{"a", []string{"A"}}, {"b", []string{"B"}}, {"c", []string{"C1", "C2"}}, {"new", []string{"N"}}}
+	took := &times{took: map[string]time.Duration{"A": 5 * time.Second, "B": 9 * time.Second, "C1": time.Second, "C2": time.Second}}
+	var got [][]string
+	for _, part := range parts(all, 2, took) {
+		got = append(got, names(part))
+	}
+	if diff := cmp.Diff([][]string{{"b", "c"}, {"a", "new"}}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestTimes verifies that the times of a run are those of the next one, and that a test without a time counts as
+// the mean.
+func TestTimes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "times.json")
+	first := times{file: file}
+	if err := first.read(); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.of([]string{"A", "B"}); got != 2*time.Second {
+		t.Errorf("two tests without times take %v, want 2s", got)
+	}
+	for _, took := range []map[string]time.Duration{{"A": 2 * time.Second, "B": time.Second}, {"B": 4 * time.Second}} {
+		if err := first.add(took); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := times{file: file}
+	if err := next.read(); err != nil {
+		t.Fatal(err)
+	}
+	if got := next.of([]string{"A", "B", "new"}); got != 9*time.Second {
+		t.Errorf("the tests take %v, want 9s", got)
+	}
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.read(); err == nil {
+		t.Error("a file that is not JSON: no error")
+	}
+}
+
+// TestStopwatch verifies that the time of a test lasts until the next one starts, with all of its cases.
+func TestStopwatch(t *testing.T) {
+	w, now := newStopwatch(), time.Unix(0, 0)
+	w.now = func() time.Time { return now }
+	for _, text := range []string{"=== RUN   TestA\n=== RUN   Te", "stA/case\n", "    a.go:1: === RUN   TestX\n--- PASS: TestA (0.00s)\n", "=== RUN   TestB\n"} {
+		if n, err := w.Write([]byte(text)); err != nil || n != len(text) {
+			t.Fatal(n, err)
+		}
+		now = now.Add(time.Second)
+	}
+	w.next("")
+	if diff := cmp.Diff(map[string]time.Duration{"TestA": 3 * time.Second, "TestB": time.Second}, w.took); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got := w.slowest(1); got != "TestA 3s" {
+		t.Errorf("the slowest is %q, want TestA", got)
 	}
 }

@@ -79,7 +79,7 @@ func writePlot(file, commit string, o outcome) error {
 		}
 		p.Rows = append(p.Rows, plotted{label, f})
 	}
-	return draw(file, p.Title, caption("three runs of make neighbour", commit, o), p)
+	return draw(file, p.Title, caption("three runs of make table T=neighbour", commit, o), p)
 }
 
 // caption returns the sentence below the plot: what was measured, and where.

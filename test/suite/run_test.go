@@ -14,45 +14,34 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// run is a node with the tests that are played there.
+// run is a node with the folders whose tests are played there.
 type run struct {
-	cfg   node.Config
-	tests string // a regular expression; "": all
-	part  string // begins each line of the output; "" for nothing
+	cfg     node.Config
+	folders []folder
+	part    string // begins each line of the output; "" for nothing
+	took    *times
+	// deadline is when the node ends; zero for none.
+	deadline time.Time
+	options
 }
 
-// parts divides a run of all tests among nodes.
-func (r run) parts(n int) ([]run, error) {
-	if r.tests != "" || n < 2 {
-		return []run{r}, nil
-	}
-	tests, err := e2eTests("../e2e")
-	if err != nil {
-		return nil, err
-	}
-	var out []run
-	for i, part := range parts(tests, n) {
-		out = append(out, run{cfg: r.cfg, tests: part, part: "node " + strconv.Itoa(i+1)})
-	}
-	return out, nil
-}
+// reporting is how long before the node's end that of a test binary is: its report names the test that hangs.
+const reporting = time.Minute
 
 // playOn plays the tests on n nodes of one kind at the same time.
-func (r run) playOn(t *testing.T, n int, dir string, proof bool) outcome {
-	all, err := r.parts(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) == 1 {
-		return r.play(t, dir, proof)
+func (r *run) playOn(t *testing.T, n int, dir string) outcome {
+	if n == 1 {
+		return r.play(t, dir)
 	}
 	o := outcome{node: r.cfg.String()}
 	var mu sync.Mutex // guards o
 	t.Run("part", func(t *testing.T) {
-		for _, part := range all {
+		for i, folders := range parts(r.folders, n, r.took) {
+			part := *r
+			part.folders, part.part = folders, "node "+strconv.Itoa(i+1)
 			t.Run(part.part, func(t *testing.T) {
 				t.Parallel()
-				did := part.play(t, dir, proof)
+				did := part.play(t, dir)
 				mu.Lock()
 				defer mu.Unlock()
 				o.add(did)
@@ -62,17 +51,14 @@ func (r run) playOn(t *testing.T, n int, dir string, proof bool) outcome {
 	return o
 }
 
-// play boots a node and plays the tests there.
-func (r run) play(t *testing.T, dir string, proof bool) outcome {
-	limit := limit
-	if proof {
-		limit = proofLimit
+// play boots a node and plays the tests of one folder after another there.
+func (r *run) play(t *testing.T, dir string) outcome {
+	ctx := t.Context()
+	if !r.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.deadline)
+		defer cancel()
 	}
-	if os.Getenv("SCENARIO_TIME") != "" {
-		limit = scenarioLimit
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
 	n, err := node.Start(ctx, r.cfg)
 	if err != nil {
 		t.Error(err)
@@ -82,41 +68,57 @@ func (r run) play(t *testing.T, dir string, proof bool) outcome {
 	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
 		t.Error(err)
 	}
-	var printed bytes.Buffer
+	o, watch := outcome{node: r.cfg.String()}, newStopwatch()
 	start := time.Now()
-	code, err := n.Run(ctx, nil, io.MultiWriter(printer(r.part), &printed), os.Stderr, r.command(limit, proof)...)
-	o := outcome{node: r.cfg.String(), took: time.Since(start)}
-	o.count(printed.Bytes())
-	switch {
-	case err != nil:
-		t.Errorf("%v\nthe node's console:\n%s", err, n.Console(100))
-	case code != 0:
-		t.Errorf("the tests on the node ended with status %d", code)
-	case o.passed == 0:
-		t.Error("no test ran on the node")
+	for _, f := range r.folders {
+		o.add(r.playFolder(ctx, t, n, f, watch))
+	}
+	o.took = time.Since(start)
+	t.Logf("%d tests in %v; the slowest are %s", len(watch.took), o.took.Round(time.Second), watch.slowest(15))
+	if r.tests == "" && !r.proof && !t.Failed() {
+		if err := r.took.add(watch.took); err != nil {
+			t.Error(err)
+		}
 	}
 	return o
 }
 
-// command returns the command that runs on the node, in at most limit.
-func (r run) command(limit time.Duration, proof bool) []string {
+func (r *run) playFolder(ctx context.Context, t *testing.T, n *node.Node, f folder, watch *stopwatch) (o outcome) {
+	t.Helper()
+	var printed bytes.Buffer
+	code, err := n.Run(ctx, nil, io.MultiWriter(printer(r.part), &printed, watch), os.Stderr, r.command(f, time.Now())...)
+	watch.next("")
+	o.count(printed.Bytes())
+	switch {
+	case err != nil:
+		t.Errorf("%s: %v\nthe node's console:\n%s", f.name, err, n.Console(100))
+	case code != 0:
+		t.Errorf("the tests of %s ended with status %d", f.name, code)
+	case o.passed == 0:
+		t.Errorf("no test of %s ran on the node", f.name)
+	}
+	return o
+}
+
+// command returns the command that runs the tests of a folder on the node.
+func (r *run) command(f folder, now time.Time) []string {
+	limit := time.Duration(0) // none
+	if !r.deadline.IsZero() {
+		limit = max(time.Second, r.deadline.Sub(now)-reporting)
+	}
 	cmd := []string{
-		// Inner deadline first: its report names the test that hung.
-		payload.Guest + "/e2e.test", "-test.v", "-test.timeout=" + (limit - 5*time.Minute).String(), "-proof=" + strconv.FormatBool(proof),
+		payload.Guest + "/" + payload.Tests(f.name).Name, "-test.v", "-test.timeout=" + limit.Round(time.Second).String(),
+		"-proof=" + strconv.FormatBool(r.proof),
 	}
-	if each := os.Getenv("SCENARIO_TIME"); each != "" {
-		cmd = append(cmd, "-scenario="+each)
-	}
-	for env, option := range map[string]string{"SOAK_PODS": "-soak=", "SOAK_SEED": "-soak-seed="} {
-		if value := os.Getenv(env); value != "" {
-			cmd = append(cmd, option+value)
+	for _, o := range []struct{ name, value string }{
+		{"-scenario", r.scenario}, {"-soak", r.soak}, {"-soak-seed", r.seed}, {"-test.run", r.tests},
+	} {
+		if o.value != "" {
+			cmd = append(cmd, o.name+"="+o.value)
 		}
 	}
-	if !proof {
-		cmd = append(cmd, "-test.skip="+proofTests)
-	}
-	if r.tests != "" {
-		cmd = append(cmd, "-test.run="+r.tests)
+	if !r.proof {
+		cmd = append(cmd, "-test.skip="+only(proofTests...))
 	}
 	return cmd
 }

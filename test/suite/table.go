@@ -25,7 +25,7 @@ type outcome struct {
 	took           time.Duration
 }
 
-// These begin a line of TestScenarios, TestStorage or TestNeighbour that is one of these.
+// These begin a line of TestScenarios, TestStorage or TestNeighbour that is a row of these.
 const (
 	rowMark       = "scenario-row "
 	storageMark   = "storage-row "
@@ -67,6 +67,16 @@ func (o *outcome) count(output []byte) {
 	}
 }
 
+// add makes o the outcome of both: they ran at the same time.
+func (o *outcome) add(part outcome) {
+	o.passed, o.failed, o.took = o.passed+part.passed, o.failed+part.failed, max(o.took, part.took)
+	o.failures = append(o.failures, part.failures...)
+	o.scenarios = append(o.scenarios, part.scenarios...)
+	o.storage = append(o.storage, part.storage...)
+	o.neighbours = append(o.neighbours, part.neighbours...)
+	o.weights = append(o.weights, part.weights...)
+}
+
 const tableHead = `# Where it was tested
 
 Written by ` + "`make proof`" + `: the e2e tests of test/e2e on each node of the matrix, booted in
@@ -89,7 +99,7 @@ func (o *outcome) row(commit string) string {
 
 const scenarioHead = `# Scenario by scenario: %s
 
-Written by ` + "`make scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
+Written by ` + "`make table T=scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
 that a later run did not measure stays, so each row names its duration and commit.
 
 | scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | the file became its writer's in; then charged right, rate by what is due | extra written | | measured |

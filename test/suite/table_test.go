@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestCount(t *testing.T) {
@@ -13,6 +16,15 @@ func TestCount(t *testing.T) {
 	o.count([]byte("=== RUN   TestA\n--- PASS: TestA (1.00s)\n    --- PASS: TestA/b (0.10s)\n    --- FAIL: TestA/c_d (0.10s)\n--- nothing\nPASS\n"))
 	if o.passed != 2 || o.failed != 1 || !slices.Equal(o.failures, []string{"TestA/c_d"}) {
 		t.Errorf("outcome is %+v, want 2 passed tests and the failure of TestA/c_d", o)
+	}
+}
+
+func TestAddOutcome(t *testing.T) {
+	o := outcome{node: "n", passed: 2, took: time.Minute, storage: []string{"a"}}
+	o.add(outcome{node: "n", passed: 3, failed: 1, failures: []string{"TestX"}, took: 2 * time.Minute, storage: []string{"b"}})
+	want := outcome{node: "n", passed: 5, failed: 1, failures: []string{"TestX"}, took: 2 * time.Minute, storage: []string{"a", "b"}}
+	if diff := cmp.Diff(want, o, cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
 	}
 }
 

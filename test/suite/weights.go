@@ -30,7 +30,7 @@ const noisyTest = "TestNoisyNeighbour"
 
 // noisyTable returns the tables of TestNoisyNeighbour. The page keeps what it has until the test has
 // run: the second table was added after the figures of commit cc11dff, and is on the page only once
-// `make weights` has measured it.
+// `make table T=weights` has measured it.
 func noisyTable() weightTable {
 	return weightTable{
 		test: noisyTest, cases: "neighbour",
@@ -75,11 +75,11 @@ func weightTables() []weightTable {
 }
 
 // weightsBy is the author in the marks of a table.
-func weightsBy(test string) string { return "make weights, " + test + " -->" }
+func weightsBy(test string) string { return "make table T=weights, " + test + " -->" }
 
-// hasWeights reports whether the page has the weights of a node: of the whole matrix it has those of the
-// default node.
-func hasWeights(o outcome, full bool) bool { return !full || o.node == node.Config{}.String() }
+// hasWeights reports whether the page has the weights of a node of the whole matrix: it has those of the default
+// node.
+func hasWeights(o outcome) bool { return o.node == node.Config{}.String() }
 
 // writeWeights puts each table of weightTables whose test was played, and passed, between its marks
 // of docs/explanation/weights.md. It draws docs/images/weights.svg, which the page shows.
@@ -174,5 +174,5 @@ func drawWeights(file, commit string, o outcome, rows []generated.Row) error {
 			}
 		}
 	}
-	return draw(file, "A victim beside a noisy neighbour: nothing, a limit, and weights", caption(fmt.Sprint(rounds, " runs of make weights"), commit, o), panels...)
+	return draw(file, "A victim beside a noisy neighbour: nothing, a limit, and weights", caption(fmt.Sprint(rounds, " runs of make table T=weights"), commit, o), panels...)
 }

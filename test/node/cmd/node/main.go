@@ -28,7 +28,7 @@ Examples:
   node run -- uname -r
   node run --kernel 6.1 --containerd 1.7 -- ctr version
   node up --kernel-args "lsm=capability,lockdown lockdown=confidentiality"
-  node run --payload ./bin -- /payload/e2e.test -test.v
+  node run --payload ./bin -- /payload/limits.test -test.v
   node up --env /tmp/node.env & . /tmp/node.env; $NODE_SSH journalctl -u containerd
   node up --control-plane on --env /tmp/node.env & . /tmp/node.env; $NODE_SSH kubectl get nodes
 
