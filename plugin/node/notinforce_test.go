@@ -39,6 +39,21 @@ func (e *noted) of(reasons ...podevent.Reason) (out []string) {
 	return out
 }
 
+// TestEventOfRefusedStart verifies that a refused start does not add a cause.
+func TestEventOfRefusedStart(t *testing.T) {
+	l, events := newNotingNode(t, "")
+	sb := sandbox(annotationsOf(limitsKey+"containers", "/mem wbps=1Mi"))
+	l.claim(claimsOf(""), limitsKey+"containers", "/mem wbps=1Mi")
+	s := session{l.Node, noDeadline}
+	if err := s.StartContainer(t.Context(), sb, ctr("a", bind("/mnt/mem/x", "/mem"))); err == nil {
+		t.Fatal("not rejected")
+	}
+	l.pass(t.Context())
+	if got := events.of(podevent.NotInForce); len(got) > 0 {
+		t.Errorf("refused: %q", got)
+	}
+}
+
 // TestEventPatience verifies that a cause that mostly ends within seconds is an event only if it lasts.
 func TestEventPatience(t *testing.T) {
 	for name, policyText := range map[string]string{"a disk cannot be read": "", "claims are not known yet": "onError: {unenforceable: ignore}\n"} {
