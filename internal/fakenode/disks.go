@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -93,8 +94,8 @@ func (d *Disks) BreakTable(err error) {
 	d.broken = err
 }
 
-// at returns the mount that a path of the host is on.
-func (d *Disks) at(host string) blkio.Backing {
+// mountOf returns the mount that a path of the host is on.
+func (d *Disks) mountOf(host string) blkio.Backing {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	best := "/"
@@ -123,7 +124,7 @@ func (m MountTable) Refresh(context.Context) error {
 
 // Resolve returns the disks of a path of the host.
 func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
-	b := m.at(host)
+	b := m.mountOf(host)
 	if !m.Wait(b.Mountpoint, m.Ended) {
 		return blkio.Backing{Reason: "the process has ended", Err: errProcessEnded}
 	}
@@ -133,8 +134,8 @@ func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
 // Below returns the mount below a path that the path rel is on.
 func (m MountTable) Below(_ context.Context, host, rel string) (string, blkio.Backing, bool) {
 	full := strings.TrimSuffix(host, "/") + "/" + strings.Trim(rel, "/")
-	b := m.at(full)
-	if b.Mountpoint == m.at(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
+	b := m.mountOf(full)
+	if b.Mountpoint == m.mountOf(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
 		return "", blkio.Backing{}, false
 	}
 	return strings.TrimPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/"), b, true
@@ -142,21 +143,20 @@ func (m MountTable) Below(_ context.Context, host, rel string) (string, blkio.Ba
 
 // Submounts returns all mounts below a path of the host.
 func (m MountTable) Submounts(_ context.Context, host string) iter.Seq2[string, blkio.Backing] {
-	return func(yield func(string, blkio.Backing) bool) {
-		m.mu.Lock()
-		found := map[string]blkio.Backing{}
-		for at, b := range m.mounts {
-			if rel, isBelow := strings.CutPrefix(at, strings.TrimSuffix(host, "/")+"/"); isBelow && rel != "" {
-				found[rel] = b
-			}
-		}
-		m.mu.Unlock()
-		for rel, b := range found {
-			if !yield(rel, b) {
-				return
-			}
+	return maps.All(m.mountedBelow(host))
+}
+
+// mountedBelow returns the mounts below a path of the host, by their paths from there.
+func (d *Disks) mountedBelow(host string) map[string]blkio.Backing {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := map[string]blkio.Backing{}
+	for at, b := range d.mounts {
+		if rel, isBelow := strings.CutPrefix(at, strings.TrimSuffix(host, "/")+"/"); isBelow && rel != "" {
+			found[rel] = b
 		}
 	}
+	return found
 }
 
 // Device returns a disk by its number.

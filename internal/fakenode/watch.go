@@ -38,10 +38,7 @@ func (g *Gates) Answer(place string) {
 
 // Wait returns true when a place answers, and false if the process has ended before.
 func (g *Gates) Wait(place string, ended <-chan struct{}) bool {
-	g.gate.Lock()
-	gate := g.hung[place]
-	g.gate.Unlock()
-	if gate != nil {
+	if gate := g.at(place); gate != nil {
 		select {
 		case <-gate:
 		case <-ended:
@@ -53,6 +50,13 @@ func (g *Gates) Wait(place string, ended <-chan struct{}) bool {
 	default:
 		return true
 	}
+}
+
+// at returns the gate of a place, nil if it answers.
+func (g *Gates) at(place string) <-chan struct{} {
+	g.gate.Lock()
+	defer g.gate.Unlock()
+	return g.hung[place]
 }
 
 // Watch plays a cgroupfs.EmptyWatch on a Kernel: it reports the end of the last process of each cgroup.

@@ -137,50 +137,6 @@ func TestEventRefusedBudget(t *testing.T) {
 	}
 }
 
-// TestEventFacts verifies that what was decided about a container is noted once for each decision: a write limit without a
-// memory limit, and in mode observe what would happen.
-func TestEventFacts(t *testing.T) {
-	l, events := newLiveNode(t), &noted{}
-	l.events = events
-	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi", limitsKey+"container.b", "/mem wbps=1Mi"))
-	pol := *policy.Default()
-	pol.OnError.Unenforceable = policy.Ignore
-	l.Reload(&pol)
-	l.run(sb, "a", "b")
-	const memory = " has a write limit and no memory limit of at most half of the node's memory: its dirty pages can block all writers of the node (set resources.limits.memory)"
-	for _, want := range [][]string{{"BlkioNoMemoryLimit: container a" + memory, "BlkioNoMemoryLimit: container b" + memory}, nil} {
-		l.pass(t.Context())
-		events.wants(t, "enforced", want...)
-	}
-	observe, would := *policy.Default(), "BlkioObserved: mode observe: container "
-	observe.Mode = policy.ModeObserve
-	l.Reload(&observe)
-	rejected := `would be rejected: nri-blkio: limits.blkio.noderesource.dev/container.b: entry 1 "/mem wbps=1Mi": "/mem" cannot be limited: tmpfs is memory, not a disk`
-	for _, want := range [][]string{{would + "a would get vda wbps=2097152", would + "b " + rejected}, nil} {
-		l.pass(t.Context())
-		got := events.take()
-		if len(got) != len(want) {
-			t.Fatalf("observed: %q", got)
-		}
-		for i := range got {
-			if !strings.Contains(got[i], want[i]) {
-				t.Errorf("observed: %s, want %s", got[i], want[i])
-			}
-		}
-	}
-	ignored := observe
-	ignored.OnError.Unenforceable = policy.Ignore
-	l.Reload(&ignored)
-	l.pass(t.Context())
-	if got := events.take(); len(got) != 2 || !strings.Contains(got[1], "container b would get vda wbps=2097152, without what is not enforced: nri-blkio: ") {
-		t.Errorf("ignored: %q", got)
-	}
-	l.edit(limitsKey+"containers", "rootfs wbps=4Mi")
-	if got := events.take(); len(got) != 2 || !strings.Contains(got[0], would+"a would get vda wbps=4194304") {
-		t.Errorf("edited: %q", got)
-	}
-}
-
 // TestEventNotInForce verifies that a problem that lasts has an event, again every ten minutes, and that its text has nothing
 // of the node.
 func TestEventNotInForce(t *testing.T) {

@@ -7,11 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // newNotingNode returns a node whose claim is in memory or on NFS, and the events of its pod.
@@ -42,76 +39,9 @@ func (e *noted) of(reasons ...podevent.Reason) (out []string) {
 	return out
 }
 
-// TestEventNotEnforced verifies that a container that runs without a part of what the author of its pod or claim has asked for has an
-// event with the cause, once, and that a default of the policy has none.
-func TestEventNotEnforced(t *testing.T) {
-	const head = "some limits are not in force: nri-blkio: "
-	const key, nfs = "limits.blkio.noderesource.dev/", " cannot be limited: nfs4 has no disk on this node"
-	classKey := "class.blkio.noderesource.dev/containers"
-	for name, tt := range map[string]struct {
-		policy      string
-		annotations map[string]string
-		claim       string
-		want        []string
-	}{
-		"nothing": {policy: "", annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")},
-		"invalid": {
-			policy: "onError: {invalid: ignore}\n", annotations: annotationsOf(limitsKey+"container.a", "rootfs wpbs=1Mi"),
-			want: []string{head + key + `container.a: entry 1 "rootfs wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`},
-		},
-		"unenforceable": {
-			policy: "onError: {unenforceable: ignore}\n", annotations: annotationsOf(limitsKey+"containers", "/data wbps=1Mi"),
-			want: []string{head + key + `containers: entry 1 "/data wbps=1Mi": "/data"` + nfs + " (remove the entry, or use a volume on a local disk)"},
-		},
-		"for the pod as a whole": {
-			policy: "onError: {unenforceable: ignore}\n", annotations: annotationsOf(limitsKey+"pod-total", "/mem wbps=1Mi"),
-			want: []string{head + key + `pod-total: entry 1 "/mem wbps=1Mi": "/mem" of container "a" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
-		},
-		"a chosen class":      {policy: "", annotations: annotationsOf(classKey, "data"), want: []string{head + `"class data": "/data"` + nfs}},
-		"a default class":     {policy: "rules: [{name: all, class: data}]\n", annotations: nil},
-		"ignored annotations": {policy: "rules: [{name: all, annotations: ignore}]\n", annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi"), want: []string{head + `"rule all": the node policy ignores the annotations of the pod`}},
-		"ignored claims":      {policy: "rules: [{name: all, class: silver, annotations: ignore}]\n", claim: "wbps=1Mi", want: []string{head + `"rule all": the node policy ignores the limits of claims`}},
-		"a claim without a disk": {
-			policy: "", claim: "wbps=1Mi", want: []string{head + `"claim data": "pvc:data"` + nfs},
-		},
-		"a wrong claim": {policy: "", claim: "wpbs=1Mi", want: []string{head + `"claim data": "wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`}},
-		"observed":      {policy: "mode: observe\n", claim: "wpbs=1Mi", annotations: annotationsOf(limitsKey+"container.a", "rootfs wpbs=1Mi")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l, events := newNotingNode(t, tt.policy)
-			l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: tt.annotations, Claims: claimsOf(tt.claim)})
-			l.run(sandbox(tt.annotations), "a", "b")
-			l.pass(t.Context())
-			if d := cmp.Diff(tt.want, events.of(podevent.NotInForce)); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-			l.pass(t.Context())
-			l.Reload(rules(t, tt.policy))
-			l.pass(t.Context())
-			if got := events.of(podevent.NotInForce); len(got) > 0 {
-				t.Errorf("again: %q", got)
-			}
-		})
-	}
-}
-
-// TestEventCauses verifies that the causes of a pod do not displace its other events, and that a refused start does not add a cause.
-func TestEventCauses(t *testing.T) {
+// TestEventOfRefusedStart verifies that a refused start does not add a cause.
+func TestEventOfRefusedStart(t *testing.T) {
 	l, events := newNotingNode(t, "")
-	var volumes []policy.ClaimVolume
-	for i := range 9 {
-		text := fmt.Sprintf("wbps=%dMi x=1", i+1)
-		volumes = append(volumes, policy.ClaimVolume{Claim: fmt.Sprint("c", i), Places: []policy.Place{{Container: "a", Path: "/data"}}, Limits: &text})
-	}
-	l.claim(policy.NewClaims(volumes))
-	l.run(sandbox(nil), "a", "b")
-	l.pass(t.Context())
-	l.pass(t.Context())
-	if got := events.of(podevent.NotInForce); len(got) != maxCauses || !strings.Contains(got[0], `"claim c0"`) {
-		t.Errorf("%q", got)
-	}
-
-	l, events = newNotingNode(t, "")
 	sb := sandbox(annotationsOf(limitsKey+"containers", "/mem wbps=1Mi"))
 	l.claim(claimsOf(""), limitsKey+"containers", "/mem wbps=1Mi")
 	s := session{l.Node, noDeadline}

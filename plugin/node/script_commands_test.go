@@ -80,7 +80,9 @@ func storage() map[string]command {
 		"disks-changed":  func(w *world, neg bool, args []string) { w.check("disks-changed", neg, args); w.node.DisksChanged() },
 		"actual": func(w *world, neg bool, args []string) { // where a mount leads to in the container, after "configure real-mounts"
 			w.check("actual POD CONTAINER DESTINATION SOURCE", neg, args)
-			w.mustContainer(args[0], args[1]).actual[args[2]] = args[3]
+			c := w.mustContainer(args[0], args[1])
+			c.actual[args[2]] = args[3]
+			w.show(func(v *views) { v.mounts[c.pid] = c.processMounts() })
 		},
 		"replug": func(w *world, neg bool, args []string) {
 			w.check("replug DISK", neg, args)
@@ -96,6 +98,7 @@ func storage() map[string]command {
 					w.layers.Default = inventory.Layer{Dir: arg}
 				}
 			}
+			w.show(func(v *views) { v.inUse = w.layers })
 		},
 		"register": func(w *world, neg bool, args []string) { // the runtime has restarted, and registers the plugin again
 			w.check("register", neg, args)
@@ -208,7 +211,7 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	gates, place := &w.disks.Gates, ""
 	switch args[0] {
 	case "processes":
-		w.unseen = breaks
+		w.show(func(v *views) { v.unseen = breaks })
 		return
 	case "mounts":
 		w.disks.BreakTable(fail(errors.New("no mounts")))

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,25 +78,18 @@ func (c *container) message() *node.Container {
 	}
 }
 
-func (c *container) processMounts() []blkio.ProcessMount {
-	out := []blkio.ProcessMount{c.mountOf("/", "/var/lib/containerd", false)}
+// processMounts returns the mounts of its process.
+func (c *container) processMounts() []processMount {
+	out := []processMount{{blkio.ProcessMount{Mountpoint: "/", IsRoot: true}, "/var/lib/containerd"}}
 	for _, m := range c.mounts {
-		out = append(out, c.mountOf(m.Destination, m.Source, m.IsReadOnly()))
+		out = append(out, processMount{blkio.ProcessMount{Mountpoint: m.Destination, ReadOnly: m.IsReadOnly()}, cmp.Or(c.actual[m.Destination], m.Source)})
 	}
 	for _, at := range slices.Sorted(maps.Keys(c.actual)) {
 		if !slices.ContainsFunc(c.mounts, func(m inventory.Mount) bool { return m.Destination == at }) {
-			out = append(out, c.mountOf(at, "", false))
+			out = append(out, processMount{blkio.ProcessMount{Mountpoint: at}, c.actual[at]})
 		}
 	}
 	return out
-}
-
-func (c *container) mountOf(destination, source string, readOnly bool) blkio.ProcessMount {
-	if at := c.actual[destination]; at != "" {
-		source = at
-	}
-	b := c.sandbox.w.table().Resolve(context.Background(), source)
-	return blkio.ProcessMount{Mountpoint: destination, ReadOnly: readOnly, IsRoot: destination == "/", Backing: &b}
 }
 
 // podNamed returns a pod by NAMESPACE/NAME, or by NAME in the namespace prod.
@@ -296,6 +290,7 @@ func (w *world) place(c *container) {
 	w.writeSpec(c)
 	w.ids++
 	c.state, c.pid = node.Running, 1000+w.ids
+	w.show(func(v *views) { v.mounts[c.pid] = c.processMounts() })
 }
 
 // writeSpec writes the files of the OCI spec, as the runtime does.

@@ -46,8 +46,8 @@ type world struct {
 	ids    int
 	process
 	config
+	views
 	notes
-	unseen   bool         // no mounts of processes can be read
 	isDown   bool         // no event starts the plugin
 	isSilent bool         // the runtime reports no end of a container that is rejected
 	pending  <-chan error // of the container of "begin-create"
@@ -72,6 +72,20 @@ type process struct {
 	stop      func()
 }
 
+// views has what the process of the plugin reads beside the script.
+type views struct {
+	guard  sync.Mutex // guards the rest
+	mounts map[int][]processMount
+	unseen bool             // no mounts of processes can be read
+	inUse  inventory.Layers // by the runtime
+}
+
+// processMount is a mount of a process, with the path of the host that it really leads to.
+type processMount struct {
+	blkio.ProcessMount
+	source string
+}
+
 // notes has what the plugin has told so far.
 type notes struct {
 	mu     sync.Mutex // guards the rest
@@ -81,9 +95,11 @@ type notes struct {
 }
 
 func newWorld(t *testing.T) *world {
+	layers := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
 	return &world{
 		t: t, kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{},
-		config: config{policy: policy.Default(), layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}},
+		config: config{policy: policy.Default(), layers: layers},
+		views:  views{mounts: map[int][]processMount{}, inUse: layers},
 	}
 }
 
@@ -119,7 +135,7 @@ func (w *world) begin() {
 		if !w.disks.Wait("runtime", ended) {
 			return inventory.Layers{}, errors.New("the process has ended")
 		}
-		return w.layers, nil
+		return w.runtimeLayers(), nil
 	}
 	if w.realMounts {
 		cfg.ProcessMounts = w.processMounts
@@ -210,20 +226,42 @@ func (w *world) sync(host string, ended <-chan struct{}) error {
 	return nil
 }
 
-// processMounts returns the mounts of a container, by its process.
-func (w *world) processMounts(_ context.Context, pid int, _ string) ([]blkio.ProcessMount, error) {
-	for _, name := range w.order {
-		for _, sb := range w.pods[name].sandboxes {
-			for _, c := range sb.containers {
-				if c.pid == pid && w.unseen {
-					return nil, errors.New("input/output error")
-				} else if c.pid == pid {
-					return c.processMounts(), nil
-				}
-			}
-		}
+// processMounts returns the mounts of a process.
+func (w *world) processMounts(ctx context.Context, pid int, _ string) ([]blkio.ProcessMount, error) {
+	mounts, err := w.mountsOf(pid)
+	for i := range mounts { // which may hang
+		m := &mounts[i]
+		b := w.table().Resolve(ctx, m.source)
+		m.Backing = &b
 	}
-	return nil, fmt.Errorf("no process %d", pid)
+	out := make([]blkio.ProcessMount, 0, len(mounts))
+	for _, m := range mounts {
+		out = append(out, m.ProcessMount)
+	}
+	return out, err
+}
+
+func (v *views) mountsOf(pid int) ([]processMount, error) {
+	v.guard.Lock()
+	defer v.guard.Unlock()
+	mounts, found := v.mounts[pid]
+	if v.unseen || !found {
+		return nil, errors.New("input/output error")
+	}
+	return slices.Clone(mounts), nil
+}
+
+// show changes what the process of the plugin sees.
+func (v *views) show(change func(v *views)) {
+	v.guard.Lock()
+	defer v.guard.Unlock()
+	change(v)
+}
+
+func (v *views) runtimeLayers() inventory.Layers {
+	v.guard.Lock()
+	defer v.guard.Unlock()
+	return v.inUse
 }
 
 // Levels implements logrus.Hook.
