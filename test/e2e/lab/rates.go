@@ -19,7 +19,8 @@ const (
 	// writes soon go at the pace of the disk.
 	MemoryLimit = 96 * MiB
 	// Settle is left out of a measurement: the cache fills, queues fill.
-	Settle  = 2 * time.Second
+	Settle = 2 * time.Second
+	// Measure is how long a rate is measured after that.
 	Measure = 5 * time.Second
 )
 
