@@ -38,6 +38,7 @@ policy                  pure    blkio policy/annotation policy/quote policy/spel
 policy/quote            pure
 policy/spelling         pure    policy/quote
 policy/annotation       pure    blkio policy/quote policy/spelling quantity k8s.io/apimachinery/pkg/api/validate/content
+policy/grant            pure    blkio policy policy/annotation
 policy/admission        pure    blkio policy/annotation policy/quote # its test writes the files
 policy/strict           pure    io policy/quote policy/spelling field go.yaml.in/yaml/v3 sigs.k8s.io/json sigs.k8s.io/yaml # io.EOF of a decoder
 
@@ -56,7 +57,6 @@ plugin/record/xattr_linux.go pure blkio/cgroupfs policy/...
 plugin/enforce/plan     pure    blkio plugin/record policy/...
 plugin/manifest         pure    io io/fs policy/... field quantity go.yaml.in/yaml/v3
 plugin/check            pure    blkio blkio/diskmodel plugin/enforce/plan plugin/inventory plugin/manifest plugin/record plugin/volumepath policy/...
-plugin/expect           pure    blkio plugin/check plugin/manifest policy/... field
 plugin/migrate          pure    blkio policy/... field
 
 plugin/mailbox          pure    io/fs blkio/hostfs plugin/reminder policy/quote sigs.k8s.io/json # a boundary of privilege
@@ -83,7 +83,7 @@ plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugi
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
 plugin/node             pure    io/fs blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/enforce plugin/enforce/plan
                                 plugin/handover plugin/inventory plugin/node/guard plugin/node/lifecycle plugin/podevent plugin/record
-                                plugin/recovery plugin/reminder plugin/weights policy/... logrus prometheus golang.org/x/sync/errgroup
+                                plugin/recovery plugin/reminder plugin/weights policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
                                 plugin/node plugin/poddoc plugin/podevent plugin/recovery plugin/reminder plugin/weights policy/...
                                 logrus prometheus k8s.io/apimachinery/pkg/util/wait
@@ -92,7 +92,7 @@ plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/
 plugin/inspect          pure    io io/fs blkio/... plugin/check plugin/health plugin/inventory plugin/iocost plugin/record plugin/repair
                                 plugin/shares plugin/volumepath plugin/weights policy/...
 plugin/clear            pure    blkio blkio/cgroupfs plugin/enforce plugin/health plugin/inspect plugin/record plugin/weights
-plugin/report           pure    io blkio blkio/calibrate blkio/diskmodel blkio/storage internal/terminal plugin/check plugin/expect plugin/health
+plugin/report           pure    io blkio blkio/calibrate blkio/diskmodel blkio/storage internal/terminal plugin/check plugin/health
                                 plugin/inspect plugin/iocost plugin/manifest plugin/record plugin/repair policy sigs.k8s.io/yaml
 plugin/part             pure    plugin/health plugin/recovery plugin/reminder policy logrus prometheus golang.org/x/sync/errgroup
 plugin/policyfile       pure    internal/terminal plugin/recovery plugin/reminder policy policy/quote logrus prometheus

@@ -41,10 +41,18 @@ type grants struct {
 	spec   plan.OCISpec
 	former former // counts for the budget of the namespace until there is a decision
 	vetted bool   // true once the budget of the namespace had room for it, and for a container that ran before the plugin knew it
-	// starting is true from the start of a container until that is answered. unanswered is true until then if the budget was
-	// not asked before about all of its disks.
-	starting, unanswered bool
+	start  startState
 }
+
+// startState is the state of the answer to StartContainer.
+type startState uint8
+
+// The states of the answer.
+const (
+	startAnswered startState = iota // there was one, or the start was not reported
+	startDue
+	startUnvetted // it is due, and the budget was not asked before about all disks of the container
+)
 
 // identity has the facts about a container that never change.
 type identity struct {
@@ -69,18 +77,26 @@ func (c identity) in(s *state) *container { return c.ref.In(s) }
 type search struct {
 	began time.Time // zero if none is under way
 	again bool      // the disks may have changed since it began
-	done  bool      // one has ended without an error
-	// lowest is true if the physical disks below those of the container were found as well, for a budget.
-	lowest bool
-	err    error // of the last one
+	found depth     // what is known by the last one without an error
+	err   error     // of the last one
 	// rev is raised by each result, and by each event after which the disks may be others.
 	rev int
 	// notCompared is the error because of which the mounts were not compared. It is set only in a copy.
 	notCompared error
 }
 
+// depth is what is known about the disks of a container.
+type depth uint8
+
+// The depths.
+const (
+	foundNothing depth = iota
+	foundDisks
+	foundLowest // the physical disks below them as well, for a budget
+)
+
 // isDecidable reports whether enough is known about the disks of the container for a decision.
-func (c *snapshot) isDecidable() bool { return c.search.done && c.search.err == nil }
+func (c *snapshot) isDecidable() bool { return c.search.found != foundNothing && c.search.err == nil }
 
 // ownLayer is the location of the writable layer of a container. A restarted runtime does not move it.
 type ownLayer struct {

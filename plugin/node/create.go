@@ -112,7 +112,7 @@ func (t *podTable) commitNew(ctx context.Context, p *proposal, isRefused bool) (
 		return excess, nil
 	}
 	// Disks that could not be read are found later, and asked about then.
-	c.vetted, c.search.done = c.disks.IsResolved(), true
+	c.vetted = c.disks.IsResolved()
 	s.handle(s.add(c), lifecycle.CreateContainer)
 	c.pod.in(s).total = c.decision.total
 	s.remember(c)

@@ -42,10 +42,15 @@ func (f finder) warn(c *snapshot, fields logrus.Fields, text string) {
 // sought is what a decision needs to know about the disks of a container.
 type sought struct {
 	targets annotation.Targets // whose disks are needed
-	lowest  bool               // the physical disks below them are needed, by a budget
+	depth   depth
 }
 
-func soughtBy(pol *policy.Pod) *sought { return &sought{pol.Targets(), pol.Budget() != nil} }
+func soughtBy(pol *policy.Pod) *sought {
+	if pol.Budget() == nil {
+		return &sought{pol.Targets(), foundDisks}
+	}
+	return &sought{pol.Targets(), foundLowest}
+}
 
 // find finds those disks of a container that are not known yet. An error is an internal failure, after which c must not be used. Disks
 // that cannot be read are noted in c.disks, and the others are kept.
@@ -66,7 +71,8 @@ func (f finder) find(ctx context.Context, what *sought, now *layerLocations, c *
 		c.search.notCompared = f.compareMounts(ctx, targets, c)
 	}
 	c.disks.Facts.Undeclared = c.use.seen.Undeclared
-	if c.search.lowest = what.lowest; what.lowest {
+	c.search.found = what.depth
+	if what.depth == foundLowest { // they may have changed since the last search
 		f.inventory().FindLowest(&c.disks)
 	}
 	return nil
@@ -198,7 +204,7 @@ func (n *Node) find(ctx context.Context, of identity) error {
 func (c *snapshot) isFound(what *sought, layers *layerLocations) bool {
 	disks := c.disks
 	disks.InvalidateFor(what.targets)
-	return c.isDecidable() && (c.search.lowest || !what.lowest) && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
+	return c.isDecidable() && c.search.found >= what.depth && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
 		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
 }
 
@@ -235,11 +241,13 @@ func (t *podTable) noteFound(ctx context.Context, found *snapshot, isSame bool, 
 		return
 	}
 	if isSame && found.usesMoreThan(&c.snapshot) { // the budget was asked about other disks
-		c.vetted, c.unanswered = false, c.starting
+		if c.vetted = false; c.start == startDue {
+			c.start = startUnvetted
+		}
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer = found.disks, found.layer
-	c.search.done, c.search.lowest = true, found.search.lowest
+	c.search.found = found.search.found
 	c.search.rev++
 	if c.search.again {
 		s.resolveAgain(c)

@@ -205,7 +205,9 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
 		c = s.add(&added)
 	}
-	c.starting, c.unanswered = true, !c.vetted
+	if c.start = startDue; !c.vetted {
+		c.start = startUnvetted
+	}
 	c.pid = ctr.PID   // CreateContainer reports no process
 	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it
 	s.handle(c, lifecycle.StartContainer)
@@ -219,11 +221,11 @@ func (t *podTable) noteStartRefused(c identity) {
 	defer t.state.Unlock()
 	refused := c.in(s)
 	s.handle(refused, lifecycle.StartRefused)
-	if refused.unanswered { // no mount of it raises the limit of the pod
+	if refused.start == startUnvetted { // no mount of it raises the limit of the pod
 		refused.disks.Facts.Stage = policy.Rejected
 		s.remember(&refused.snapshot)
 	}
-	refused.starting = false
+	refused.start = startAnswered
 	s.markDirty(c.pod.group.in(s))
 }
 
@@ -232,11 +234,11 @@ func (t *podTable) startAccepted(of identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.in(s)
-	if c.unanswered && c.decision.policy != nil {
+	if c.start == startUnvetted && c.decision.policy != nil {
 		of.pod.in(s).total = c.decision.total
 		s.recount(of.pod.group.in(s))
 	}
-	c.starting, c.unanswered = false, false
+	c.start = startAnswered
 }
 
 // add makes a container part of its pod, and completes its identity.

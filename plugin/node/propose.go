@@ -76,13 +76,15 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 	}
 	for i := range containers {
 		c := &containers[i]
-		isReplaced := c.arrival != 0 && c.arrival < newest[c.name]
-		in.Containers = append(in.Containers, grant.Container{
-			Facts: c.disks.Facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: c.granted(), IsEdited: isEdited, IsReplaced: isReplaced,
-		})
-		if !isReplaced {
+		facts := c.disks.Facts
+		if c.arrival != 0 && c.arrival < newest[c.name] {
+			facts.Stage = policy.Rejected // a later container has its name: its mounts bring no limit of the pod
+		} else {
 			delete(newest, c.name)
 		}
+		in.Containers = append(in.Containers, grant.Container{
+			Facts: facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: c.granted(), IsEdited: isEdited,
+		})
 	}
 	for _, other := range v.known {
 		if _, isOther := newest[other.facts.Name]; isOther {
@@ -193,7 +195,7 @@ func (t *podTable) commit(ctx context.Context, p *proposal, late map[containerRe
 				return over, nil
 			}
 		}
-		isStarting = isStarting || c.unanswered
+		isStarting = isStarting || c.start == startUnvetted
 		c.disks.Facts.Stage, c.decision = fresh.disks.Facts.Stage, fresh.decision
 		s.remember(&c.snapshot)
 	}

@@ -34,8 +34,6 @@ type Container struct {
 	Before policy.Desired
 	// IsEdited is true if Before was granted for other annotations: what they asked for does not stay.
 	IsEdited bool
-	// IsReplaced is true if a later container has its name. Its mounts bring no limit of the pod as a whole then.
-	IsReplaced bool
 }
 
 // Decision is what the containers of a pod are granted, in the order of Pod.Containers, and the limits of the pod as a whole.
@@ -58,9 +56,7 @@ type Decided struct {
 func Decide(p *Pod) Decision {
 	facts := slices.Grow(slices.Clip(p.Others), len(p.Containers))
 	for i := range p.Containers {
-		if !p.Containers[i].IsReplaced {
-			facts = append(facts, p.Containers[i].Facts)
-		}
+		facts = append(facts, p.Containers[i].Facts)
 	}
 	out := Decision{Containers: make([]Decided, len(p.Containers))}
 	out.Total, out.TotalErr = p.total(facts)

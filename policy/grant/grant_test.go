@@ -134,7 +134,7 @@ func TestWeightOfClass(t *testing.T) {
 func TestTotal(t *testing.T) {
 	const asked = "/data wbps=2Mi; /old wbps=3Mi"
 	old := facts("a")
-	old.Mounts[0].Destination = "/old"
+	old.Mounts[0].Destination, old.Stage = "/old", policy.Rejected
 	for _, tt := range []struct {
 		name string
 		edit func(*Pod)
@@ -144,7 +144,7 @@ func TestTotal(t *testing.T) {
 		{"of one that has ended", func(p *Pod) { p.Containers, p.Others = nil, []policy.Container{facts("b")} }, "254:16 wbps=2097152"},
 		{"of none", func(p *Pod) { p.Containers = nil }, ""},
 		{"of one that was replaced", func(p *Pod) {
-			p.Containers = append(p.Containers, Container{Facts: old, IsReplaced: true})
+			p.Containers = append(p.Containers, Container{Facts: old})
 		}, "254:16 wbps=2097152"},
 		{"of a record", func(p *Pod) {
 			source := policy.Source{Kind: policy.FromAnnotation, Name: limits + "pod-total", Entry: 2, Target: "/old"}
