@@ -29,13 +29,24 @@ func (c *Claim) Fit() Settings {
 	})
 	slices.SortFunc(charges, func(a, b blkio.Value) int { return a.Compare(b.Address) })
 	for _, x := range charges { // those on one disk take its room one after another
-		if room, exceeds := c.roomFor(x, &own); exceeds {
+		if room, exceeds := c.roomFor(x, &own); exceeds && c.growsOn(x.Address, &own) {
 			x.Amount = min(x.Amount, max(room, c.Pod.policy.Floors.of(x.Key)))
 			out = append(out, Setting{x, fromBudget})
 		}
 		own.Add(x.Address, x.Amount, c.Desired)
 	}
 	return NewSettings(out...)
+}
+
+// growsOn reports whether the pod is granted more on some physical disk below a device.
+func (c *Claim) growsOn(at blkio.Address, own *Share) (grows bool) {
+	if c.Grows == nil {
+		return true
+	}
+	own.below(at.Dev, "", func(d blkio.Disk) {
+		grows = grows || c.Grows(blkio.Address{Key: at.Key, Dev: d.Dev})
+	})
+	return grows
 }
 
 // roomFor returns the room for one more limit on a device, beside those of own, and whether the limit exceeds it.

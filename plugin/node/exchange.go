@@ -36,7 +36,7 @@ func (s *state) exchange(p *pod, found *proposal) *annotation.Error {
 	}
 	for i := range found.containers { // a late container gets the room that the new decisions leave
 		if c := found.containers[i].in(s); b != nil && c.needsVetting() && c.isLate() {
-			s.fit(&c.snapshot)
+			s.fit(&c.snapshot, nil)
 		}
 	}
 	after := s.grants(g, p.namespace, b)

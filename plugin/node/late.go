@@ -42,15 +42,32 @@ func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
 	if !c.needsVetting() {
 		return nil
 	}
-	excess = s.excess([]*snapshot{fresh}, nil)
+	excess = s.excess([]*snapshot{fresh}, s.growth(c, fresh))
 	c.vetted = excess == nil || !fresh.decision.policy.Refuses(excess)
 	return excess
 }
 
-// fit lowers the limits of a late container to the room in the budget of its namespace.
-func (s *state) fit(c *snapshot) {
+// growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
+// decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
+func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
+	b := fresh.decision.policy.Budget()
+	if b == nil || c.decision.policy.Budget() == nil {
+		return nil
+	}
+	p, g := c.pod.in(s), c.pod.group.in(s)
+	former, total, before := c.decision, p.total, s.grants(g, p.namespace, b)
+	c.decision, p.total = fresh.decision, fresh.decision.total
+	after := s.grants(g, p.namespace, b)
+	c.decision, p.total = former, total
+	return func(at blkio.Address) bool { return after[at] > before[at] }
+}
+
+// fit lowers the limits of a late container to the room in the budget of its namespace, where its pod is granted more; everywhere if
+// grows is nil.
+func (s *state) fit(c *snapshot, grows func(blkio.Address) bool) {
 	d := &c.decision.desired
 	claim := c.claim(s.tallyFor([]*snapshot{c}))
+	claim.Grows = grows
 	limits := claim.Fit()
 	names := maps.Clone(d.Disks)
 	for _, x := range limits {

@@ -80,6 +80,9 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 			if c.state == modelExited {
 				continue
 			}
+			if c.state == modelCreated && c.below {
+				return false // what was mounted since its creation is found at its start
+			}
 			d := r.decided(p, c)
 			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || r.keepsClaims(p, c) || d.Ignored || len(d.Errors) > 0 || sb != p.current() || p.past {
 				return false

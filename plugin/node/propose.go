@@ -187,7 +187,7 @@ func (t *podTable) commit(ctx context.Context, p *proposal, late map[containerRe
 		fresh := &p.containers[i]
 		c := fresh.in(s)
 		if excess := late[c.ref]; excess != nil {
-			s.fit(fresh)
+			s.fit(fresh, s.growth(c, fresh))
 			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
 		} else if excess := s.vet(c, fresh); excess != nil {
 			over = append(over, overBudget{fresh, excess, !c.vetted})
