@@ -8,9 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The runtime does not report which containers of a pod are init containers. Only the API server knows, and a manifest. A rule
-// that gives other classes to these needs the cluster part.
-
 // ContainerKind is the kind of a container that is none of the main containers of its pod.
 type ContainerKind string
 

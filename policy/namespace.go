@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Only the API server knows the labels of a namespace. A rule that selects by them needs the cluster part. Those by which
-// rules select are kept in the records of pods, because a restarted plugin may not get them again.
+// Labels of a namespace by which rules select are kept in the records of pods, because a restarted plugin may not get them again.
 
 // NamespaceLabels are the known labels of a namespace, by their keys. The value is nil for a label that the namespace does not
 // have. A label whose key is missing is unknown.

@@ -10,7 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// PodFacts has the facts about a pod that a policy depends on.
+// PodFacts has the facts about a pod that a policy depends on. The runtime reports labels as they were when the sandbox was made. Only the
+// API server, or a manifest, has their current values, the claims, the labels of the namespace, and the kinds of containers.
 type PodFacts struct {
 	Namespace string
 	Labels    map[string]string
