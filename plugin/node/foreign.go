@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // noteForeign notes limits of other programs after a comparison, and logs them if they are others than before.
-func (a applier) noteForeign(g groupIdentity, r *enforce.Result) {
-	if r.Target.Container != "" || !r.Compared || !a.pods.noteForeign(g, r) {
+func (n *Node) noteForeign(g groupIdentity, r *enforce.Result) {
+	if r.Target.Container != "" || !r.Compared || !n.replaceForeign(g, r.Foreign) {
 		return
 	}
 	var texts []string
@@ -17,16 +18,16 @@ func (a applier) noteForeign(g groupIdentity, r *enforce.Result) {
 		texts = append(texts, s.OnDisk(r.Target.Record.Disks))
 	}
 	if len(texts) > 0 {
-		a.log.WithField("cgroup", r.Target.Cgroup).WithField("limits", strings.Join(texts, ", ")).Warn("Another program limits the pod's cgroup: its limits stay")
+		n.log.WithField("cgroup", r.Target.Cgroup).WithField("limits", strings.Join(texts, ", ")).Warn("Another program limits the pod's cgroup: its limits stay")
 	}
 }
 
-// noteForeign reports whether the limits of other programs are others than before.
-func (t *podTable) noteForeign(g groupIdentity, r *enforce.Result) (isNew bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	f := &g.in(s).foreign
-	isNew = !slices.Equal(*f, r.Foreign)
-	*f = r.Foreign
+// replaceForeign reports whether the limits of other programs are others than before.
+func (n *Node) replaceForeign(of groupIdentity, now policy.Settings) (isNew bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
+	isNew = !slices.Equal(g.foreign, now)
+	g.foreign = now
 	return isNew
 }

@@ -347,8 +347,8 @@ type modelKnown struct {
 // known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	left := func(what string, count int) {
 		if count != 0 {
 			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
