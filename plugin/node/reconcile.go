@@ -279,25 +279,25 @@ func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
 func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		for _, w := range pod.request.now.Load().under(n.policy.Load()).Unmatched(n.createdContainers(pod)) {
+		for _, w := range pod.request.now.Load().under(n.policy.Load()).Unmatched(pod.containers) {
 			log.Warn(w)
 		}
 	}
 }
 
-// createdContainers returns the containers of a pod that have been created so far, and those that have ended by the pod's
-// record. The runtime does not list ended containers when the plugin connects.
-func (n *Node) createdContainers(pod podIdentity) []policy.Container {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)
+// completePod is a pod of which all containers are decided, and one runs.
+type completePod struct {
+	podIdentity
+	// containers are those that have been created so far, and those that have ended by the pod's record. The runtime does not list
+	// ended containers when the plugin connects.
+	containers []policy.Container
 }
 
-func (n *Node) toWarn(of groupIdentity) []podIdentity {
+// toWarn returns the pods of a group about which warnUnmatched was not called yet.
+func (n *Node) toWarn(of groupIdentity) (out []completePod) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	var out []podIdentity
 	for _, pod := range g.pods {
 		ready := false
 		for _, c := range pod.containers {
@@ -310,7 +310,7 @@ func (n *Node) toWarn(of groupIdentity) []podIdentity {
 		if ready && !pod.warned {
 			pod.warned = true
 			s.changed(g)
-			out = append(out, pod.podIdentity)
+			out = append(out, completePod{pod.podIdentity, record.WithEnded(pod.seen(), g.recorded.exits)})
 		}
 	}
 	return out

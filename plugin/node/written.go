@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 
@@ -37,8 +39,9 @@ func (n *Node) write(g groupIdentity, only string) error {
 	var errs []error
 	enforcer.Apply(targets, only, func(r *enforce.Result) {
 		n.logWritten(r)
-		n.noteForeign(g, r)
-		n.noteCleared(g, r)
+		if isForeign := n.noteCompared(g, r); isForeign {
+			n.warnForeign(r)
+		}
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
@@ -48,19 +51,34 @@ func (n *Node) write(g groupIdentity, only string) error {
 	return errors.Join(errs...)
 }
 
-// noteCleared notes whether an operator has cleared a cgroup. A cleared cgroup has no demand for a weight.
-func (n *Node) noteCleared(g groupIdentity, r *enforce.Result) {
+// noteCompared notes whether an operator has cleared a cgroup, which has no demand for a weight then. It reports whether the cgroup of
+// the pod has limits of other programs that it did not have before.
+func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) (isForeign bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	recorded := &g.in(s).recorded
+	g := of.in(s)
 	switch cgroup := r.Target.Cgroup; {
 	case !r.Cleared:
-		delete(recorded.cleared, cgroup)
-	case recorded.cleared == nil:
-		recorded.cleared = map[string]bool{cgroup: true}
+		delete(g.recorded.cleared, cgroup)
+	case g.recorded.cleared == nil:
+		g.recorded.cleared = map[string]bool{cgroup: true}
 	default:
-		recorded.cleared[cgroup] = true
+		g.recorded.cleared[cgroup] = true
 	}
+	if r.Target.Container != "" || !r.Compared || slices.Equal(g.foreign, r.Foreign) {
+		return false
+	}
+	g.foreign = r.Foreign
+	return len(r.Foreign) > 0
+}
+
+// warnForeign logs the limits of other programs in the cgroup of a pod.
+func (n *Node) warnForeign(r *enforce.Result) {
+	var texts []string
+	for _, s := range r.Foreign {
+		texts = append(texts, s.OnDisk(r.Target.Record.Disks))
+	}
+	n.log.WithField("cgroup", r.Target.Cgroup).WithField("limits", strings.Join(texts, ", ")).Warn("Another program limits the pod's cgroup: its limits stay")
 }
 
 // cgroupReads has the results of reads of a container's cgroup after a write to it.
