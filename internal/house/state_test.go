@@ -35,9 +35,8 @@ func TestStateStaysLocked(t *testing.T) {
 	}
 }
 
-// TestGuarded verifies that the rules find each way out of the lock.
-func TestGuarded(t *testing.T) {
-	const code = `package p
+// guardedCode has a value with its lock, and what a package may do with it.
+const guardedCode = `package p
 type node struct { state *guard.Value[state]; environment }
 type environment struct { log logrus.FieldLogger; cgroups *cgroupfs.Hierarchy }
 type state struct { parts map[string]*part; index }
@@ -59,6 +58,9 @@ func (s *state) first() *part { return s.parts[""] }
 func newPart() *part { return &part{} }
 func each(s *state, f func(*part)) { f(s.first()) }
 `
+
+// TestGuarded verifies that the rules find each way out of the lock.
+func TestGuarded(t *testing.T) {
 	const locked = `{
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -88,7 +90,7 @@ func each(s *state, f func(*part)) { f(s.first()) }
 	} {
 		t.Run(name, func(t *testing.T) {
 			fset := token.NewFileSet()
-			file, err := parser.ParseFile(fset, "x.go", code+tt.code, parser.SkipObjectResolution)
+			file, err := parser.ParseFile(fset, "x.go", guardedCode+tt.code, parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}

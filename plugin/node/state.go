@@ -350,11 +350,3 @@ func (s *state) reconcileAt(g *group, at time.Time) {
 		s.wake.send()
 	}
 }
-
-// newest returns the arrival of the newest container of the pod.
-func (p *pod) newest() (arrival int) {
-	for _, c := range p.containers {
-		arrival = max(arrival, c.arrival)
-	}
-	return arrival
-}
