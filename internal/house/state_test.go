@@ -11,7 +11,7 @@ import (
 // TestStateStaysLocked verifies that no pointer into a guard.Value outlives the section with
 // its lock. In such a package the parts of the value are the types that guard.Value and
 // guard.Ref name, such as state and container of plugin/node, and those that these keep. The other code keeps a
-// guard.Ref or a copy.
+// guard.Ref or a copy. Code with the lock neither logs, nor reads or writes on the node: a disk that hangs would hold the lock.
 func TestStateStaysLocked(t *testing.T) {
 	var files []source
 	for _, s := range sources(t, "plugin/node") {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -385,7 +386,9 @@ func (n *Node) known() modelKnown {
 			left("namespaces without a pod", 1)
 		}
 	}
-	left("dirty pods", len(s.queue.waiting))
+	left("dirty pods", len(slices.DeleteFunc(slices.Clone(s.queue.waiting), func(e *entry) bool {
+		return e.of.in(s).hasLate() && e.due.After(time.Now()) // the budget is asked again
+	})))
 	left("events that no phase allows for", s.unexpected)
 	left("calls of the runtime", n.inFlight.calls.Count())
 	left("calls of the reconciler", n.inFlight.passes.Count())
