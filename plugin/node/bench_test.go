@@ -312,7 +312,7 @@ func (n *reconciledNode) completeFiles(b *testing.B) {
 		return
 	}
 	for _, g := range n.p.groups() {
-		plan := n.p.applier().planFor(g)
+		plan := n.p.planFor(g)
 		for _, t := range append(plan.Containers, plan.Pod) {
 			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}
 			write(b, filepath.Join(n.dir, t.Cgroup, "io.max"), line.String()+"\n")

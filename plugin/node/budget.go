@@ -32,9 +32,9 @@ func (n *Node) readFormer(c *snapshot) {
 	if b == nil {
 		return
 	}
-	for _, of := range n.pods.unread(c.pod.namespace, b) {
+	for _, of := range n.unread(c.pod.namespace, b) {
 		if f, err := n.formerOf(&of); err == nil {
-			n.pods.noteFormer(of.identity, f)
+			n.noteFormer(of.identity, f)
 		}
 	}
 }
@@ -65,9 +65,9 @@ func (n *Node) lowest(of ...policy.Settings) map[blkio.Dev][]blkio.Disk {
 }
 
 // unread returns the containers of a namespace that count for its budget, and for which formerOf was not called yet.
-func (t *podTable) unread(namespace string, b *policy.NamespaceBudget) (out []snapshot) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) unread(namespace string, b *policy.NamespaceBudget) (out []snapshot) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	sums := s.sumsOf(namespace, b)
 	sums.update(nil)
 	for g := range sums.unread {
@@ -82,9 +82,9 @@ func (t *podTable) unread(namespace string, b *policy.NamespaceBudget) (out []sn
 	return out
 }
 
-func (t *podTable) noteFormer(c identity, f former) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteFormer(c identity, f former) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c.in(s).former = f
 	s.recount(c.pod.group.in(s))
 }

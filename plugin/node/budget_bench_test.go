@@ -46,7 +46,7 @@ func BenchmarkBudget(b *testing.B) {
 				return nil
 			}},
 			{"end", func() error {
-				if _, do := n.pods.noteEnded("no container's"); do != 0 {
+				if _, do := n.noteEnded("no container's"); do != 0 {
 					return fmt.Errorf("actions %v", do)
 				}
 				return nil
@@ -84,7 +84,7 @@ func newLargeBudget(b *testing.B, pods, namespaces int) (_ *budgetNode, last *sn
 
 // excess asks the budget of its namespace about a container.
 func excess(n *Node, c *snapshot) *annotation.Error {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return s.excess([]*snapshot{c}, nil)
 }

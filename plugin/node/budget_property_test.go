@@ -78,12 +78,12 @@ func (m *sumModel) check() error {
 // checkRecorded compares the sums by the records of pods that are not decided yet.
 func (m *sumModel) checkRecorded() error {
 	if b := m.policy.Load().BudgetFor("tenant-a"); b != nil {
-		for _, c := range m.Node.pods.unread("tenant-a", b) {
+		for _, c := range m.unread("tenant-a", b) {
 			f, err := m.formerOf(&c)
 			if err != nil {
 				return err
 			}
-			m.Node.pods.noteFormer(c.identity, f)
+			m.noteFormer(c.identity, f)
 		}
 	}
 	return m.compare()
@@ -124,7 +124,7 @@ func TestBudgetSums(t *testing.T) {
 		for range events {
 			err := m.event()
 			if err == nil {
-				err = cmp.Or(m.Node.pods.checkSums(), m.check())
+				err = cmp.Or(m.checkSums(), m.check())
 			}
 			if err != nil {
 				t.Fatalf("seed %d: %v after\n%s", seed, err, strings.Join(m.log[max(0, len(m.log)-30):], "\n"))

@@ -136,12 +136,12 @@ func (tt *stackedCase) run(t *testing.T) {
 // readAll reads the records of the containers that are not decided yet, as the creation of a container does.
 func (b *budgetNode) readAll() {
 	b.t.Helper()
-	for _, c := range b.pods.unread("tenant-a", b.policy.Load().BudgetFor("tenant-a")) {
+	for _, c := range b.unread("tenant-a", b.policy.Load().BudgetFor("tenant-a")) {
 		f, err := b.formerOf(&c)
 		if err != nil {
 			b.t.Error(err)
 		}
-		b.pods.noteFormer(c.identity, f)
+		b.noteFormer(c.identity, f)
 	}
 }
 
@@ -168,7 +168,7 @@ func (b *budgetNode) wantUses(when, want string, name func(*BudgetUse) string) {
 	if got := strings.Join(got, ", "); got != want {
 		b.t.Errorf("%s: granted %q, want %q", when, got, want)
 	}
-	if err := b.pods.checkSums(); err != nil {
+	if err := b.checkSums(); err != nil {
 		b.t.Errorf("%s: %v", when, err)
 	}
 }

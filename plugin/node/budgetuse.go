@@ -27,7 +27,7 @@ func (u *BudgetUse) IsOver() bool { return u.Granted > u.Budget }
 // Budgets returns what the pods of each namespace with a budget are granted, those first that are granted more than
 // their budget.
 func (n *Node) Budgets() []BudgetUse {
-	out := n.pods.budgets(n.policy.Load())
+	out := n.budgetUses(n.policy.Load())
 	slices.SortFunc(out, func(a, b BudgetUse) int {
 		switch {
 		case a.IsOver() == b.IsOver():
@@ -43,7 +43,7 @@ func (n *Node) Budgets() []BudgetUse {
 // overBudget counts the namespaces that are granted more than their budget.
 func (n *Node) overBudget() int {
 	over := map[string]bool{}
-	for _, u := range n.pods.budgets(n.policy.Load()) {
+	for _, u := range n.budgetUses(n.policy.Load()) {
 		if u.IsOver() {
 			over[u.Namespace] = true
 		}
@@ -51,9 +51,10 @@ func (n *Node) overBudget() int {
 	return len(over)
 }
 
-func (t *podTable) budgets(pol *policy.Policy) (out []BudgetUse) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// budgetUses returns what the pods of each namespace with a budget are granted under a policy.
+func (n *Node) budgetUses(pol *policy.Policy) (out []BudgetUse) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for name, ns := range s.namespaces {
 		b := pol.BudgetFor(name)
 		if b == nil {

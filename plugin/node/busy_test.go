@@ -162,21 +162,21 @@ func TestWriteHangs(t *testing.T) {
 		h, _ := tree(t, podCgroup)
 		n := newNode(t, h)
 		g := n.lookup(sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})).group
-		if !n.pods.take(g, t.Context().Done()) {
+		if !n.take(g, t.Context().Done()) {
 			t.Fatal("a free group cannot be taken")
 		}
 		time.Sleep(passDeadline + time.Second)
-		if !n.pods.writeHangs(g) {
+		if err := n.takeNow(g); !errors.Is(err, errWriteHangs) {
 			t.Errorf("a write that takes longer than %v does not hang", passDeadline)
 		}
-		n.pods.release(g)
+		n.release(g)
 		time.Sleep(passDeadline + time.Second)
 		g.token <- struct{}{} // what take does first
-		if n.pods.writeHangs(g) {
+		if err := n.takeNow(g); !errors.Is(err, errWritten) {
 			t.Error("a write that has just begun hangs, by the time of an earlier one")
 		}
-		n.pods.release(g)
-		if n.pods.writeHangs(g) {
+		n.release(g)
+		if err := n.takeNow(g); err != nil {
 			t.Error("a write hangs although none is under way")
 		}
 	})

@@ -125,7 +125,7 @@ func TestBystanderLabels(t *testing.T) {
 		if used := (heap(t) - before) >> 10; used > 64 {
 			t.Errorf("a pod with 10,000 labels takes %d KiB", used)
 		}
-		if err := n.admitRecorded(t.Context(), n.pods.takeUnread(false)); err != nil || !strings.Contains(log.String(), "Some labels of a pod") {
+		if err := n.admitRecorded(t.Context(), n.takeUnread(false)); err != nil || !strings.Contains(log.String(), "Some labels of a pod") {
 			t.Errorf("%v, log %s", err, log.String())
 		}
 		n.Reload(rules(t, inProd))

@@ -120,7 +120,7 @@ func (s *state) addBystander(b *bystander) {
 	s.bystandersByUID.add(b.sandbox.UID, b)
 	s.bystandersIn.add(b.sandbox.Namespace, b)
 	s.unreadBystanders[b.sandbox.ID] = true
-	s.wakeUp()
+	s.wake.send()
 }
 
 // forgetBystander removes a bystander from the state.
@@ -140,7 +140,7 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 		return true
 	}
 	b := newBystander(sb, by)
-	if n.pods.passBy(b, newBystandingCtr(ctr, now, n.pods.bystanderRoom(b, ctr.ID))) {
+	if n.keepBystanding(b, newBystandingCtr(ctr, now, n.bystanderRoom(b, ctr.ID))) {
 		return true
 	}
 	// What came into force before this container was noted did not find the pod.
@@ -150,19 +150,19 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 
 // bystanderRoom returns the bytes that are left for a container of a bystander. It does not count an earlier
 // report about the same container.
-func (t *podTable) bystanderRoom(b *bystander, id string) int {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) bystanderRoom(b *bystander, id string) int {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if known := s.bystanders[b.sandbox.ID]; known != nil {
 		b = known
 	}
 	return b.room(id)
 }
 
-// passBy notes a container of a bystander, unless its pod is part of the state.
-func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// keepBystanding notes a container of a bystander, unless its pod is part of the state.
+func (n *Node) keepBystanding(b *bystander, c *bystandingCtr) (known bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if s.pods[b.sandbox.ID] != nil {
 		return true
 	}
@@ -177,7 +177,7 @@ func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 	b.note(c)
 	if c.hasOwnSpec() {
 		s.unreadBystanders[b.sandbox.ID] = true
-		s.wakeUp()
+		s.wake.send()
 	}
 	return false
 }
@@ -219,10 +219,10 @@ func (s *state) keepBystanders(listed map[string]*bystander) {
 // admitBystanders makes those bystanders part of the state that the policy in force or a live change concerns.
 func (n *Node) admitBystanders() {
 	pol := n.policy.Load()
-	if !pol.ConcernsUnannotated() && !n.pods.hasLive() {
+	if !pol.ConcernsUnannotated() && !n.hasLive() {
 		return
 	}
-	n.admitBystandersIf(n.pods.bystanding(), false, func(sb *Sandbox) bool {
+	n.admitBystandersIf(n.bystanding(), false, func(sb *Sandbox) bool {
 		facts := sb.Facts()
 		return pol.Concerns(&facts) || n.concernsLive(sb)
 	})
@@ -233,37 +233,27 @@ func (n *Node) admitBystanders() {
 func (n *Node) admitBystandersIf(of []Sandbox, moved bool, concerned func(*Sandbox) bool) {
 	admits := false
 	for _, sb := range of {
-		if live, known := n.pods.liveOf(&sb); known {
+		if live, known := n.liveOf(&sb); known {
 			sb.Labels = live.labels(sb.Labels)
 		}
 		if concerned(&sb) {
 			pod, cgroup := n.describePod(&sb)
-			if n.pods.admitBystander(pod, cgroup, false); moved {
-				n.pods.noteMoved(pod)
+			if n.admitBystander(pod, cgroup, false); moved {
+				n.noteMoved(pod)
 			}
 			admits = true
 		}
 	}
 	if admits {
-		n.reconcileAllSoon() // a container may have started without an event
+		n.all.send() // a container may have started without an event
 	}
 }
 
 // bystanding returns the sandboxes of all bystanders.
-func (t *podTable) bystanding() (out []Sandbox) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) bystanding() (out []Sandbox) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, b := range s.bystanders {
-		out = append(out, b.sandbox)
-	}
-	return out
-}
-
-// bystandingOf returns the sandboxes of the bystanders of a pod.
-func (t *podTable) bystandingOf(uid string) (out []Sandbox) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	for _, b := range s.bystandersByUID[uid] {
 		out = append(out, b.sandbox)
 	}
 	return out
@@ -271,9 +261,9 @@ func (t *podTable) bystandingOf(uid string) (out []Sandbox) {
 
 // admitBystander makes a bystander part of the state, unless it was removed meanwhile. recorded is true if the
 // cgroups of the pod have a record.
-func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) admitBystander(fresh podIdentity, cgroup string, recorded bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	b := s.bystanders[fresh.id]
 	if b == nil {
 		return
@@ -297,9 +287,9 @@ func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded boo
 }
 
 // noteMoved notes that an edit of its namespace's labels made a pod part of the state.
-func (t *podTable) noteMoved(pod podIdentity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteMoved(pod podIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if p := s.pods[pod.id]; p != nil {
 		p.isMoved = true
 	}
@@ -318,7 +308,7 @@ func (s *state) admit(pod *pod) {
 			s.adoptOne(pod, ctr.Container)
 			continue
 		}
-		added := newContainer(pod.podIdentity, ctr.Container, s.mountRoom(pod, ctr.Name))
+		added := newContainer(pod.podIdentity, ctr.Container, pod.mountRoom(ctr.Name))
 		c := s.add(&added)
 		c.pid, c.use.pending, c.vetted = ctr.PID, true, true
 		s.handle(c, lifecycle.StartContainer) // like a container restored from a checkpoint, it may have no process yet

@@ -44,7 +44,7 @@ func TestBystanderEnds(t *testing.T) {
 	kept()
 	n.RemovedPod("sb1")
 	pod, cgroup := n.describePod(batch())
-	n.pods.admitBystander(pod, cgroup, false) // a reload that has found it before
+	n.admitBystander(pod, cgroup, false) // a reload that has found it before
 	n.Reload(rules(t, inProd))
 	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders) != 0 {
 		t.Errorf("%d pods are known", pods)
@@ -62,7 +62,7 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	known, group := n.peek().pods["sb1"], n.peek().groups[podCgroup]
-	n.pods.takeOver(before, listedBystanders(policy.Default(), before, sandboxes, ctrs), sandboxes, ctrs)
+	n.takeOver(before, listedBystanders(policy.Default(), before, sandboxes, ctrs), sandboxes, ctrs)
 	if now := n.peek(); known == nil || now.pods["sb1"] != known || now.groups[podCgroup] != group || len(known.containers) != 1 || len(now.bystanders) != 0 {
 		t.Error("the pod has become another one")
 	}

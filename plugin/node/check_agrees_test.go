@@ -84,11 +84,11 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 			refused[c.Name] = err.Error()
 			continue
 		}
-		pod := a.plugin.pods.podOf(a.sandbox.ID)
+		pod := a.plugin.podOf(a.sandbox.ID)
 		if pod.isNone() {
 			continue // it asks for nothing
 		}
-		a.plugin.pods.findOrRegister(pod, description)
+		a.plugin.findOrRegister(pod, description)
 		for file, text := range plan.Unified(adjust) {
 			for line := range strings.Lines(text) {
 				lines[c.Name] = append(lines[c.Name], file+" "+strings.TrimSpace(line))
@@ -98,8 +98,8 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 			a.plugin.Stopped(a.sandbox.ID, description.ID)
 		}
 	}
-	if pod := a.plugin.pods.podOf(a.sandbox.ID); !pod.isNone() {
-		for _, l := range a.plugin.applier().planFor(pod.group).Pod.Want.Lines() {
+	if pod := a.plugin.podOf(a.sandbox.ID); !pod.isNone() {
+		for _, l := range a.plugin.planFor(pod.group).Pod.Want.Lines() {
 			lines[""] = append(lines[""], l.File+" "+strings.TrimPrefix(l.Text, "default "))
 		}
 	}

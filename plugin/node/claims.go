@@ -23,25 +23,17 @@ func (l *Live) claims(known *policy.Claims) *policy.Claims {
 // factsNow returns the facts about the pod of a sandbox: those that count, or those of the runtime and of the API server if the
 // pod is not part of the state.
 func (n *Node) factsNow(sb *Sandbox) policy.PodFacts {
-	if facts, known := n.pods.factsOf(sb.ID); known {
-		return facts
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if p := s.pods[sb.ID]; p != nil {
+		return p.request.now.Load().facts
 	}
 	out := sb.Facts()
-	if live, known := n.pods.liveOf(sb); known {
+	if live, known := s.liveOf(sb.UID, sb.Namespace, sb.Name); known {
 		out.Labels, out.Claims, out.Kinds = live.labels(sb.Labels), live.Claims, live.Kinds
 		out.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, n.policy.Load().NamespaceKeys())
 	}
 	return out
-}
-
-// factsOf returns the facts about the pod of a sandbox, if it is part of the state.
-func (t *podTable) factsOf(sandbox string) (facts policy.PodFacts, known bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	if p := s.pods[sandbox]; p != nil {
-		return p.request.now.Load().facts, true
-	}
-	return policy.PodFacts{}, false
 }
 
 // followFacts has a request follow the labels, the claims and the kinds of containers that the API server knows.

@@ -15,29 +15,29 @@ import (
 // removed then. The kernel's count may be two seconds old (docs/reference/quirks.md), so two passes in a row have
 // to find the same.
 func (n *Node) findClean(ctx context.Context, g groupIdentity) {
-	question, waits := n.pods.waitsForData(g)
+	question, waits := n.waitsForData(g)
 	if !waits {
 		return
 	}
 	left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
-	if n.pods.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
-		go n.exits.writeout.Tidy(ctx, endedPod{n.applier(), g})
+	if n.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
+		go n.exits.writeout.Tidy(ctx, endedPod{n, g})
 	}
 }
 
 // waitsForData returns the question to the kernel whether a group has data left to write. It returns false
 // unless the group is drained once the answer is no.
-func (t *podTable) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	question, waits := g.in(s).drain.Ask()
 	return question, waits && g.cgroup != ""
 }
 
 // noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
-func (t *podTable) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	if !g.drain.Answer(q, clean) {
 		return false

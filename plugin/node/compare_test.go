@@ -71,7 +71,7 @@ func limited(value string) *Sandbox {
 func wants(t *testing.T, n *Node) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	c := n.pods.snapshot(n.peek().pods["sb1"].containers["id-db"].ref)
+	c := n.snapshot(n.peek().pods["sb1"].containers["id-db"].ref)
 	for _, l := range c.decision.desired.Settings.Lines() {
 		out[c.decision.desired.Disks[l.Dev]] = l.Text
 	}

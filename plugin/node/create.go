@@ -35,13 +35,13 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 // decideNew decides the limits of a new container, and returns those of its spec. It decides again after each change of the pod
 // meanwhile, at most until ctx ends.
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	if err := n.applier().recall(pod.group); err != nil {
+	if err := n.recall(pod.group); err != nil {
 		return nil, err
 	}
-	c := newContainer(pod, ctr, n.pods.mountRoom(pod, ctr.Name))
+	c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
 	c.former.read = true // no earlier process knew it
 	for {
-		pol, v := n.policy.Load(), n.pods.viewPod(pod)
+		pol, v := n.policy.Load(), n.viewPod(pod)
 		of := v.request.under(pol)
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
 	n.readFormer(c)
-	excess, err := n.pods.commitNew(ctx, p, refusal != nil)
+	excess, err := n.commitNew(ctx, p, refusal != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +89,9 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 // commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
 // and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
 // not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (t *podTable) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := &p.containers[0]
 	switch given := ctx.Err(); {
 	case given != nil && isRefused:

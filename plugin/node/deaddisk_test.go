@@ -77,8 +77,8 @@ func (d *deadDisk) want(when string) {
 
 // hasProblem reports whether the last try to put the limits of a pod into force has failed.
 func (n *Node) hasProblem(sandbox string) bool {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return s.pods[sandbox].group.in(s).retry.problem.Lasts()
 }
 

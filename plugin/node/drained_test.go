@@ -31,13 +31,13 @@ func (d *drainedPod) run(name string) *container {
 	if _, err := d.p.create(d.Context(), drainedSandbox, ctr(name), false); err != nil {
 		d.Fatal(err)
 	}
-	return d.p.pods.findOrRegister(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
+	return d.p.findOrRegister(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
 }
 
 // watched adds a container that has limits on writes to the exit watch.
 func (n *Node) watched(c *container) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c.exit.planned, c.exit.plan = true, handover.NewPlan(wbpsOf(rootDisk.Dev), nil)
 	s.handle(c, lifecycle.CgroupPopulated)
 	s.handle(c, lifecycle.WatchArmed)
@@ -47,7 +47,7 @@ func (n *Node) watched(c *container) {
 func (d *drainedPod) end(c *container) {
 	d.Helper()
 	d.p.watched(c)
-	if got, _ := d.p.pods.noteEnded(c.cgroup); got.id != c.id {
+	if got, _ := d.p.noteEnded(c.cgroup); got.id != c.id {
 		d.Fatal("not found by its cgroup")
 	}
 	d.p.Stopped("sb1", c.id)
@@ -58,7 +58,7 @@ func (d *drainedPod) end(c *container) {
 func (d *drainedPod) want(rbps, wbps blkio.Amount) {
 	d.Helper()
 	want := blkio.Limits{blkio.Rbps: rbps, blkio.Wbps: wbps}
-	if got := d.p.applier().planFor(d.p.lookup(drainedSandbox).group).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
+	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
 		d.Errorf("pod has %q, want %q", got, want)
 	}
 }
@@ -143,12 +143,12 @@ func TestLeftovers(t *testing.T) {
 		}, lifecycle.Leftovers},
 		"not held":               {func(n *Node, c *container) { n.Stopped("sb1", c.id) }, lifecycle.Leftovers},
 		"removed without a word": {func(n *Node, c *container) { n.watched(c); n.Removed("sb1", c.id) }, lifecycle.Leftovers},
-		"hand-over switched off": {func(n *Node, c *container) { endedPod{n.applier(), c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(n *Node, c *container) { endedPod{n, c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
 		"nothing on limited disks": {func(n *Node, c *container) {
 			c.exit.planned = true
 			n.Stopped("sb1", c.id)
 		}, lifecycle.Drained},
-		"never ran": {func(n *Node, c *container) { n.pods.noteStartRefused(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
+		"never ran": {func(n *Node, c *container) { n.noteStartRefused(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
@@ -157,7 +157,7 @@ func TestLeftovers(t *testing.T) {
 			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			c := n.pods.findOrRegister(n.lookup(sb), ctr("a")).in(n.peek())
+			c := n.findOrRegister(n.lookup(sb), ctr("a")).in(n.peek())
 			g := c.pod.group.in(n.peek())
 			if phase := g.drain.Phase(); phase != lifecycle.InUse {
 				t.Errorf("%v while it runs", phase)

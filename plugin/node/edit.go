@@ -56,9 +56,9 @@ type editOf struct {
 }
 
 // edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival.
-func (t *podTable) edits(of groupIdentity) (out []editOf) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) edits(of groupIdentity) (out []editOf) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, p := range of.in(s).sorted() {
 		if e, ok := p.editNow(); ok {
 			out = append(out, e)
@@ -118,14 +118,14 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	if err != nil {
 		return false, err
 	}
-	pol, v := n.policy.Load(), n.pods.viewPod(e.pod)
+	pol, v := n.policy.Load(), n.viewPod(e.pod)
 	v.keepLive()
 	before := v.containers
 	if e.parts != partKinds {
 		v.known = nil // their disks were not found for other targets
 	}
 	if !v.use(found.containers, pol) {
-		n.pods.markDirty(e.pod.group) // the next pass finds what has changed
+		n.markDirty(e.pod.group) // the next pass finds what has changed
 		return false, nil
 	}
 	var rejection error
@@ -133,7 +133,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 		p := v.propose(by, by.under(pol), slices.Clone(v.containers), n.hasNoWeights())
 		reason := p.refused()
 		if reason == nil {
-			excess, err := n.pods.commitEdit(p, e)
+			excess, err := n.commitEdit(p, e)
 			if err != nil {
 				return false, nil
 			}
@@ -191,7 +191,7 @@ type foundForEdit struct {
 // findForEdit finds the disks of a pod's containers for the targets of an edit, too. It may hang as long as a disk does. So it has a
 // goroutine of its own, and keeps no container from being decided by the request that counts.
 func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error) {
-	v := n.pods.viewPod(e.pod)
+	v := n.viewPod(e.pod)
 	v.keepLive()
 	for i := range v.containers {
 		if c := &v.containers[i]; !c.isDecidable() || c.hangs() {
@@ -203,10 +203,10 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error
 	what.targets = what.targets.And(v.request.under(pol).Targets())
 	found := make(chan *foundForEdit, 1)
 	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
-		if !n.pods.beginTrial(e) {
+		if !n.beginTrial(e) {
 			return fmt.Errorf("find the disks of its new targets: %w", errNoAnswer)
 		}
-		defer n.pods.endTrial(e)
+		defer n.endTrial(e)
 		out, by := foundForEdit{containers: v.containers}, n.finder()
 		by.held = &out.lines
 		for i := range out.containers {
@@ -226,9 +226,9 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error
 
 // beginTrial notes that an edit is tried. It returns false if that is under way: the edit was tried by an earlier pass,
 // whose deadline has ended.
-func (t *podTable) beginTrial(e *editOf) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) beginTrial(e *editOf) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	p := e.pod.in(s)
 	if p.trying == e.next {
 		return false
@@ -237,9 +237,9 @@ func (t *podTable) beginTrial(e *editOf) bool {
 	return true
 }
 
-func (t *podTable) endTrial(e *editOf) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) endTrial(e *editOf) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if p := e.pod.in(s); p.trying == e.next { // otherwise a newer edit is tried
 		p.trying = nil
 	}
@@ -284,7 +284,7 @@ func refusesEdit(pol *policy.Pod, err error) bool {
 // the budget may change.
 func (n *Node) rejectEdit(e *editOf, cause error) {
 	err := &rejectedEdit{e.parts, cause}
-	if !n.pods.noteRejected(e, err) {
+	if !n.noteRejected(e, err) {
 		return
 	}
 	log := n.log.WithField("pod", e.pod.String()).WithError(err)
@@ -300,9 +300,9 @@ func (n *Node) rejectEdit(e *editOf, cause error) {
 }
 
 // noteRejected notes the error of an edit, and reports whether it is new.
-func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteRejected(e *editOf, err error) (isNew bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	p := e.pod.in(s)
 	if p.edit.next != e.next || p.edit.err != nil && p.edit.err.Error() == err.Error() {
 		return false
@@ -312,38 +312,6 @@ func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 	p.edit.err, p.edit.reported = err, e.next
 	s.changed(p.group.in(s)) // the record has the error
 	return !isReported
-}
-
-// commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
-// budget if that has no room.
-func (t *podTable) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	pod := e.pod.in(s)
-	if pod.edit.next != e.next || !p.view.isCurrent(s) {
-		s.markDirty(pod.group.in(s))
-		return nil, errStale
-	}
-	if excess := s.exchange(pod, p); excess != nil {
-		return excess, nil
-	}
-	if p.request.hasOtherAnnotations(p.view.request) {
-		s.replaceAnnotations(pod, p.request)
-	} else {
-		s.replaceRequest(pod, p.request)
-	}
-	if p.request == e.next {
-		pod.edit = edit{}
-	} else {
-		pod.edit.err, pod.edit.reported = nil, nil // of what is left
-	}
-	for i := range p.containers {
-		c := p.containers[i].in(s)
-		c.disks, c.layer = p.containers[i].disks, p.containers[i].layer
-		s.remember(&c.snapshot)
-	}
-	s.revise(pod) // annotations may be unknown, and only facts have changed
-	return nil, nil
 }
 
 // isLive reports whether a container may run, or was created and has not started.

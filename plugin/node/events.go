@@ -91,16 +91,16 @@ func (n *Node) noteProblem(g groupIdentity, err error) {
 	if err != nil {
 		cause = errors.New(causeOf(err))
 	}
-	for _, p := range n.pods.toAnnounce(g, time.Now(), cause) {
+	for _, p := range n.toAnnounce(g, time.Now(), cause) {
 		n.note(event{p.named(), podevent.NotInForce, "some limits are not in force, retrying: " + cause.Error()})
 	}
 }
 
 // toAnnounce returns the pods of a group, if its problem has lasted for some time, and is new or was announced some time
 // ago.
-func (t *podTable) toAnnounce(of groupIdentity, now time.Time, cause error) (out []podIdentity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) toAnnounce(of groupIdentity, now time.Time, cause error) (out []podIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	known := &g.retry.announced
 	if cause == nil {
@@ -165,7 +165,7 @@ func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
 	}
 	texts := make([]string, 0, len(of))
 	for _, c := range of {
-		now := n.pods.snapshot(c.ref)
+		now := n.snapshot(c.ref)
 		if now.decision.policy == nil || !now.isLive() || !now.decision.request.isOf(pod) {
 			continue
 		}
@@ -193,7 +193,7 @@ func (n *Node) noteDecisions(g groupIdentity) {
 	if n.events == nil {
 		return
 	}
-	decided, states := n.pods.unnoted(g, time.Now())
+	decided, states := n.unnoted(g, time.Now())
 	for i := range decided {
 		if reason, note := decided[i].fact(); note != "" {
 			n.note(event{decided[i].pod.named(), reason, note})
@@ -204,9 +204,9 @@ func (n *Node) noteDecisions(g groupIdentity) {
 
 // unnoted returns the running containers of a group with decisions whose facts were not noted yet, and events for rejected
 // edits and for limits that are not in force. They count as noted from then on.
-func (t *podTable) unnoted(of groupIdentity, at time.Time) (decided []snapshot, states []event) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) unnoted(of groupIdentity, at time.Time) (decided []snapshot, states []event) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range of.in(s).sorted() {
 		containers := pod.sorted()
 		for _, c := range containers {
@@ -263,10 +263,13 @@ func (c *snapshot) fact() (podevent.Reason, string) {
 	return "", ""
 }
 
-// uids returns the UIDs of the node's pods.
-func (t *podTable) uids() map[string]bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// present returns the UIDs of the node's pods, and nil before the runtime has listed them.
+func (n *Node) present() map[string]bool {
+	if !n.listing.done.Load() {
+		return nil
+	}
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	out := make(map[string]bool, len(s.pods)+len(s.bystanders))
 	for _, p := range s.pods {
 		out[p.uid] = true
@@ -277,28 +280,10 @@ func (t *podTable) uids() map[string]bool {
 	return out
 }
 
-// present returns the UIDs of the node's pods, and nil before the runtime has listed them.
-func (n *Node) present() map[string]bool {
-	if !n.listing.done.Load() {
-		return nil
-	}
-	return n.pods.uids()
-}
-
 // PodsByCgroup returns the pods of the node by the paths of their cgroups, with bystanders.
 func (n *Node) PodsByCgroup() map[string]podevent.Pod {
-	out := n.pods.byCgroup()
-	for _, sb := range n.pods.bystanding() {
-		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil { // else no file is known to be written by it
-			out[cgroup] = sb.named()
-		}
-	}
-	return out
-}
-
-func (t *podTable) byCgroup() map[string]podevent.Pod {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	out := map[string]podevent.Pod{}
 	for _, g := range s.groups {
 		if g.cgroup == "" || g.shared() {
@@ -306,6 +291,11 @@ func (t *podTable) byCgroup() map[string]podevent.Pod {
 		}
 		for _, pod := range g.pods { // all are sandboxes of one pod
 			out[g.cgroup] = pod.named()
+		}
+	}
+	for _, b := range s.bystanders {
+		if cgroup, err := cgroupfs.PodCgroup(b.sandbox.Cgroup); err == nil { // else no file is known to be written by it
+			out[cgroup] = b.sandbox.named()
 		}
 	}
 	return out

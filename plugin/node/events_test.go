@@ -141,10 +141,10 @@ func TestEventRefusedBudget(t *testing.T) {
 // of the node.
 func TestEventNotInForce(t *testing.T) {
 	n, events := &Node{}, &noted{}
-	n.events, n.pods = events, newPodTable(make(chan struct{}, 1))
+	n.events, n.state = events, newState(newSignal())
 	pod, cgroup := newPod(sandbox(nil), policy.Default())
 	_ = cgroup
-	g := n.pods.join(pod, podCgroup, true).group
+	g := n.enter(pod, podCgroup, true).group
 	synctest.Test(t, func(t *testing.T) {
 		broken := fmt.Errorf("limit container a: %w", &fs.PathError{Op: "open", Path: "/var/lib/kubelet/pods/secret", Err: fs.ErrPermission})
 		const line = "BlkioNotInForce: some limits are not in force, retrying: "

@@ -8,6 +8,38 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
+// budget if that has no room.
+func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	pod := e.pod.in(s)
+	if pod.edit.next != e.next || !p.view.isCurrent(s) {
+		s.markDirty(pod.group.in(s))
+		return nil, errStale
+	}
+	if excess := s.exchange(pod, p); excess != nil {
+		return excess, nil
+	}
+	if p.request.hasOtherAnnotations(p.view.request) {
+		s.replaceAnnotations(pod, p.request)
+	} else {
+		s.replaceRequest(pod, p.request)
+	}
+	if p.request == e.next {
+		pod.edit = edit{}
+	} else {
+		pod.edit.err, pod.edit.reported = nil, nil // of what is left
+	}
+	for i := range p.containers {
+		c := p.containers[i].in(s)
+		c.disks, c.layer = p.containers[i].disks, p.containers[i].layer
+		s.remember(&c.snapshot)
+	}
+	s.revise(pod) // annotations may be unknown, and only facts have changed
+	return nil, nil
+}
+
 // exchange replaces the decisions for the containers of a pod and the limits of the pod as a whole, unless the budget has no room
 // for the new ones. It asks the budget only where the pod is granted more than before: lower limits always count, also while more
 // is granted than the budget.

@@ -26,13 +26,13 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	w := &n.exits.writeout
 	w.Storage, w.Calls, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
-	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, exitHandler{n.applier()}, w
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, exitHandler{n}, w
 	n.exits.ends.Recovery, w.Recovery, w.Syncs.Recovery = n.recovery, n.recovery, n.recovery
 }
 
 // endedPod is the pod of ended containers, in the form that a hand-over needs.
 type endedPod struct {
-	applier
+	*Node
 	g groupIdentity
 }
 
@@ -41,16 +41,10 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all data of an ended container is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	e.pods.noteSynced(e.g, id, yes)
-}
-
-// noteSynced notes whether all data of an ended container is on its disk.
-func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	g := of.in(s)
-	s.end(g, id, written)
-	if written {
+	s := e.state.Lock()
+	defer e.state.Unlock()
+	g := e.g.in(s)
+	if s.end(g, id, yes); yes {
 		s.markDirty(g)
 	}
 }
@@ -62,14 +56,12 @@ func (e endedPod) IsDrained() bool {
 }
 
 // exitHandler is the state in the form that the exit watch needs.
-type exitHandler struct{ applier }
+type exitHandler struct{ *Node }
 
 // Watching has the reconciler add the containers that are known already to the watch.
-func (e exitHandler) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
-
-func (t *podTable) watchBegan(watch handover.Adder) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (e exitHandler) Watching(watch handover.Adder) {
+	s := e.state.Lock()
+	defer e.state.Unlock()
 	s.watch = watch
 	for _, g := range s.groups {
 		s.markDirty(g)
@@ -77,11 +69,9 @@ func (t *podTable) watchBegan(watch handover.Adder) {
 }
 
 // Lost notes that no container is watched any more.
-func (e exitHandler) Lost() { e.pods.watchLost() }
-
-func (t *podTable) watchLost() {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (e exitHandler) Lost() {
+	s := e.state.Lock()
+	defer e.state.Unlock()
 	s.watch = nil
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
@@ -92,41 +82,34 @@ func (t *podTable) watchLost() {
 
 // Ended notes the end of the container of a cgroup. It returns nil if there is nothing to hand over.
 func (e exitHandler) Ended(cgroup string) handover.Ended {
-	c, do := e.pods.noteEnded(cgroup)
+	c, do := e.noteEnded(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
-	end := &endedContainer{e.applier, c, do}
+	end := &endedContainer{e.Node, c, do}
 	if !e.policy.Load().Writeback.HandOver { // disabled meanwhile
 		end.Lifted(false)
-		endedPod{e.applier, c.pod.group}.Written(c.id, false)
+		endedPod{e.Node, c.pod.group}.Written(c.id, false)
 		return nil
 	}
 	return end
 }
 
-// isWatching reports whether the ends of containers are watched.
-func (t *podTable) isWatching() bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return s.watch != nil
-}
-
 // watchExit adds a container's cgroup to the exit watch if a limit on writes applies to the container or to its pod.
 // Each write to the cgroup repeats this, which costs nothing once the watch has the cgroup.
-func (a applier) watchExit(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
+func (n *Node) watchExit(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		a.pods.noteWatched(c, watch)
+		n.noteWatched(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
-		a.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
+		n.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
 // noteWatched notes that the watch has a container, unless the watch has failed meanwhile.
-func (t *podTable) noteWatched(c identity, by handover.Adder) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteWatched(c identity, by handover.Adder) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if s.watch == by {
 		s.handle(c.in(s), lifecycle.WatchArmed)
 	}
@@ -134,7 +117,7 @@ func (t *podTable) noteWatched(c identity, by handover.Adder) {
 
 // endedContainer is a container that has ended, as it was at its end.
 type endedContainer struct {
-	applier
+	*Node
 	c  snapshot
 	do lifecycle.Actions
 }
@@ -144,20 +127,27 @@ func (e *endedContainer) Limits() []blkio.Line { return e.c.exit.plan.Limits.Rem
 
 // Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
 func (e *endedContainer) Alone(ctx context.Context, fn func()) {
-	if e.pods.take(e.c.pod.group, ctx.Done()) {
-		defer e.pods.release(e.c.pod.group)
+	if e.take(e.c.pod.group, ctx.Done()) {
+		defer e.release(e.c.pod.group)
 	}
 	fn()
 }
 
-// Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted. The cgroup is mostly
-// still there, and may have children by now that no comparison has seen.
+// Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted.
 func (e *endedContainer) Lifted(yes bool) {
+	e.addCgroupIDs()
+	s := e.state.Lock()
+	defer e.state.Unlock()
+	s.noteExit(&e.c, yes)
+	s.markDirty(e.c.pod.group.in(s))
+}
+
+// addCgroupIDs adds the IDs of children that no comparison has seen. The cgroup is mostly still there.
+func (e *endedContainer) addCgroupIDs() {
 	if known := e.c.exit.cgroupIDs; known != nil {
 		now, _ := e.cgroups.Cgroup(e.c.cgroup).IDs() // those before stay: data of children that were removed can belong to them
 		e.c.exit.cgroupIDs = slices.Concat(known, slices.DeleteFunc(now, func(id uint64) bool { return slices.Contains(known, id) }))
 	}
-	e.pods.noteExit(&e.c, yes)
 }
 
 // Counts reports whether the exit watch is the first to report the end.
@@ -166,7 +156,7 @@ func (e *endedContainer) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 // Leftovers returns the container's pod, and the disks that the container could write to.
 func (e *endedContainer) Leftovers() *handover.Leftovers {
 	return &handover.Leftovers{
-		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
+		ID: e.c.id, Pod: endedPod{e.Node, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
 	}
 }
@@ -176,9 +166,9 @@ func (e *endedContainer) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 
 // noteEnded notes the end of the container of a cgroup. It returns the container as it was, and the actions that
 // the caller has to take. There are none if the cgroup has no container.
-func (t *podTable) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if found := s.byCgroup[cgroup]; len(found) > 0 {
 		c := found[0]
 		now := c.snapshot

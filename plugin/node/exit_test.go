@@ -21,7 +21,7 @@ func TestWatchFails(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	first, second := &fakeWatch{}, &fakeWatch{}
-	exitHandler{n.applier()}.Watching(first)
+	exitHandler{n}.Watching(first)
 	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
 	c := n.peek().pods["sb1"].containers["id-a"]
 	want := func(when string, phase lifecycle.Phase, watches float64, added ...*fakeWatch) {
@@ -45,10 +45,10 @@ func TestWatchFails(t *testing.T) {
 		}
 	}
 	want("started", lifecycle.Watched, 1, first)
-	exitHandler{n.applier()}.Lost()
+	exitHandler{n}.Lost()
 	n.pass(t.Context())
 	want("failed", lifecycle.Running, 0, first)
-	exitHandler{n.applier()}.Watching(second)
+	exitHandler{n}.Watching(second)
 	n.pass(t.Context())
 	want("again", lifecycle.Watched, 1, first, second)
 }

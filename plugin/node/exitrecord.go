@@ -17,16 +17,7 @@ func remainingLimits(c *snapshot) policy.Settings {
 	return out
 }
 
-// noteExit notes the end of a container, and has the reconciler record it. lifted is true if none of its limits
-// are left.
-func (t *podTable) noteExit(c *snapshot, lifted bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	s.noteExit(c, lifted)
-	s.markDirty(c.pod.group.in(s))
-}
-
-// noteExit notes the end of a container, once for each of its cgroups.
+// noteExit notes the end of a container, once for each of its cgroups. lifted is true if none of its limits are left.
 func (s *state) noteExit(c *snapshot, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil

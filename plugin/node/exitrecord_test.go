@@ -64,8 +64,8 @@ func TestLateChildIsRecorded(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, early)); err != nil {
 		t.Fatal(err)
 	}
-	c, do := n.pods.noteEnded(cgroupOf("a"))
-	(&endedContainer{n.applier(), c, do}).Lifted(true)
+	c, do := n.noteEnded(cgroupOf("a"))
+	(&endedContainer{n, c, do}).Lifted(true)
 	n.pass(t.Context())
 	if got := exitsOf(t, h); len(got) != 1 || !slices.Equal(got[0].CgroupIDs, append(want, id)) {
 		t.Errorf("exits %+v, want one of %v", got, append(want, id))
@@ -93,11 +93,11 @@ func TestExitsAreRecorded(t *testing.T) {
 	n.pass(t.Context())
 	n.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	c, do := n.pods.noteEnded(cgroupOf("c"))
+	c, do := n.noteEnded(cgroupOf("c"))
 	if !do.Has(lifecycle.HandOver) {
 		t.Fatal("c is not known")
 	}
-	n.pods.noteExit(&c, true)
+	(&endedContainer{n, c, do}).Lifted(true)
 	n.Stopped("sb1", "id-c")
 	remove(t, dir, "free")
 	n.Stopped("sb1", "id-free")

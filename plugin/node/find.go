@@ -185,8 +185,8 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another search for the container's disks: %w", context.Cause(ctx))
 	}
-	defer n.pods.endSearch(of)
-	c, layers := n.pods.beginSearch(of), n.layers.current.Load()
+	defer n.endSearch(of)
+	c, layers := n.beginSearch(of), n.layers.current.Load()
 	what := soughtBy(of.pod.request.now.Load().under(n.policy.Load()))
 	if c.isFound(what, layers) {
 		return nil
@@ -196,7 +196,7 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	if err == nil {
 		err = n.finder().find(ctx, what, layers, &c)
 	}
-	n.pods.noteFound(ctx, &c, isSame, err)
+	n.noteFound(ctx, &c, isSame, err)
 	return cmp.Or(err, c.search.notCompared)
 }
 
@@ -209,26 +209,26 @@ func (c *snapshot) isFound(what *sought, layers *layerLocations) bool {
 }
 
 // beginSearch returns a container to search for its disks. The search may miss changes after this call.
-func (t *podTable) beginSearch(of identity) snapshot {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) beginSearch(of identity) snapshot {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := of.in(s)
 	c.search.again, c.search.began = false, time.Now()
 	return c.snapshot
 }
 
 // endSearch returns the token that was taken for a search.
-func (t *podTable) endSearch(c identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) endSearch(c identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c.in(s).search.began = time.Time{}
 	<-c.token
 }
 
 // noteFound notes what a search has found, or its error. isSame is true if the search before was for the same targets.
-func (t *podTable) noteFound(ctx context.Context, found *snapshot, isSame bool, err error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteFound(ctx context.Context, found *snapshot, isSame bool, err error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := found.in(s)
 	defer s.changed(c.pod.group.in(s))
 	if c.former = found.former; c.decision.policy == nil && c.former.unvetted {

@@ -1,32 +1,23 @@
 package node
 
-import ()
-
 // MountsChanged has those containers resolved again that receive mounts of the host while they run. It does not
 // wait for that.
 func (n *Node) MountsChanged() {
-	n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Propagates() })
+	n.searchAgain(func(c *snapshot) bool { return c.disks.Propagates() })
 }
 
 // DisksChanged reconciles all pods now instead of at the next resync, because a disk that was removed lost its
 // limits, and may have returned. Containers that may have got other disks are resolved again. It does not wait
 // for that.
 func (n *Node) DisksChanged() {
-	n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() })
-	n.reconcileAllSoon()
+	n.searchAgain(func(c *snapshot) bool { return c.disks.Follows() })
+	n.all.send()
 }
 
-// reconcileAllSoon wakes the reconciler for a pass over all pods.
-func (n *Node) reconcileAllSoon() {
-	select {
-	case n.all <- struct{}{}:
-	default: // such a pass is due already
-	}
-}
-
-func (t *podTable) resolveAgain(of func(*snapshot) bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// searchAgain has the running containers for which a condition holds resolved once more.
+func (n *Node) searchAgain(of func(*snapshot) bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() && of(&c.snapshot) {

@@ -24,14 +24,15 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 	// The container is known, unless no plugin listened when it was created, or the answer to its creation came
 	// too late. It is entered before any step that can fail or hang, so that a running container is known and
 	// counted, and its limits are retried.
-	c := n.pods.findOrRegister(pod, ctr)
+	c := n.findOrRegister(pod, ctr)
 	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
+	now := n.snapshot(c.ref)
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
-		n.pods.noteStartRefused(c) // only here the runtime is certain to receive the refusal
+		n.noteStartRefused(c) // only here the runtime is certain to receive the refusal
 	case err != nil:
-		n.pods.notLimited(c, err)
-	case n.pods.waitsForProcess(c.ref):
+		n.notLimited(c, err)
+	case now.isUnplaced():
 		// A refusal would fail each retry as well.
 		c.logger(n.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
 		n.Updated(sb.ID)
@@ -39,20 +40,13 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 	return err
 }
 
-// waitsForProcess reports whether a container has started and has no process yet.
-func (t *podTable) waitsForProcess(c containerRef) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return c.In(s).isUnplaced()
-}
-
 // limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
-	err := n.applier().recall(c.pod.group)
+	err := n.recall(c.pod.group)
 	if err == nil {
 		err = n.resolve(ctx, c)
 	}
-	now := n.pods.snapshot(c.ref)
+	now := n.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// The container stays part of the pod: it runs if this answer comes too late, and then needs its
 		// limits.
@@ -62,18 +56,18 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	} else if err == nil && now.isLate() {
 		n.warnNotEnforced(&snapshot{}, &now)
 	}
-	n.pods.startAccepted(c)
+	n.startAccepted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
-	if err = errors.Join(err, n.applier().apply(ctx, c.pod.group, c.id)); err != nil {
+	if err = errors.Join(err, n.apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
 }
 
 // notLimited notes why the limits of a running container are not in force, and has the reconciler retry.
-func (t *podTable) notLimited(of identity, err error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) notLimited(of identity, err error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := of.in(s)
 	if c.decision.policy == nil { // once the limits are decided, the error is that of a write
 		c.decision.err = err
@@ -102,30 +96,30 @@ func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
 
 // lookup returns the pod of a sandbox, and none if the sandbox is of no concern to the plugin.
 func (n *Node) lookup(sb *Sandbox) podIdentity {
-	if known := n.pods.podOf(sb.ID); !known.isNone() {
+	if known := n.podOf(sb.ID); !known.isNone() {
 		return known
 	}
 	fresh, cgroup, concerned := n.parsePod(sb)
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.pods.join(fresh, cgroup, n.listing.done.Load())
+	return n.enter(fresh, cgroup, n.listing.done.Load())
 }
 
-func (t *podTable) podOf(sandbox string) podIdentity {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) podOf(sandbox string) podIdentity {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		return pod.podIdentity
 	}
 	return podIdentity{}
 }
 
-// join makes a pod part of the state, unless another event has done so. If the runtime has listed its pods, an unknown
+// enter makes a pod part of the state, unless another event has done so. If the runtime has listed its pods, an unknown
 // sandbox is a new one, of which no earlier process has left an edit.
-func (t *podTable) join(fresh podIdentity, cgroup string, listed bool) podIdentity {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
@@ -160,12 +154,8 @@ func (n *Node) Knows(sandbox, cgroup string) bool {
 	if err != nil {
 		cgroup = "" // without a cgroup, each sandbox of a pod is on its own
 	}
-	return n.pods.knows(sandbox, cgroup)
-}
-
-func (t *podTable) knows(sandbox, cgroup string) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
 }
 
@@ -196,13 +186,13 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
-func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	pod := of.in(s)
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
+		added := newContainer(pod.podIdentity, ctr, pod.mountRoom(ctr.Name))
 		c = s.add(&added)
 	}
 	if c.start = startDue; !c.vetted {
@@ -216,9 +206,9 @@ func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 
 // noteStartRefused notes that the start of a container was refused. It counts as running until the runtime reports its
 // end, because the runtime may not have received the answer.
-func (t *podTable) noteStartRefused(c identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteStartRefused(c identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	refused := c.in(s)
 	s.handle(refused, lifecycle.StartRefused)
 	if refused.start == startUnvetted { // no mount of it raises the limit of the pod
@@ -230,9 +220,9 @@ func (t *podTable) noteStartRefused(c identity) {
 }
 
 // startAccepted notes that a container starts, whether or not the budget was asked.
-func (t *podTable) startAccepted(of identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) startAccepted(of identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := of.in(s)
 	if c.start == startUnvetted && c.decision.policy != nil {
 		of.pod.in(s).total = c.decision.total
@@ -256,27 +246,17 @@ func (s *state) add(c *snapshot) *container {
 	return added
 }
 
-func (t *podTable) snapshot(of containerRef) snapshot {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) snapshot(of containerRef) snapshot {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return of.In(s).snapshot
-}
-
-// snapshotIf returns a copy of a container, and whether a condition held for it at that moment.
-func (t *podTable) snapshotIf(of containerRef, holds func(*snapshot) bool) (snapshot, bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	c := of.In(s)
-	return c.snapshot, holds(&c.snapshot)
 }
 
 // Stopped removes a container from the pod's sums; the reconciler then lowers the backstop. The runtime may
 // also report it for a container that was rejected.
-func (n *Node) Stopped(sandbox, id string) { n.pods.stopped(sandbox, id) }
-
-func (t *podTable) stopped(sandbox, id string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) Stopped(sandbox, id string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
 		s.forgetBystanding(sandbox, id)
@@ -289,11 +269,9 @@ func (t *podTable) stopped(sandbox, id string) {
 }
 
 // Removed forgets a container.
-func (n *Node) Removed(sandbox, id string) { n.pods.removed(sandbox, id) }
-
-func (t *podTable) removed(sandbox, id string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) Removed(sandbox, id string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
@@ -302,11 +280,9 @@ func (t *podTable) removed(sandbox, id string) {
 }
 
 // RemovedPod forgets a sandbox.
-func (n *Node) RemovedPod(sandbox string) { n.pods.removedPod(sandbox) }
-
-func (t *podTable) removedPod(sandbox string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) RemovedPod(sandbox string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	s.forgetBystander(sandbox)
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
@@ -314,11 +290,9 @@ func (t *podTable) removedPod(sandbox string) {
 }
 
 // Updated restores those limits of a pod that an update of a container may have reverted.
-func (n *Node) Updated(sandbox string) { n.pods.updated(sandbox) }
-
-func (t *podTable) updated(sandbox string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) Updated(sandbox string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		s.markDirty(pod.group.in(s))
 	}

@@ -19,7 +19,7 @@ const slowSync = time.Minute
 // writeOut writes out the data of an ended container, as a hand-over does once it knows which filesystems to
 // sync.
 func (n *Node) writeOut(ctx context.Context, c identity, u handover.Unsynced) {
-	n.exits.writeout.Write(ctx, endedPod{n.applier(), c.pod.group}, c.id, u)
+	n.exits.writeout.Write(ctx, endedPod{n, c.pod.group}, c.id, u)
 }
 
 // nothing replaces the tidying up in tests that do not need it.
@@ -44,7 +44,7 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 			if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 				t.Fatal(err)
 			}
-			c, _ := n.pods.noteEnded(cgroupOf("a"))
+			c, _ := n.noteEnded(cgroupOf("a"))
 			n.writeOut(t.Context(), c.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 			n.Stopped("sb1", c.id)
 			n.Removed("sb1", c.id)

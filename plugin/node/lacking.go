@@ -58,7 +58,7 @@ func (n *Node) lackingLabels() []Sandbox {
 	if keys == nil {
 		return nil
 	}
-	return n.pods.sandboxesWhere(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }, pol.LacksNamespaceLabels)
+	return n.sandboxesWhere(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }, pol.LacksNamespaceLabels)
 }
 
 // lackingKinds returns the sandboxes whose rule has classes for kinds of containers, and whose kinds are unknown.
@@ -67,13 +67,13 @@ func (n *Node) lackingKinds() []Sandbox {
 	if len(pol.ContainerKinds()) == 0 {
 		return nil
 	}
-	return n.pods.sandboxesWhere(func(f *policy.PodFacts) bool { return f.Kinds == nil }, pol.LacksKinds)
+	return n.sandboxesWhere(func(f *policy.PodFacts) bool { return f.Kinds == nil }, pol.LacksKinds)
 }
 
 // sandboxesWhere returns the sandboxes with containers whose facts match first and then. It calls then without the lock, because
 // that may take longer.
-func (t *podTable) sandboxesWhere(first, then func(*policy.PodFacts) bool) (out []Sandbox) {
-	for _, p := range t.factsWhere(first) {
+func (n *Node) sandboxesWhere(first, then func(*policy.PodFacts) bool) (out []Sandbox) {
+	for _, p := range n.factsWhere(first) {
 		if then(&p.facts) {
 			out = append(out, p.sandbox)
 		}
@@ -88,9 +88,9 @@ type podFacts struct {
 }
 
 // factsWhere returns the sandboxes with containers whose facts match.
-func (t *podTable) factsWhere(match func(*policy.PodFacts) bool) (out []podFacts) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) factsWhere(match func(*policy.PodFacts) bool) (out []podFacts) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, p := range s.pods {
 		facts := p.request.now.Load().facts
 		if next := p.edit.next; next != nil && facts.Kinds == nil {

@@ -23,10 +23,8 @@ func (c *snapshot) needsVetting() bool {
 func (c *snapshot) isLate() bool { return c.disks.Facts.Stage == policy.Late }
 
 // hasLate reports whether the budget had no room for a running container of a group.
-func (t *podTable) hasLate(of groupIdentity) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	for _, pod := range of.in(s).pods {
+func (g *group) hasLate() bool {
+	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			if c.needsVetting() && c.isLate() {
 				return true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
@@ -30,7 +31,7 @@ func (l *layerLocations) moved(c *snapshot) bool {
 // layers has the locations of writable layers. It asks the runtime for them.
 type layers struct {
 	*environment
-	pods      *podTable
+	state     *guard.Value[state]
 	passes    *bounded.Calls
 	current   atomic.Pointer[layerLocations] // stored while the lock of the state is held
 	questions chan layerQuestion             // at most one, which the runtime has not answered
@@ -70,7 +71,7 @@ func (l *layers) askAtRegistration(ctx context.Context, runtime, version string)
 	if l.readLayers == nil {
 		return
 	}
-	a := layerQuestion{runtime, version, l.pods.nextRegistration(l)}
+	a := layerQuestion{runtime, version, l.nextRegistration()}
 	if l.ask(ctx, a, layersFirst) == nil {
 		return
 	}
@@ -82,9 +83,9 @@ func (l *layers) askAtRegistration(ctx context.Context, runtime, version string)
 }
 
 // nextRegistration keeps the known layers for the registration that begins.
-func (t *podTable) nextRegistration(l *layers) int {
-	t.state.Lock()
-	defer t.state.Unlock()
+func (l *layers) nextRegistration() int {
+	l.state.Lock()
+	defer l.state.Unlock()
 	next := *l.current.Load()
 	next.registration++
 	l.current.Store(&next)
@@ -99,15 +100,15 @@ func (l *layers) ask(ctx context.Context, a layerQuestion, d time.Duration) erro
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
 		fresh, err := l.readLayers(ctx, a.runtime, a.version)
-		l.pods.moveLayers(l, fresh, a.registration)
+		l.move(fresh, a.registration)
 		return err
 	})
 }
 
-// moveLayers stores an answer, and has those containers of this registration resolved again that it moves.
-func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration int) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// move stores an answer, and has those containers of this registration resolved again that it moves.
+func (l *layers) move(fresh inventory.Layers, registration int) {
+	s := l.state.Lock()
+	defer l.state.Unlock()
 	if fresh.Equal(inventory.Layers{}) || l.current.Load().registration != registration {
 		return
 	}

@@ -45,7 +45,7 @@ func TestCreatedAgain(t *testing.T) {
 		}
 		made = append(made, n.peek().pods["sb1"].containers["id-a"])
 	}
-	n.pods.noteRunning(made[0].identity)
+	n.noteRunning(made[0].identity)
 	if now := n.peek().pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
 		t.Errorf("the pod has %p, want %p in phase %v", now, made[1], lifecycle.Created)
 	}

@@ -95,7 +95,7 @@ func TestNewestFactsWin(t *testing.T) {
 			for range 40 { // the order of a map decides which one is resolved last
 				n.Reload(policy.Default())
 				n.pass(t.Context())
-				want := n.applier().planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
+				want := n.planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
 				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
 					t.Fatalf("the pod is to have %v", want)
 				}
@@ -136,8 +136,8 @@ func TestProblemEndsWithoutRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := n.groups()[0] // the lost connection leaves it undone
-	if err := n.applier().apply(t.Context(), g, ""); err != nil || n.pods.planOf(g) == nil {
-		t.Fatalf("%v, plan %v, want one that is in force", err, n.pods.planOf(g))
+	if err := n.apply(t.Context(), g, ""); err != nil || n.planOf(g) == nil {
+		t.Fatalf("%v, plan %v, want one that is in force", err, n.planOf(g))
 	}
 	n.pass(t.Context())
 	if c := n.census(); c.notInForce != 0 {

@@ -64,7 +64,7 @@ func (l *Live) labels(reported map[string]string) map[string]string {
 // reads nothing of the node: the reconciler puts changes into force.
 func (n *Node) SetLive(uid string, live *Live) {
 	if live == nil {
-		n.pods.forgetLive(uid)
+		n.forgetLive(uid)
 		return
 	}
 	kept := *live
@@ -75,13 +75,13 @@ func (n *Node) SetLive(uid string, live *Live) {
 		// A request does not keep them, so it would differ from them after each edit.
 		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
 	}
-	moved := n.pods.setLive(uid, kept)
-	n.admitBystandersIf(n.pods.bystandingOf(uid), moved, n.concernsLive)
+	moved, bystanding := n.noteLive(uid, kept)
+	n.admitBystandersIf(bystanding, moved, n.concernsLive)
 }
 
-func (t *podTable) forgetLive(uid string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) forgetLive(uid string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	delete(s.live, uid)
 	for _, p := range s.byUID[uid] {
 		if p.edit != (edit{}) { // a restarted process would not know it either
@@ -91,10 +91,10 @@ func (t *podTable) forgetLive(uid string) {
 	}
 }
 
-// setLive reports whether the labels of the namespace were edited.
-func (t *podTable) setLive(uid string, live Live) (moved bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// noteLive reports whether the labels of the namespace were edited, and returns the bystanders of the pod.
+func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []Sandbox) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	former, known := s.liveOf(uid, live.Namespace, live.Name)
 	if known && live.NamespaceLabels == nil {
 		live.NamespaceLabels = former.NamespaceLabels // too large now: the last ones count
@@ -108,12 +108,15 @@ func (t *podTable) setLive(uid string, live Live) (moved bool) {
 		}
 		s.revisePaced(pod, now)
 	}
-	return moved
+	for _, b := range s.bystandersByUID[uid] {
+		bystanding = append(bystanding, b.sandbox)
+	}
+	return moved, bystanding
 }
 
 // concernsLive reports whether a sandbox concerns the plugin by what the API server knows about its pod.
 func (n *Node) concernsLive(sb *Sandbox) bool {
-	live, known := n.pods.liveOf(sb)
+	live, known := n.liveOf(sb)
 	if !known {
 		return false
 	}
@@ -121,16 +124,16 @@ func (n *Node) concernsLive(sb *Sandbox) bool {
 	return annotation.Concerns(live.Annotations) || n.policy.Load().Concerns(&facts)
 }
 
-func (t *podTable) liveOf(sb *Sandbox) (Live, bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) liveOf(sb *Sandbox) (Live, bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return s.liveOf(sb.UID, sb.Namespace, sb.Name)
 }
 
 // hasLive reports whether the API server knows anything about a pod.
-func (t *podTable) hasLive() bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) hasLive() bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return len(s.live) > 0
 }
 

@@ -70,12 +70,8 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, count *atomic.Int64, label ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(count.Load()), label...)
 	}
-	watching := 0
-	if n.pods.isWatching() {
-		watching = 1
-	}
-	gauge(exitWatchDesc, watching)
 	c := n.census()
+	gauge(exitWatchDesc, c.watches)
 	gauge(podsDesc, c.pods)
 	gauge(notInForceDesc, c.notInForce)
 	gauge(foreignDesc, c.foreign)
@@ -131,16 +127,19 @@ type census struct {
 	pods, notInForce int
 	foreign          int // pods with limits of other programs
 	unexpected       int // events so far
+	watches          int // 1 while the ends of containers are watched
 	states           [len(states)]int
 	warnings         [len(warningKinds)]int
 }
 
-func (n *Node) census() census { return n.pods.census(n.weight.Work()) }
-
-func (t *podTable) census(weightsWork bool) census {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) census() census {
+	weightsWork := n.weight.Work()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
+	if s.watch != nil {
+		out.watches = 1
+	}
 	for _, g := range s.groups {
 		if len(g.foreign) > 0 {
 			out.foreign++

@@ -158,7 +158,7 @@ func TestMetricsOfExits(t *testing.T) {
 	for _, want := range []error{errors.New("no"), nil} {
 		n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
 		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // a second sync of one volume would wait until the filesystem has rested
-		n.exits.writeout.Write(t.Context(), endedPod{n.applier(), newGroup("", "").groupIdentity}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
+		n.exits.writeout.Write(t.Context(), endedPod{n, newGroup("", "").groupIdentity}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
 		<-ended
 	}
 	wantMetrics(t, n, map[string]float64{

@@ -33,7 +33,7 @@ func (r *modelRuntime) checkBudget(known modelKnown, report func(string, ...any)
 
 // checkSums verifies that the sums that the plugin keeps, and its indexes, are those of its pods. No wrong one may be left behind.
 func (r *modelRuntime) checkSums() {
-	if err := r.now().pods.checkSums(); err != nil {
+	if err := r.now().checkSums(); err != nil {
 		r.t.Error(err)
 	}
 }

@@ -348,8 +348,8 @@ type modelKnown struct {
 // known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	left := func(what string, count int) {
 		if count != 0 {
 			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
@@ -386,8 +386,9 @@ func (n *Node) known() modelKnown {
 			left("namespaces without a pod", 1)
 		}
 	}
-	now := time.Now()
-	left("dirty pods", len(slices.DeleteFunc(slices.Clone(s.queue.waiting), func(e *entry) bool { return e.due.After(now) }))) // others are retried
+	left("dirty pods", len(slices.DeleteFunc(slices.Clone(s.queue.waiting), func(e *entry) bool {
+		return e.of.in(s).hasLate() && e.due.After(time.Now()) // the budget is asked again
+	})))
 	left("events that no phase allows for", s.unexpected)
 	left("calls of the runtime", n.inFlight.calls.Count())
 	left("calls of the reconciler", n.inFlight.passes.Count())

@@ -205,8 +205,8 @@ func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
 
 // hasGroup reports whether the plugin knows a pod by its cgroup.
 func (n *Node) hasGroup(cgroup string) bool {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, g := range s.groups {
 		if g.cgroup == cgroup {
 			return true

@@ -86,14 +86,14 @@ func (w *modelWatch) run(ctx context.Context, n *Node, stopped chan struct{}) {
 // watch has not reported by then are lost.
 func (r *modelRuntime) watchExits(ctx context.Context, n *Node) (stop func()) {
 	watch := r.k.newWatch()
-	exitHandler{n.applier()}.Watching(watch)
+	exitHandler{n}.Watching(watch)
 	stopped := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx, n, stopped) })
 	return func() {
 		close(stopped)
 		running.Wait()
-		exitHandler{n.applier()}.Lost()
+		exitHandler{n}.Lost()
 	}
 }
 

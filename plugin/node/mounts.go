@@ -1,7 +1,5 @@
 package node
 
-import ()
-
 // A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
 // 80,000 of them, and the memory of the plugin is that of all tenants.
 
@@ -11,7 +9,7 @@ const mountRoom = 1 << 20
 
 // mountRoom returns the bytes that are left for the mounts of a container of this name. An earlier container of the name does
 // not count, because this one replaces it.
-func (s *state) mountRoom(p *pod, name string) int {
+func (p *pod) mountRoom(name string) int {
 	room := mountRoom
 	for other, known := range p.known {
 		if other != name {
@@ -30,8 +28,8 @@ func (s *state) mountRoom(p *pod, name string) int {
 	return max(0, room)
 }
 
-func (t *podTable) mountRoom(of podIdentity, name string) int {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return s.mountRoom(of.in(s), name)
+func (n *Node) mountRoom(of podIdentity, name string) int {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return of.in(s).mountRoom(name)
 }

@@ -51,9 +51,9 @@ func (s *state) inheritNamespace(p *pod) {
 
 // selectNamespaces has requests keep the labels of namespaces by which the rules of a new policy select, before it comes into force.
 // Those of the policy before stay as well: a container may still be decided by it. Records keep the kinds of containers in the same way.
-func (t *podTable) selectNamespaces(former, next *policy.Policy) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) selectNamespaces(former, next *policy.Policy) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	s.namespaceKeys, s.recordedKinds = nil, nil
 	for _, pol := range []*policy.Policy{former, next} {
 		if pol == nil {
@@ -90,13 +90,13 @@ func (c *snapshot) followsNamespace(before *snapshot) bool {
 
 // isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
 // were not edited, and a new policy selects by other labels.
-func (t *podTable) isMoved(before, now *snapshot) bool {
+func (n *Node) isMoved(before, now *snapshot) bool {
 	if before.decision.request != nil {
 		return now.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
 			before.decision.policy.Of() == now.decision.policy.Of()
 	}
-	s := t.state.Lock()
-	defer t.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	p := now.pod.in(s)
 	isMoved := p.isMoved && now.mayRun() && len(now.decision.desired.Settings) > 0
 	p.isMoved = p.isMoved && !isMoved
@@ -110,7 +110,7 @@ func (n *Node) noteNamespaces(moved []podIdentity) {
 		if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
 			rule = "rule " + quote.Name(name, quote.Most)
 		}
-		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.pods.containersOf(of))
+		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.containersOf(of))
 	}
 }
 

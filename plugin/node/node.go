@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -73,7 +74,7 @@ const (
 type Node struct {
 	environment
 	reconciler
-	pods     podTable
+	state    *guard.Value[state]
 	listing  listing
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
@@ -111,10 +112,23 @@ type reconciler struct {
 	shared     atomic.Pointer[sharedReads]
 }
 
-// signals wake the reconciler. Each holds at most one token.
+// signals wake the reconciler.
 type signals struct {
-	wake chan struct{} // the queue of groups has changed, or there are unread bystanders
-	all  chan struct{} // a pass over all pods is due
+	wake signal // the queue of groups has changed, or there are unread bystanders
+	all  signal // a pass over all pods is due
+}
+
+// signal wakes a goroutine. It holds at most one token.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+// send wakes the goroutine. It does not wait.
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default: // a token is in the channel already
+	}
 }
 
 // listing holds whether the runtime has listed the running containers. Before that, the plugin does not know
@@ -136,7 +150,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
 	}
-	wakes := signals{wake: make(chan struct{}, 1), all: make(chan struct{}, 1)}
+	wakes := signals{wake: newSignal(), all: newSignal()}
 	n := &Node{
 		environment: environment{
 			log:        cfg.Log,
@@ -151,15 +165,15 @@ func New(cfg Config) (*Node, error) {
 			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts, cfg.Events},
 		},
 		reconciler: reconciler{signals: wakes},
-		pods:       newPodTable(wakes.wake),
+		state:      newState(wakes.wake),
 		metrics:    newMetrics(),
 	}
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
-	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
+	n.layers.environment, n.layers.state, n.layers.passes = &n.environment, n.state, &n.inFlight.passes
 	n.layers.questions = make(chan layerQuestion, 1)
 	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
 	n.setExits(cfg.Sync)
-	n.pods.selectNamespaces(nil, cfg.Policy)
+	n.selectNamespaces(nil, cfg.Policy)
 	n.policy.Store(cfg.Policy)
 	n.logReleases()
 	n.weight.Refresh()
@@ -169,11 +183,11 @@ func New(cfg Config) (*Node, error) {
 // Reload puts a new node policy into force, for running containers too: the reconciler decides again on all
 // containers. Bystanders that the new policy concerns become part of the state.
 func (n *Node) Reload(pol *policy.Policy) {
-	n.pods.selectNamespaces(n.policy.Load(), pol)
+	n.selectNamespaces(n.policy.Load(), pol)
 	n.policy.Store(pol)
 	n.admitBystanders()
 	n.logReleases()
-	n.pods.markAllDirty()
+	n.markAllDirty()
 }
 
 // Policy returns the node policy that is in force.

@@ -135,8 +135,8 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 
 // peek returns the state, for a test with a single goroutine.
 func (n *Node) peek() *state {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return s
 }
 

@@ -32,9 +32,9 @@ type podView struct {
 	changes    int            // of the group
 }
 
-func (t *podTable) viewPod(of podIdentity) podView {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) viewPod(of podIdentity) podView {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	p, g := of.in(s), of.group.in(s)
 	v := podView{pod: of, request: of.request.now.Load(), former: p.former, changes: g.changes}
 	v.known = slices.Collect(maps.Values(p.known))
@@ -125,7 +125,7 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
 	late := map[containerRef]*annotation.Error{}
 	for ctx.Err() == nil {
-		pol, v := n.policy.Load(), n.pods.viewPod(pod)
+		pol, v := n.policy.Load(), n.viewPod(pod)
 		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool { return !c.isDecidable() || c.isDecided(pol) })
 		if len(before) == 0 {
 			return false, nil
@@ -141,7 +141,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 		}
 		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights())
 		n.readFormer(&some[0])
-		over, err := n.pods.commit(ctx, p, late)
+		over, err := n.commit(ctx, p, late)
 		if err != nil {
 			continue
 		}
@@ -175,9 +175,9 @@ type overBudget struct {
 
 // commit makes a proposal count for containers of the state, unless the pod has changed. It stops at a container for which the budget
 // has to be asked, and has no room, unless the container is in late.
-func (t *podTable) commit(ctx context.Context, p *proposal, late map[containerRef]*annotation.Error) (over []overBudget, _ error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) commit(ctx context.Context, p *proposal, late map[containerRef]*annotation.Error) (over []overBudget, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if !p.view.isCurrent(s) {
 		return nil, errStale
 	}
@@ -219,16 +219,16 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	err := n.find(ctx, of)
 	decided, unsettled := n.decidePod(ctx, of.pod)
 	if decided {
-		n.pods.markDirty(of.pod.group)
+		n.markDirty(of.pod.group)
 	}
 	return cmp.Or(err, unsettled)
 }
 
 // unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
 // containers for which that has been under way for too long.
-func (t *podTable) unresolved(of groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return of.in(s).unresolved(pol, layers)
 }
 
@@ -250,12 +250,12 @@ func (g *group) unresolved(pol *policy.Policy, layers *layerLocations) (out, hun
 // resolveAll brings the decisions for a group up to date: it finds disks, decides, and tries edits. Running containers cannot be
 // rejected any more, so limits that cannot be enforced are logged and recorded.
 func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
-	if err := n.applier().recall(g); err != nil {
+	if err := n.recall(g); err != nil {
 		return []error{err} // the annotations are not known yet
 	}
-	before := n.pods.snapshotsOf(g)
+	before := n.snapshotsOf(g)
 	errs = n.decideGroup(ctx, g)
-	for _, e := range n.pods.edits(g) {
+	for _, e := range n.edits(g) {
 		accepted, err := n.tryEdit(ctx, &e)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("decide an edit: %w", err))
@@ -272,7 +272,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) {
 	undeclared := n.undeclared(newSharedReads(&n.environment))
 	for again := true; again; {
-		unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
+		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.current.Load())
 		errs = nil
 		for _, c := range hung {
 			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
@@ -305,8 +305,8 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) 
 func (n *Node) noteChanges(before []snapshot) {
 	var moved []podIdentity
 	for i := range before {
-		now := n.pods.snapshot(before[i].ref)
-		if n.pods.isMoved(&before[i], &now) && !slices.Contains(moved, now.pod) {
+		now := n.snapshot(before[i].ref)
+		if n.isMoved(&before[i], &now) && !slices.Contains(moved, now.pod) {
 			moved = append(moved, now.pod)
 		}
 		n.warnNotEnforced(&before[i], &now) // a repeated decision may find the same error
@@ -315,9 +315,9 @@ func (n *Node) noteChanges(before []snapshot) {
 }
 
 // snapshotsOf returns the containers of a group.
-func (t *podTable) snapshotsOf(of groupIdentity) (out []snapshot) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range of.in(s).sorted() {
 		for _, c := range pod.sorted() {
 			out = append(out, c.snapshot)
@@ -327,9 +327,9 @@ func (t *podTable) snapshotsOf(of groupIdentity) (out []snapshot) {
 }
 
 // containersOf returns the containers of a pod.
-func (t *podTable) containersOf(of podIdentity) (out []identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) containersOf(of podIdentity) (out []identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, c := range of.in(s).sorted() {
 		out = append(out, c.identity)
 	}

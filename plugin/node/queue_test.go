@@ -15,14 +15,12 @@ func (n *Node) pass(ctx context.Context) {
 	n.settle(ctx)
 }
 
-// settle reconciles groups until none is due, like a worker of the reconciler, and returns how many turns that took.
-func (n *Node) settle(ctx context.Context) (turns int) {
-	for next, ok := n.pods.nextTurn(ctx); ok; next, ok = n.pods.nextTurn(ctx) {
+// settle reconciles groups until none is due, like a worker of the reconciler.
+func (n *Node) settle(ctx context.Context) {
+	for next, ok := n.nextTurn(ctx); ok; next, ok = n.nextTurn(ctx) {
 		n.reconcileTurn(ctx, next)
-		turns++
 	}
 	n.endPass()
-	return turns
 }
 
 // groups returns all groups.

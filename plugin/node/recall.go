@@ -62,18 +62,18 @@ func (r *request) restored(from *record.Edit) *request {
 }
 
 // recall reads the record of a group's pod that an earlier process left, unless that has succeeded for each of its sandboxes.
-func (a applier) recall(g groupIdentity) error {
-	if g.cgroup == "" || !a.pods.mayRecall(g) {
+func (n *Node) recall(g groupIdentity) error {
+	if g.cgroup == "" || !n.mayRecall(g) {
 		return nil
 	}
-	r, err := a.readRecord(g.cgroup, record.KindPod)
+	r, err := n.readRecord(g.cgroup, record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not created yet
 	case err != nil:
 		return fmt.Errorf("read the record of the pod: %w", err)
 	}
-	a.pods.noteRecalled(g, r)
+	n.noteRecalled(g, r)
 	return nil
 }
 
@@ -86,9 +86,9 @@ func (e *environment) readRecord(cgroup, kind string) (*record.Record, error) {
 	return r, err
 }
 
-func (t *podTable) mayRecall(of groupIdentity) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) mayRecall(of groupIdentity) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	for _, p := range g.pods {
 		if !p.restored {
@@ -99,9 +99,9 @@ func (t *podTable) mayRecall(of groupIdentity) bool {
 }
 
 // noteRecalled takes over the record of a pod, which is nil if there is none.
-func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	if !g.recorded.read && r != nil { // otherwise the record may be one of this process
 		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)

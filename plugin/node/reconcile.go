@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -40,20 +39,20 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-due.C:
 		case <-n.wake:
 			n.recovery.Step("find recorded pods", func() {
-				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass retries, and logs an error
+				_ = n.admitRecorded(ctx, n.takeUnread(false)) // the next pass retries, and logs an error
 			})
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
-				n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
+				n.searchAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			})
 			n.beginPass(ctx)
 		case <-n.all:
 			n.beginPass(ctx)
 		}
-		for next, ok := n.pods.nextTurn(ctx); ok; next, ok = n.pods.nextTurn(ctx) {
+		for next, ok := n.nextTurn(ctx); ok; next, ok = n.nextTurn(ctx) {
 			workers.Go(func() { n.work(ctx, next) })
 		}
-		if at, waits := n.pods.nextDue(); waits {
+		if at, waits := n.nextDue(); waits {
 			due.Reset(time.Until(at))
 		}
 		n.endPass()
@@ -81,20 +80,20 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	n.recovery.Step("find support for weights", func() {
 		if n.weight.Refresh() {
-			n.pods.dropPlans() // the warning of a weight appears or disappears
+			n.dropPlans() // the warning of a weight appears or disappears
 		}
 	})
 	n.recovery.Step("find unknown facts", n.warnLacking)
 	n.shared.Store(newSharedReads(&n.environment))
-	for _, g := range n.pods.markAllDue(began) {
+	for _, g := range n.markAllDue(began) {
 		n.logProblem(ctx, g, errWriteHangs)
 	}
 }
 
 // dropPlans has all groups planned again.
-func (t *podTable) dropPlans() {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) dropPlans() {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, g := range s.groups {
 		s.changed(g)
 	}
@@ -102,7 +101,9 @@ func (t *podTable) dropPlans() {
 
 // endPass counts a pass whose last pod was reconciled.
 func (n *Node) endPass() {
-	if began, ended := n.pods.endPass(); ended {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if began, ended := s.queue.endPass(); ended {
 		n.metrics.passes.Observe(time.Since(began).Seconds())
 	}
 }
@@ -115,8 +116,8 @@ type turn struct {
 
 // work reconciles a group that was taken from the queue, and then other ones while they are due.
 func (n *Node) work(ctx context.Context, next turn) {
-	defer n.pods.wakeUp() // the reconciler waits for the group that is due next
-	for ok := true; ok; next, ok = n.pods.nextTurn(ctx) {
+	defer n.wake.send() // the reconciler waits for the group that is due next
+	for ok := true; ok; next, ok = n.nextTurn(ctx) {
 		n.reconcileTurn(ctx, next)
 	}
 }
@@ -131,7 +132,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 		n.recovery.Step("find unmatched targets", func() { n.warnUnmatched(g) })
 	}
 	n.recovery.Step("note decisions", func() { n.noteDecisions(g) })
-	n.pods.endTurn(g)
+	n.endTurn(g)
 	n.endPass()
 }
 
@@ -152,19 +153,19 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 // groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
 // of the pod has written all limits since a failure, only reconcileGroup ends the problem.
 func (n *Node) groupIsUnchanged(g groupIdentity) bool {
-	targets := n.pods.takeDecided(g, n.policy.Load(), n.layers.current.Load())
+	targets := n.takeDecided(g, n.policy.Load(), n.layers.current.Load())
 	if targets == nil {
 		return false
 	}
-	defer n.pods.release(g)
-	return n.applier().enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
+	defer n.release(g)
+	return n.enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
 }
 
 // takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
 // problem.
-func (t *podTable) takeDecided(of groupIdentity, pol *policy.Policy, layers *layerLocations) *enforce.Targets {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, layers *layerLocations) *enforce.Targets {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	unresolved, hung := g.unresolved(pol, layers)
 	if g.plan == nil || g.retry.problem.Lasts() || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
@@ -176,18 +177,18 @@ func (t *podTable) takeDecided(of groupIdentity, pol *policy.Policy, layers *lay
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
 // event before the plugin connected, or before the container had its cgroup.
 func (n *Node) findRunning(g groupIdentity) {
-	for _, c := range n.pods.mayHaveStarted(g) {
+	for _, c := range n.mayHaveStarted(g) {
 		// The next pass repeats a read that failed.
 		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
-			n.pods.noteRunning(c)
+			n.noteRunning(c)
 		}
 	}
 }
 
 // mayHaveStarted returns the containers of a group that have no process as far as the plugin knows.
-func (t *podTable) mayHaveStarted(g groupIdentity) (out []identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) mayHaveStarted(g groupIdentity) (out []identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
@@ -199,9 +200,9 @@ func (t *podTable) mayHaveStarted(g groupIdentity) (out []identity) {
 }
 
 // noteRunning notes that a container has a process, and drops the plan of its group.
-func (t *podTable) noteRunning(c identity) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteRunning(c identity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	s.handle(c.in(s), lifecycle.CgroupPopulated)
 	s.changed(c.pod.group.in(s))
 }
@@ -214,11 +215,11 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
-		if !n.pods.tryTake(g) {
-			return cmp.Or(n.errIfWriteHangs(g), errWritten)
+		if err := n.takeNow(g); err != nil {
+			return err
 		}
-		defer n.pods.release(g)
-		return n.applier().write(g, "")
+		defer n.release(g)
+		return n.write(g, "")
 	})
 	waits := errors.Is(written, errWritten)
 	if waits {
@@ -226,23 +227,23 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	}
 	err := errors.Join(resolved, written)
 	n.logProblem(ctx, g, err)
-	n.pods.retryLater(g, err != nil || waits || n.pods.hasLate(g), n.resync)
+	n.retryLater(g, err != nil || waits)
 }
 
 // errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
 var errWritten = errors.New("another goroutine is writing")
 
 // retryLater has the reconciler retry a group after a failure, and with a late container. The pause grows with each failure in a row. Once
-// it reaches longest, the next pass over the node is the retry.
-func (t *podTable) retryLater(of groupIdentity, failed bool, longest time.Duration) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// it reaches that between two passes over the node, the next pass is the retry.
+func (n *Node) retryLater(of groupIdentity, failed bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
-	if !failed {
+	if !failed && !g.hasLate() {
 		g.retry.pause = 0
 		return
 	}
-	if g.retry.pause = min(max(2*g.retry.pause, firstPause), longest); g.retry.pause < longest {
+	if g.retry.pause = min(max(2*g.retry.pause, firstPause), n.resync); g.retry.pause < n.resync {
 		s.reconcileAt(g, time.Now().Add(g.retry.pause))
 	}
 }
@@ -254,7 +255,7 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 		return
 	}
 	log := n.log.WithField("cgroup", g.cgroup)
-	switch due, ended := n.pods.remind(g, err); {
+	switch due, ended := n.remind(g, err); {
 	case due:
 		log.WithError(err).Error("Some limits are not in force, retrying")
 	case ended:
@@ -265,45 +266,38 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 
 // remind notes the error of a group, nil if it has none. due reports whether to log it; ended reports whether
 // an earlier error has ended.
-func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	problem := &g.in(s).retry.problem
 	lasted := problem.Lasts()
 	return problem.Due(time.Now(), err), lasted && err == nil
 }
 
-func (n *Node) errIfWriteHangs(g groupIdentity) error {
-	if n.pods.writeHangs(g) {
-		return errWriteHangs
-	}
-	return nil
-}
-
 // warnUnmatched logs, once for each pod, the targets that no container of a running pod has. It runs in a full
 // pass only, because containers are created one by one.
 func (n *Node) warnUnmatched(g groupIdentity) {
-	for _, pod := range n.pods.toWarn(g) {
+	for _, pod := range n.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		for _, w := range pod.request.now.Load().under(n.policy.Load()).Unmatched(n.pods.createdContainers(pod)) {
+		for _, w := range pod.request.now.Load().under(n.policy.Load()).Unmatched(pod.containers) {
 			log.Warn(w)
 		}
 	}
 }
 
-// createdContainers returns the containers of a pod that have been created so far, and those that have ended by the pod's
-// record. The runtime does not list ended containers when the plugin connects.
-func (t *podTable) createdContainers(pod podIdentity) []policy.Container {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)
+// completePod is a pod of which all containers are decided, and one runs.
+type completePod struct {
+	podIdentity
+	// containers are those that have been created so far, and those that have ended by the pod's record. The runtime does not list
+	// ended containers when the plugin connects.
+	containers []policy.Container
 }
 
-func (t *podTable) toWarn(of groupIdentity) []podIdentity {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// toWarn returns the pods of a group about which warnUnmatched was not called yet.
+func (n *Node) toWarn(of groupIdentity) (out []completePod) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
-	var out []podIdentity
 	for _, pod := range g.pods {
 		ready := false
 		for _, c := range pod.containers {
@@ -316,7 +310,7 @@ func (t *podTable) toWarn(of groupIdentity) []podIdentity {
 		if ready && !pod.warned {
 			pod.warned = true
 			s.changed(g)
-			out = append(out, pod.podIdentity)
+			out = append(out, completePod{pod.podIdentity, record.WithEnded(pod.seen(), g.recorded.exits)})
 		}
 	}
 	return out

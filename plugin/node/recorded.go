@@ -20,7 +20,7 @@ import (
 // admitUnread reads the records of those bystanders that could not be read so far, and logs an error that
 // lasts.
 func (n *Node) admitUnread(ctx context.Context) {
-	err := n.admitRecorded(ctx, n.pods.takeUnread(true))
+	err := n.admitRecorded(ctx, n.takeUnread(true))
 	if n.listing.recordProblem.Due(time.Now(), err) {
 		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
 	}
@@ -43,11 +43,11 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 		switch found, err := n.hasRecord(sb); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case found, n.pods.hasOwnSpec(sb.ID):
+		case found, n.hasOwnSpec(sb.ID):
 			pod, cgroup := n.describePod(sb)
-			n.pods.admitBystander(pod, cgroup, true)
+			n.admitBystander(pod, cgroup, true)
 		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // the kernel does not support them, so there are no records
-			if n.pods.noteRead(sb.ID) {
+			if n.noteRead(sb.ID) {
 				sb.warnCut(n.log)
 			}
 		default:
@@ -73,9 +73,9 @@ func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
 }
 
 // hasOwnSpec reports whether the OCI spec of a container of a bystander has limits of an earlier process.
-func (t *podTable) hasOwnSpec(id string) bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) hasOwnSpec(id string) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	b := s.bystanders[id]
 	return b != nil && slices.ContainsFunc(b.containers, (*bystandingCtr).hasOwnSpec)
 }
@@ -85,25 +85,25 @@ func (c *bystandingCtr) hasOwnSpec() bool { return len(plan.ReadSpec(c.ID, c.Mar
 // findRemovedBystanders forgets bystanders whose cgroup was removed without an event. findRemovedPods does the same for the pods
 // of the state.
 func (n *Node) findRemovedBystanders() {
-	for _, sb := range n.pods.bystanding() {
+	for _, sb := range n.bystanding() {
 		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil && cgroup != "" && !n.cgroups.Cgroup(cgroup).Exists() {
-			n.pods.forgetBystander(sb.ID)
+			n.dropBystander(sb.ID)
 		}
 	}
 }
 
-// forgetBystander removes a bystander from the state.
-func (t *podTable) forgetBystander(id string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// dropBystander forgets a bystander.
+func (n *Node) dropBystander(id string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	s.forgetBystander(id)
 }
 
 // noteRead notes that the cgroup of a bystander has no record. It reports whether some of its labels were
 // dropped.
-func (t *podTable) noteRead(id string) (isCut bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteRead(id string) (isCut bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	delete(s.unreadBystanders, id)
 	b := s.bystanders[id]
 	return b != nil && b.isCut
@@ -111,9 +111,9 @@ func (t *podTable) noteRead(id string) (isCut bool) {
 
 // takeUnread returns the bystanders whose cgroups have not been read: all of them, or those that were added
 // since the last call.
-func (t *podTable) takeUnread(all bool) []Sandbox {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) takeUnread(all bool) []Sandbox {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	var out []Sandbox
 	for id, isNew := range s.unreadBystanders {
 		if isNew || all {

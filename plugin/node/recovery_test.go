@@ -71,8 +71,8 @@ func (n *recoveringNode) brokenPod() (repair func()) {
 	sb.ID, sb.UID, sb.Cgroup = "broken", "broken", "/kubepods.slice/kubepods-broken.slice"
 	broken := n.lookup(sb)
 	set := func(change func(containers map[string]*container)) {
-		s := n.pods.state.Lock()
-		defer n.pods.state.Unlock()
+		s := n.state.Lock()
+		defer n.state.Unlock()
 		change(broken.in(s).containers)
 		s.markDirty(broken.group.in(s))
 	}
@@ -148,7 +148,7 @@ func TestDirtyPodsGoOn(t *testing.T) {
 		synctest.Wait()
 		for range 10 { // dirty pods come in any order
 			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "")
-			n.pods.markAllDirty()
+			n.markAllDirty()
 			synctest.Wait()
 			if got := wbps(t, n.Node, cgroupOf("a")); got != 1<<20 {
 				t.Errorf("the other pod's limit is %v, want 1 MiB/s", got)

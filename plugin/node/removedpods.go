@@ -10,17 +10,17 @@ import (
 // RemovePodSandbox for pods from before its restart. Without findRemovedPods, the plugin would keep them after each
 // restart (docs/reference/quirks.md).
 func (n *Node) findRemovedPods(g groupIdentity) {
-	if changes, idle := n.pods.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
-		for _, pod := range n.pods.forgetRemovedPods(g, changes) {
+	if changes, idle := n.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
+		for _, pod := range n.forgetRemovedPods(g, changes) {
 			n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
 		}
 	}
 }
 
 // isIdle reports whether no container of a group runs, and returns its number of changes.
-func (t *podTable) isIdle(of groupIdentity) (changes int, idle bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
@@ -33,9 +33,9 @@ func (t *podTable) isIdle(of groupIdentity) (changes int, idle bool) {
 }
 
 // forgetRemovedPods forgets the pods of a group that has not changed since it was found idle, and returns their names.
-func (t *podTable) forgetRemovedPods(of groupIdentity, changes int) (names []string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) forgetRemovedPods(of groupIdentity, changes int) (names []string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := of.in(s)
 	if g.changes != changes {
 		return nil

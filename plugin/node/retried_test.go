@@ -19,10 +19,10 @@ func TestRecallsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, parent, "no directory")
-	if err := n.applier().recall(g); err == nil {
+	if err := n.recall(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if n.applier().planFor(g); n.pods.planOf(g) != nil || !n.pods.mayRecall(g) {
+	if n.planFor(g); n.planOf(g) != nil || !n.mayRecall(g) {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {

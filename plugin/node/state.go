@@ -14,8 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// state holds the pods of the node. podTable keeps it behind its lock, so the methods of state, group and pod
-// take no other lock.
+// state holds the pods of the node. A Node keeps it behind a lock, and holds that for a short time: what has the lock neither logs,
+// nor reads or writes anything on the node. The methods of state, group and pod are called with the lock.
 type state struct {
 	// pods are those with annotations of this domain, a rule with a class, or a budget, by sandbox ID.
 	pods map[string]*pod
@@ -32,9 +32,16 @@ type state struct {
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
 	queue queue
-	wake  chan<- struct{}
+	wake  signal
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch handover.Adder
+}
+
+func newState(wake signal) *guard.Value[state] {
+	return guard.New(state{
+		pods: map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
+		bystanders: map[string]*bystander{}, unreadBystanders: map[string]bool{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]Live{}},
+	})
 }
 
 // apiServer has what the API server knows.
@@ -340,22 +347,6 @@ func (s *state) markDirty(g *group) {
 func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 {
 		s.queue.add(&g.entry, at)
-		s.wakeUp()
+		s.wake.send()
 	}
-}
-
-// wakeUp wakes the reconciler.
-func (s *state) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // a token is in the channel already
-	}
-}
-
-// newest returns the arrival of the newest container of the pod.
-func (p *pod) newest() (arrival int) {
-	for _, c := range p.containers {
-		arrival = max(arrival, c.arrival)
-	}
-	return arrival
 }

@@ -28,9 +28,9 @@ func (x *sums) text() string {
 }
 
 // checkSums returns an error unless the sums of all namespaces, and the indexes, are those of the pods that there are.
-func (t *podTable) checkSums() error {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) checkSums() error {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for name, ns := range s.namespaces {
 		kept := ns.sums
 		if kept == nil {

@@ -19,7 +19,7 @@ type listedPod struct {
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
-	n.pods.takeOver(listed, listedBystanders(n.policy.Load(), listed, sandboxes, ctrs), sandboxes, ctrs)
+	n.takeOver(listed, listedBystanders(n.policy.Load(), listed, sandboxes, ctrs), sandboxes, ctrs)
 	n.admitBystanders() // a policy that came into force meanwhile did not find them
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
@@ -37,9 +37,9 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 }
 
 // takeOver takes over the listed pods of the state (listed), the bystanders (others), and their containers.
-func (t *podTable) takeOver(listed map[string]listedPod, others map[string]*bystander, sandboxes []*Sandbox, ctrs []*Container) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) takeOver(listed map[string]listedPod, others map[string]*bystander, sandboxes []*Sandbox, ctrs []*Container) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for id, l := range listed { // before leave, so that a new sandbox finds the group of the old one
 		if s.pods[id] == nil {
 			s.join(l.pod, l.cgroup)
@@ -78,7 +78,7 @@ func byAge(a, b *Container) int {
 func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		added := newContainer(pod.podIdentity, ctr, s.mountRoom(pod, ctr.Name))
+		added := newContainer(pod.podIdentity, ctr, pod.mountRoom(ctr.Name))
 		added.vetted = ctr.State == Running
 		c = s.add(&added)
 	}

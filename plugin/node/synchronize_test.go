@@ -118,7 +118,7 @@ func TestUnreadRecord(t *testing.T) {
 		if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) != 1 || !n.listing.recordProblem.Lasts() {
 			t.Fatalf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
 		}
-		if again := n.pods.takeUnread(false); len(again) > 0 {
+		if again := n.takeUnread(false); len(again) > 0 {
 			t.Errorf("each event reads %v again", again)
 		}
 	}

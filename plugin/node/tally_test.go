@@ -20,8 +20,8 @@ func TestEditAddsUpOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := b.pods.state.Lock()
-	defer b.pods.state.Unlock()
+	s := b.state.Lock()
+	defer b.state.Unlock()
 	var of []*snapshot
 	for _, c := range s.pods["sb-0"].sorted() {
 		of = append(of, &c.snapshot)

@@ -12,27 +12,27 @@ import (
 
 // planFor returns the plan for a group's cgroups. The time to decide the pod total grows with the text of
 // tenants, so this happens without the lock. The caller holds the group's token.
-func (a applier) planFor(of groupIdentity) *enforce.Targets {
-	if known := a.pods.planOf(of); known != nil {
+func (n *Node) planFor(of groupIdentity) *enforce.Targets {
+	if known := n.planOf(of); known != nil {
 		return known
 	}
-	unread := a.recall(of) // a plan without the record's values would remove them; inspect reports the error
-	v := a.viewOf(of)
-	if pol := a.policy.Load(); v.pod.isNone() {
+	unread := n.recall(of) // a plan without the record's values would remove them; inspect reports the error
+	v := n.viewOf(of)
+	if pol := n.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
 		v.Pod.Policy = v.request.under(pol) // may parse the annotations, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(v.View), of.written)
-	a.pods.notePlan(&v, fresh, unread == nil)
+	n.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
 
 // notePlan notes the plan of a view of a group. It keeps the plan if the view was complete and the group has
 // not changed since.
-func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	g := v.group.in(s)
 	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
 	s.recount(g)
@@ -42,23 +42,19 @@ func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 }
 
 // planOf returns the plan of a group, nil after a change.
-func (t *podTable) planOf(g groupIdentity) *enforce.Targets {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) planOf(g groupIdentity) *enforce.Targets {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	return g.in(s).plan
 }
 
-func (a applier) viewOf(g groupIdentity) view {
-	weights := a.weight.Support() // may read a file
-	v := a.pods.view(g)
+func (n *Node) viewOf(g groupIdentity) view {
+	weights := n.weight.Support() // may read a file
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	v := s.view(g.in(s))
 	v.Weights = weights
 	return v
-}
-
-func (t *podTable) view(g groupIdentity) view {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return s.view(g.in(s))
 }
 
 // view is a copy of the facts from which a plan is made.

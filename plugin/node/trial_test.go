@@ -70,12 +70,12 @@ func TestTrialRepeated(t *testing.T) {
 	l.storage = disks{func(path string) blkio.Backing {
 		if once {
 			once = false
-			l.pods.noteFound(t.Context(), &c.snapshot, true, nil)
+			l.noteFound(t.Context(), &c.snapshot, true, nil)
 		}
 		return twoDisks(path)
 	}}
 	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "/data wbps=4Mi; rootfs wbps=5Mi")})
-	e := l.pods.edits(c.pod.group)[0]
+	e := l.edits(c.pod.group)[0]
 	for _, want := range []bool{false, true} {
 		if accepted, err := l.tryEdit(t.Context(), &e); accepted != want || err != nil {
 			t.Errorf("accepted %v, %v, want %v", accepted, err, want)

@@ -8,16 +8,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // undeclared finds the undeclared disks of containers.
 type undeclared struct {
-	*environment
+	*Node
 	*sharedReads
-	pods   *podTable
-	passes *bounded.Calls
 }
 
 // sharedReads has what is read once for all containers of a pass.
@@ -31,16 +28,16 @@ func newSharedReads(e *environment) *sharedReads {
 }
 
 func (n *Node) undeclared(shared *sharedReads) undeclared {
-	return undeclared{&n.environment, shared, &n.pods, &n.inFlight.passes}
+	return undeclared{n, shared}
 }
 
 // find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
 func (u *undeclared) find(ctx context.Context, g groupIdentity) {
-	of := slices.DeleteFunc(u.pods.coveringUndeclared(g), func(c containerRef) bool { return !u.mayUseUndeclared(c) })
+	of := slices.DeleteFunc(u.covering(g), func(c containerRef) bool { return !u.mayUseUndeclared(c) })
 	if len(of) == 0 {
 		return
 	}
-	err := u.passes.For(ctx, g.key+" undeclared", resolveDeadline, func(ctx context.Context) error {
+	err := u.inFlight.passes.For(ctx, g.key+" undeclared", resolveDeadline, func(ctx context.Context) error {
 		for _, c := range of {
 			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c) })
 		}
@@ -51,10 +48,10 @@ func (u *undeclared) find(ctx context.Context, g groupIdentity) {
 	}
 }
 
-// coveringUndeclared returns the containers of a group for which coversUndeclared holds.
-func (t *podTable) coveringUndeclared(g groupIdentity) (out []containerRef) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+// covering returns the containers of a group for which coversUndeclared holds.
+func (u *undeclared) covering(g groupIdentity) (out []containerRef) {
+	s := u.state.Lock()
+	defer u.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			if c.coversUndeclared() {
@@ -79,7 +76,7 @@ func (c *snapshot) isPartial() bool {
 // mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
 // own: no cgroup above them has used another disk than the declared disks of the container.
 func (u *undeclared) mayUseUndeclared(c containerRef) bool {
-	now := u.pods.snapshot(c)
+	now := u.snapshot(c)
 	known := now.use.pending || now.use.failure != "" || !now.use.seen.IsZero()
 	return known || u.above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
@@ -91,8 +88,8 @@ func (e *environment) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error
 // compareUse compares the I/O of a container with its declared disks. It reports whether its limits have to be
 // decided or written again.
 func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
-	old, wanted := u.pods.snapshotIf(c, (*snapshot).coversUndeclared)
-	if !wanted {
+	old := u.snapshot(c)
+	if !old.coversUndeclared() {
 		return false
 	}
 	stats, err := u.readIOStat(old.cgroup)
@@ -110,7 +107,7 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := u.pods.noteUse(c, &found, err)
+	again, changed := u.noteUse(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
@@ -123,9 +120,9 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 
 // noteUse notes the result of a comparison. It reports whether the comparison failed as the previous one did,
 // and whether limits have to be decided or written again.
-func (t *podTable) noteUse(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (u *undeclared) noteUse(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
+	s := u.state.Lock()
+	defer u.state.Unlock()
 	c := of.In(s)
 	if err != nil { // the earlier result stays valid
 		again = err.Error() == c.use.failure

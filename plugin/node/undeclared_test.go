@@ -33,7 +33,7 @@ func reaching(t *testing.T, value string, mounts ...inventory.Mount) (n *Node, s
 func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	t.Helper()
 	for _, g := range n.peek().groups {
-		return n.applier().planFor(g.groupIdentity).Containers[0].Want.DevLimits()
+		return n.planFor(g.groupIdentity).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
@@ -97,7 +97,7 @@ func TestUndeclaredByAnyWay(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
-		n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() })
+		n.searchAgain(func(c *snapshot) bool { return c.disks.Follows() })
 		n.pass(t.Context())
 		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, n))
@@ -175,7 +175,7 @@ func TestUndeclaredAfterRestartOfPod(t *testing.T) {
 	next.Synchronize([]*Sandbox{sb}, []*Container{c})
 	next.pass(t.Context())
 	for _, g := range next.peek().groups {
-		if got := next.applier().planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+		if got := next.planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
 	}

@@ -16,16 +16,12 @@ func (n *Node) Weighted() weights.Demand {
 	if !n.listing.done.Load() {
 		out = weights.Demand{Unknown: "the runtime has not listed what runs"}
 	}
-	n.pods.addWeighted(&out)
-	return out
-}
-
-func (t *podTable) addWeighted(out *weights.Demand) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, g := range s.groups {
-		g.addWeighted(out)
+		g.addWeighted(&out)
 	}
+	return out
 }
 
 // addWeighted adds the demand of the group, unless none of its containers runs.
@@ -88,4 +84,4 @@ func (c *container) noDisk() string {
 
 // WeightsChanged wakes the reconciler for a pass over all pods after io.cost was enabled or disabled on a disk.
 // A weight on a single disk can be written only while io.cost is enabled there.
-func (n *Node) WeightsChanged() { n.reconcileAllSoon() }
+func (n *Node) WeightsChanged() { n.all.send() }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 
@@ -15,65 +16,69 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// applier plans the settings for the cgroups of groups, and puts them into force.
-type applier struct {
-	*environment
-	pods    *podTable
-	policy  *atomic.Pointer[policy.Policy]
-	metrics *metrics
-}
-
-func (n *Node) applier() applier {
-	return applier{&n.environment, &n.pods, &n.policy, n.metrics}
-}
-
 // enforcer returns the Enforcer that puts plans into force.
-func (a applier) enforcer() *enforce.Enforcer {
-	storage := a.storage
-	return &enforce.Enforcer{Cgroups: a.cgroups, IsRemoved: func(d blkio.Dev) bool { return storage.Device(d).Missing }}
+func (n *Node) enforcer() *enforce.Enforcer {
+	storage := n.storage
+	return &enforce.Enforcer{Cgroups: n.cgroups, IsRemoved: func(d blkio.Dev) bool { return storage.Device(d).Missing }}
 }
 
 // apply writes the plan of a group to its cgroups. If only is set, it writes only that container and the pod's
 // cgroup, because the start of a container must not wait for its neighbours. It waits for another writer until
 // ctx ends.
-func (a applier) apply(ctx context.Context, g groupIdentity, only string) error {
-	if !a.pods.take(g, ctx.Done()) {
+func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
+	if !n.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
-	defer a.pods.release(g)
-	return a.write(g, only)
+	defer n.release(g)
+	return n.write(g, only)
 }
 
 // write writes the plan of a group to its cgroups. The caller holds the group's token.
-func (a applier) write(g groupIdentity, only string) error {
-	targets, enforcer := a.planFor(g), a.enforcer()
+func (n *Node) write(g groupIdentity, only string) error {
+	targets, enforcer := n.planFor(g), n.enforcer()
 	var errs []error
 	enforcer.Apply(targets, only, func(r *enforce.Result) {
-		a.logWritten(r)
-		a.noteForeign(g, r)
-		a.pods.noteCleared(g, r)
+		n.logWritten(r)
+		if isForeign := n.noteCompared(g, r); isForeign {
+			n.warnForeign(r)
+		}
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
-			errs = append(errs, a.written(g, r, targets.Pod.Want, only != ""))
+			errs = append(errs, n.written(g, r, targets.Pod.Want, only != ""))
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// noteCleared notes whether an operator has cleared a cgroup. A cleared cgroup has no demand for a weight.
-func (t *podTable) noteCleared(g groupIdentity, r *enforce.Result) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	recorded := &g.in(s).recorded
+// noteCompared notes whether an operator has cleared a cgroup, which has no demand for a weight then. It reports whether the cgroup of
+// the pod has limits of other programs that it did not have before.
+func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) (isForeign bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
 	switch cgroup := r.Target.Cgroup; {
 	case !r.Cleared:
-		delete(recorded.cleared, cgroup)
-	case recorded.cleared == nil:
-		recorded.cleared = map[string]bool{cgroup: true}
+		delete(g.recorded.cleared, cgroup)
+	case g.recorded.cleared == nil:
+		g.recorded.cleared = map[string]bool{cgroup: true}
 	default:
-		recorded.cleared[cgroup] = true
+		g.recorded.cleared[cgroup] = true
 	}
+	if r.Target.Container != "" || !r.Compared || slices.Equal(g.foreign, r.Foreign) {
+		return false
+	}
+	g.foreign = r.Foreign
+	return len(r.Foreign) > 0
+}
+
+// warnForeign logs the limits of other programs in the cgroup of a pod.
+func (n *Node) warnForeign(r *enforce.Result) {
+	var texts []string
+	for _, s := range r.Foreign {
+		texts = append(texts, s.OnDisk(r.Target.Record.Disks))
+	}
+	n.log.WithField("cgroup", r.Target.Cgroup).WithField("limits", strings.Join(texts, ", ")).Warn("Another program limits the pod's cgroup: its limits stay")
 }
 
 // cgroupReads has the results of reads of a container's cgroup after a write to it.
@@ -84,8 +89,8 @@ type cgroupReads struct {
 
 // written updates the state after a write to the cgroup of a container. It asks the state what to read of the
 // cgroup, and passes the results to it.
-func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
-	c, ids, process := a.pods.pendingReads(g, r)
+func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
+	c, ids, process := n.pendingReads(g, r)
 	if c.id == "" {
 		return nil // the container has left the state
 	}
@@ -96,17 +101,17 @@ func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings
 		}
 	}
 	if process {
-		populated, err := a.cgroups.Cgroup(c.cgroup).Populated()
+		populated, err := n.cgroups.Cgroup(c.cgroup).Populated()
 		f.populated = err != nil || populated // after an error too, because the cgroup was written to
 	}
 	var plan *handover.Plan
-	if r.Compared && a.policy.Load().Writeback.HandOver {
+	if r.Compared && n.policy.Load().Writeback.HandOver {
 		fresh := handover.NewPlan(r.Want, pod)
 		plan = &fresh
 	}
-	watch, err := a.pods.noteWritten(c, r, &f, plan, starting)
+	watch, err := n.noteWritten(c, r, &f, plan, starting)
 	if watch != nil {
-		a.watchExit(c, r.Cgroup, watch)
+		n.watchExit(c, r.Cgroup, watch)
 	}
 	if errors.Is(r.Err, blkio.ErrGone) {
 		return err
@@ -117,9 +122,9 @@ func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings
 // pendingReads returns the container of a write, without an ID if it has left the state. ids is true if the IDs of
 // the cgroup have to be read, which is done once. process is true if it is not known whether a container that
 // starts has its first process. Before that, the exit watch would take the container for an ended one.
-func (t *podTable) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
@@ -135,9 +140,9 @@ func (t *podTable) pendingReads(g groupIdentity, r *enforce.Result) (c identity,
 // A running container without a cgroup has ended, and its StopContainer event is under way or was missed. Or
 // the runtime has not created its cgroup yet. The latter is an error if there are limits to write, except while
 // the container starts.
-func (t *podTable) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan *handover.Plan, starting bool) (handover.Adder, error) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
+func (n *Node) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan *handover.Plan, starting bool) (handover.Adder, error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := of.in(s)
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
@@ -170,9 +175,9 @@ func (t *podTable) noteWritten(of identity, r *enforce.Result, f *cgroupReads, p
 }
 
 // logWritten logs and counts the lines that were written.
-func (a applier) logWritten(r *enforce.Result) {
+func (n *Node) logWritten(r *enforce.Result) {
 	if r.Unreadable != nil {
-		a.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
+		n.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}
 	if len(r.Written) == 0 {
 		return
@@ -185,10 +190,10 @@ func (a applier) logWritten(r *enforce.Result) {
 		}
 		message := "Wrote limit"
 		if l.File == blkio.IOMax {
-			a.metrics.written.Add(1)
+			n.metrics.written.Add(1)
 		} else {
 			message = "Wrote weight"
 		}
-		a.log.WithFields(fields).Info(message)
+		n.log.WithFields(fields).Info(message)
 	}
 }
