@@ -5,7 +5,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // setDocument puts what the API server knows about the pod with a UID into force, see node.Node.SetLive. d is nil if that is
@@ -29,28 +28,8 @@ func liveOf(d *poddoc.Document) *node.Live {
 	}
 	// Each namespace has a label with its name. One without labels is not known yet, or is gone.
 	live.NamespaceLabels = d.NamespaceLabels
-	live.Kinds = kindsOf(d.ContainerKinds)
 	if cause := d.Omitted[poddoc.PartAnnotations]; cause != "" {
 		live.Err, live.CanBeKnown = errors.New("too many annotations of this domain: "+cause), poddoc.FitsAnnotations
 	}
 	return live
-}
-
-// kindsOf returns the kinds of containers that a document has, nil if they are unknown.
-func kindsOf(of map[string]string) policy.ContainerKinds {
-	if of == nil {
-		return nil
-	}
-	out := make(policy.ContainerKinds, len(of))
-	for name, kind := range of {
-		switch kind {
-		case poddoc.KindInit:
-			out[name] = policy.InitContainer
-		case poddoc.KindSidecar:
-			out[name] = policy.SidecarContainer
-		case poddoc.KindEphemeral:
-			out[name] = policy.EphemeralContainer
-		}
-	}
-	return out
 }

@@ -24,11 +24,10 @@ func TestLiveOf(t *testing.T) {
 	}{
 		"nothing": {poddoc.Document{Namespace: "prod", Name: "db-0"}, node.Live{Namespace: "prod", Name: "db-0", Labels: map[string]string{}, Claims: none}, ""},
 		"all": {
-			poddoc.Document{Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}, NamespaceLabels: map[string]string{"plan": "c"}, ContainerKinds: map[string]string{"a": "init", "b": "sidecar", "c": "ephemeral"}},
-			node.Live{Kinds: policy.ContainerKinds{"a": policy.InitContainer, "b": policy.SidecarContainer, "c": policy.EphemeralContainer}, Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}, NamespaceLabels: map[string]string{"plan": "c"}, Claims: none},
+			poddoc.Document{Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}, NamespaceLabels: map[string]string{"plan": "c"}},
+			node.Live{Annotations: map[string]string{key: "a"}, Labels: map[string]string{"tier": "b"}, NamespaceLabels: map[string]string{"plan": "c"}, Claims: none},
 			"",
 		},
-		"no init containers": {poddoc.Document{ContainerKinds: map[string]string{}}, node.Live{Labels: map[string]string{}, Claims: none, Kinds: policy.ContainerKinds{}}, ""},
 		"only the namespace": {
 			poddoc.Document{
 				Namespace: "prod", Name: "db-0", NamespaceLabels: map[string]string{"plan": "c"},
@@ -38,7 +37,7 @@ func TestLiveOf(t *testing.T) {
 			"",
 		},
 		"omitted": {
-			poddoc.Document{Omitted: map[string]string{poddoc.PartAnnotations: "65 of them (maximum 64)", poddoc.PartLabels: "9000 bytes (maximum 8192)", poddoc.PartNamespaceLabels: "9001 bytes (maximum 8192)", poddoc.PartContainerKinds: "9002 bytes (maximum 3072)"}},
+			poddoc.Document{Omitted: map[string]string{poddoc.PartAnnotations: "65 of them (maximum 64)", poddoc.PartLabels: "9000 bytes (maximum 8192)", poddoc.PartNamespaceLabels: "9001 bytes (maximum 8192)"}},
 			node.Live{Claims: none},
 			"too many annotations of this domain: 65 of them (maximum 64)",
 		},
@@ -71,10 +70,6 @@ func TestEditFits(t *testing.T) {
 	for size(d.Labels) < 8<<10-100 {
 		d.Labels[fmt.Sprintf("%063d", len(d.Labels))] = ""
 	}
-	d.ContainerKinds = map[string]string{}
-	for i := range 40 {
-		d.ContainerKinds[fmt.Sprintf("%062d", i)] = poddoc.KindInit
-	}
 	d.Bound()
 	if len(d.Omitted) > 0 {
 		t.Fatalf("omitted: %v", d.Omitted)
@@ -83,8 +78,8 @@ func TestEditFits(t *testing.T) {
 		d.Labels["io.kubernetes.pod."+key] = strings.Repeat("x", 253)
 	}
 	ofNamespace := map[string]*string{"a": new(strings.Repeat("x", 2*policy.MaxNamespaceLabels))} // of two policies, while one follows the other
-	e := record.Edit{Sandbox: strings.Repeat("f", 64), Annotations: d.Annotations, Labels: d.Labels, NamespaceLabels: ofNamespace, ContainerKinds: kindsOf(d.ContainerKinds)}
-	if n := e.Size(); n > record.MaxEdit || n < 43<<10 {
+	e := record.Edit{Sandbox: strings.Repeat("f", 64), Annotations: d.Annotations, Labels: d.Labels, NamespaceLabels: ofNamespace}
+	if n := e.Size(); n > record.MaxEdit || n < 40<<10 {
 		t.Errorf("%d bytes (maximum %d)", n, record.MaxEdit)
 	}
 }

@@ -30,7 +30,6 @@ type modelClass struct {
 
 type modelRule struct {
 	class, annotations string
-	kinds              map[ContainerKind]string // the names of classes
 	bounds             modelBounds
 }
 
@@ -43,9 +42,8 @@ type modelBounds struct{ max, min byKey[blkio.Amount] }
 type model struct {
 	text        string
 	classes     map[string]*modelClass
-	rule        *modelRule    // that matches the pod; nil for none
-	kind        ContainerKind // of the container; "" for a main one, and if it is unknown
-	bounds      modelBounds   // of the policy
+	rule        *modelRule  // that matches the pod; nil for none
+	bounds      modelBounds // of the policy
 	scopes      map[string]*modelScope
 	annotations map[string]string
 }
@@ -189,29 +187,8 @@ func (g generator) policy(m *model) {
 	}
 	m.rule = r
 	r.bounds, text = g.bounds()
-	r.kinds = map[ContainerKind]string{}
-	ofKinds := ""
-	for _, kind := range kinds() {
-		if g.oneIn(3) {
-			r.kinds[kind] = []string{"none", "a", "b", "c"}[g.IntN(4)]
-			ofKinds += fmt.Sprintf("%s: %s, ", kind, r.kinds[kind])
-		}
-	}
-	m.text += fmt.Sprintf("- {name: r, match: {namespaces: ['te*']}, class: %s, containerClasses: {%s}, annotations: %s, bounds: %s}\n", r.class, ofKinds, r.annotations, text)
+	m.text += fmt.Sprintf("- {name: r, match: {namespaces: ['te*']}, class: %s, annotations: %s, bounds: %s}\n", r.class, r.annotations, text)
 	m.text += "- {name: later, class: c, bounds: {weight: {max: 10000}}}\n"
-}
-
-// kinds returns random kinds of the containers of a pod, or nil.
-func (g generator) kinds(m *model) ContainerKinds {
-	if g.oneIn(4) {
-		return nil
-	}
-	out := ContainerKinds{"another": kinds()[g.IntN(3)]}
-	if !g.oneIn(3) {
-		m.kind = kinds()[g.IntN(3)]
-		out["db"] = m.kind
-	}
-	return out
 }
 
 // pod adds random annotations.
@@ -319,11 +296,7 @@ func (m *model) class() []modelEntry {
 		}
 	}
 	if c == nil && m.rule != nil {
-		name, found := m.rule.kinds[m.kind]
-		if !found {
-			name = m.rule.class
-		}
-		c = m.classes[name]
+		c = m.classes[m.rule.class]
 	}
 	if c == nil {
 		return nil

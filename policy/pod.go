@@ -11,7 +11,7 @@ import (
 )
 
 // PodFacts has the facts about a pod that a policy depends on. The runtime reports labels as they were when the sandbox was made. Only the
-// API server, or a manifest, has their current values, the claims, the labels of the namespace, and the kinds of containers.
+// API server, or a manifest, has their current values, the claims, and the labels of the namespace.
 type PodFacts struct {
 	Namespace string
 	Labels    map[string]string
@@ -20,7 +20,6 @@ type PodFacts struct {
 	Claims    *Claims // nil while they are unknown
 	// NamespaceLabels are those labels of its namespace that are known. It is nil while none is.
 	NamespaceLabels NamespaceLabels
-	Kinds           ContainerKinds // nil while they are unknown
 }
 
 // Pod is a policy for one pod: the requests of the pod's annotations, and of the rule that matches the pod. It
@@ -45,13 +44,12 @@ type dropped struct {
 	ignored, ignoresClaims bool
 }
 
-// origin is where a pod is, what runs it, its claims, and the kinds of its containers.
+// origin is where a pod is, what runs it, and its claims.
 type origin struct {
 	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
 	claims    *Claims
-	kinds     ContainerKinds
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -65,7 +63,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out := &Pod{policy: p, request: r}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
-		out.budget, out.namespace, out.claims, out.kinds = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims, facts.Kinds
+		out.budget, out.namespace, out.claims = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims
 	}
 	out.allow()
 	if out.budget != nil {
@@ -119,9 +117,7 @@ func (p *Pod) choose() {
 			classes = append(classes, c)
 		}
 	}
-	for c := range p.rule.classes(p.kinds) {
-		add(c)
-	}
+	add(p.rule.class())
 	if p.request.Chooses() {
 		if q := p.request.Each(); q != nil && q.Class != nil {
 			p.each = p.choiceOf(q.Class)
@@ -167,7 +163,10 @@ func (p *Pod) classOf(container string) (*Class, Source) {
 			return c, Source{Kind: FromClass, Name: c.Name}
 		}
 	}
-	return p.rule.classOf(p.kinds[container])
+	if c := p.rule.class(); c != nil {
+		return c, p.rule.source
+	}
+	return nil, Source{}
 }
 
 // choiceErrors returns the errors of the classes that are chosen for a container.
@@ -239,7 +238,7 @@ func (p *Pod) StarOf(container string) bool {
 
 // IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
 func (p *Pod) IsEmpty() bool {
-	return p.request.Empty() && !p.rule.hasClassFor(p.kinds) && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims
+	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims
 }
 
 // Action returns the action for an error, as Policy.Action.
@@ -268,7 +267,7 @@ func (p *Pod) Refusal(cause, hint string) *annotation.Error {
 	switch {
 	case !p.request.Empty():
 		out.Annotation = p.request.First()
-	case p.rule.hasClassFor(p.kinds):
+	case p.rule.class() != nil:
 		out.Annotation = p.rule.title
 	case p.budget != nil:
 		out.Annotation = "budgets"

@@ -23,7 +23,7 @@ func FuzzModel(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		facts := &PodFacts{Namespace: "team", Kinds: g.kinds(m)}
+		facts := &PodFacts{Namespace: "team"}
 		pod, c := p.ForPod(facts, annotation.Parse(m.annotations)), db()
 		c.MemoryLimited = true
 		d, err := pod.Container(c)

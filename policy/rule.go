@@ -37,14 +37,13 @@ const (
 type Rule struct {
 	Name        string
 	Match       PodMatch
-	Mode        Mode   // "" for that of the policy
-	Class       *Class // of each container whose kind is not in KindClasses; nil for none
-	KindClasses map[ContainerKind]*Class
+	Mode        Mode // "" for that of the policy
+	Class       *Class
 	Annotations Annotations
 	Bounds      Bounds // the policy's hold where these state none
 
-	sources map[*Class]Source // of the values of its classes
-	title   string            // the rule in messages
+	source Source // of the values of Class
+	title  string // the rule in messages
 }
 
 // PodMatch selects pods. A pod has to match each field that is set.
@@ -89,13 +88,13 @@ func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 // have limits that count.
 func (p *Policy) Concerns(pod *PodFacts) bool {
 	rule := p.ruleFor(pod)
-	return rule.hasClassFor(pod.Kinds) || p.BudgetFor(pod.Namespace) != nil || pod.Claims.HasLimits() && rule.allowsAnnotations()
+	return rule.class() != nil || p.BudgetFor(pod.Namespace) != nil || pod.Claims.HasLimits() && rule.allowsAnnotations()
 }
 
 // ConcernsUnannotated reports whether the policy can concern pods without annotations: some rule has a
 // class, or there is a budget.
 func (p *Policy) ConcernsUnannotated() bool {
-	return len(p.Budgets) > 0 || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.hasClass() })
+	return len(p.Budgets) > 0 || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
 }
 
 // Enforces reports whether limits of some pod are enforced.
@@ -122,6 +121,14 @@ func (p *Policy) WithMode(m Mode) *Policy {
 // nil.
 func (r *Rule) allowsAnnotations() bool { return r == nil || r.Annotations == AllowAnnotations }
 
+// class returns the class of a rule. It returns nil for nil.
+func (r *Rule) class() *Class {
+	if r == nil {
+		return nil
+	}
+	return r.Class
+}
+
 // ruleDocument is an element of rules in a policy file.
 type ruleDocument struct {
 	// It stands in `status`, `check` and errors. Values: a name like that of a class, other than `none`.
@@ -145,9 +152,6 @@ type ruleDocument struct {
 	// The class of each container of the pod, where its annotations state nothing.
 	// Values: the name of a class, `none`. Default: `none`.
 	Class *string `json:"class"`
-	// The classes of kinds of containers, in place of `class`. They need the [cluster part]:
-	// [Classes for kinds of containers]. Default: none.
-	ContainerClasses containerClassesDocument `json:"containerClasses"`
 	// `ignore`: decide as if the pod had no annotations of this domain, with a warning.
 	// `reject`: they are an invalid request. With either, limits of the pod's claims are ignored with a warning.
 	// Default: `allow`.
@@ -212,12 +216,8 @@ func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 	if d.Class != nil {
 		r.Class = v.classNamed(at.Child("class"), *d.Class, p.Classes)
 	}
-	r.KindClasses = d.ContainerClasses.classes(v, at.Child("containerClasses"), p.Classes)
-	r.sources = map[*Class]Source{}
-	for _, class := range slices.AppendSeq([]*Class{r.Class}, maps.Values(r.KindClasses)) {
-		if class != nil {
-			r.sources[class] = Source{Kind: FromRule, Name: ruleName(r.Name, class.Name)}
-		}
+	if r.Class != nil {
+		r.source = Source{Kind: FromRule, Name: ruleName(r.Name, r.Class.Name)}
 	}
 	return r
 }

@@ -170,24 +170,8 @@ func (c *Checker) facts(m *manifest.Pod) policy.PodFacts {
 	}
 	return policy.PodFacts{
 		Namespace: m.Namespace, Labels: m.Labels, QOS: policy.QOS(m.QOS), Handler: handler, Claims: claimsOf(m),
-		NamespaceLabels: policy.KnownLabels(m.NamespaceLabels, c.Policy.NamespaceKeys()), Kinds: kindsOf(m),
+		NamespaceLabels: policy.KnownLabels(m.NamespaceLabels, c.Policy.NamespaceKeys()),
 	}
-}
-
-// kindsOf returns the kinds of the containers of a pod.
-func kindsOf(m *manifest.Pod) policy.ContainerKinds {
-	out := policy.ContainerKinds{}
-	for i := range m.Containers {
-		switch c := &m.Containers[i]; c.Role {
-		case manifest.Init:
-			out[c.Name] = policy.InitContainer
-		case manifest.Sidecar:
-			out[c.Name] = policy.SidecarContainer
-		case manifest.Ephemeral:
-			out[c.Name] = policy.EphemeralContainer
-		}
-	}
-	return out
 }
 
 func (c *Checker) hasUnknownHandler(m *manifest.Pod) bool {

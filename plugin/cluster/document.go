@@ -79,7 +79,7 @@ func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 // notRead returns a document that has nothing but the names of the pod.
 func (p *pod) notRead() *poddoc.Document {
 	d := &poddoc.Document{Version: poddoc.Version, UID: p.doc.UID, Namespace: p.doc.Namespace, Name: p.doc.Name}
-	for _, part := range []string{poddoc.PartAnnotations, poddoc.PartLabels, poddoc.PartContainerKinds, poddoc.PartVolumes} {
+	for _, part := range []string{poddoc.PartAnnotations, poddoc.PartLabels, poddoc.PartVolumes} {
 		omit(d, part, poddoc.NotRead)
 	}
 	return d

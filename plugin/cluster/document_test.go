@@ -109,8 +109,7 @@ func TestDocument(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := poddoc.Document{
 				Version: 1, UID: testUID, Namespace: "prod", Name: "db-0", Omitted: map[string]string{poddoc.PartAnnotations: "x"},
-				ContainerKinds: map[string]string{},
-				Volumes:        []poddoc.Volume{{Name: "v-a", Claim: "a", Mounts: []poddoc.Mount{{Container: "db", Path: "/a"}}}},
+				Volumes: []poddoc.Volume{{Name: "v-a", Claim: "a", Mounts: []poddoc.Mount{{Container: "db", Path: "/a"}}}},
 			}
 			tt.want(&want)
 			got := p.document(lookupOf(tt.objects))

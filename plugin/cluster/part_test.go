@@ -98,19 +98,6 @@ func newTestAPI() *fakeAPI {
 	return api
 }
 
-// TestPartEphemeral verifies that the document of a running pod follows an ephemeral container that is added.
-func TestPartEphemeral(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := start(t, newTestAPI(), t.TempDir())
-		defer p.stop()
-		equal(t, "at first", map[string]string{}, p.document(testUID).ContainerKinds)
-		pod := newTestPod("db-0", testUID, "a")
-		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
-		p.api.set(podRef("db-0"), pod)
-		equal(t, "added", map[string]string{"debug": poddoc.KindEphemeral}, p.document(testUID).ContainerKinds)
-	})
-}
-
 // TestPart verifies that the document of a pod appears with all it needs, follows the changes, and goes with the
 // pod.
 func TestPart(t *testing.T) {
@@ -170,7 +157,7 @@ func TestPartWaits(t *testing.T) {
 		p.has("unknown claim", testUID, "no limits")
 		d := p.document(testUID)
 		equal(t, "labels", map[string]string{"tier": "gold"}, d.NamespaceLabels)
-		equal(t, "omitted", map[string]string{poddoc.PartAnnotations: poddoc.NotRead, poddoc.PartLabels: poddoc.NotRead, poddoc.PartContainerKinds: poddoc.NotRead, poddoc.PartVolumes: poddoc.NotRead}, d.Omitted)
+		equal(t, "omitted", map[string]string{poddoc.PartAnnotations: poddoc.NotRead, poddoc.PartLabels: poddoc.NotRead, poddoc.PartVolumes: poddoc.NotRead}, d.Omitted)
 		if r := p.Health(); r.State != health.Connected || r.Reason != "1 objects cannot be read: overloaded" {
 			t.Errorf("%s: %s", r.State, r.Reason)
 		}

@@ -66,34 +66,16 @@ func slim(o *corev1.Pod) *corev1.Pod {
 			break // newPod omits them all
 		}
 	}
-	slimContainers(out, o, ofClaims)
-	return out
-}
-
-// slimContainers gives a pod the containers of another one, with the places of these volumes.
-func slimContainers(out, o *corev1.Pod, volumes map[string]bool) {
-	mounts := func(of []corev1.VolumeMount) (kept []corev1.VolumeMount) {
-		for i := range of {
-			if volumes[of[i].Name] {
-				kept = append(kept, of[i])
+	for name, c := range containers(o) {
+		kept := corev1.Container{Name: name, VolumeDevices: c.devices}
+		for i := range c.mounts {
+			if ofClaims[c.mounts[i].Name] {
+				kept.VolumeMounts = append(kept.VolumeMounts, c.mounts[i])
 			}
 		}
-		return kept
+		out.Spec.Containers = append(out.Spec.Containers, kept)
 	}
-	slimList := func(of []corev1.Container) (kept []corev1.Container) {
-		for i := range of {
-			c := &of[i]
-			kept = append(kept, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, VolumeMounts: mounts(c.VolumeMounts), VolumeDevices: c.VolumeDevices})
-		}
-		return kept
-	}
-	out.Spec.InitContainers, out.Spec.Containers = slimList(o.Spec.InitContainers), slimList(o.Spec.Containers)
-	for i := range o.Spec.EphemeralContainers {
-		c := &o.Spec.EphemeralContainers[i]
-		out.Spec.EphemeralContainers = append(out.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: c.Name, VolumeMounts: mounts(c.VolumeMounts), VolumeDevices: c.VolumeDevices,
-		}})
-	}
+	return out
 }
 
 // places are the places of volumes in a container.
@@ -138,24 +120,9 @@ func newPod(o *corev1.Pod) *pod {
 			p.doc.Annotations[key] = value
 		}
 	}
-	p.doc.Volumes, p.doc.ContainerKinds = claimVolumes(o), kindsOf(o)
+	p.doc.Volumes = claimVolumes(o)
 	p.doc.Bound() // what is too large is not even kept
 	return p
-}
-
-// kindsOf returns the kinds of the containers of a pod that are no main containers.
-func kindsOf(o *corev1.Pod) map[string]string {
-	out := map[string]string{}
-	for i := range o.Spec.InitContainers {
-		c := &o.Spec.InitContainers[i]
-		if out[c.Name] = poddoc.KindInit; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			out[c.Name] = poddoc.KindSidecar
-		}
-	}
-	for i := range o.Spec.EphemeralContainers {
-		out[o.Spec.EphemeralContainers[i].Name] = poddoc.KindEphemeral
-	}
-	return out
 }
 
 // claimVolumes returns the volumes of a pod that are claims, with their places in the containers.

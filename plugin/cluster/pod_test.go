@@ -28,12 +28,7 @@ func fullPod() *corev1.Pod {
 		{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}}}},
 		{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	}
-	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
-	pod.Spec.InitContainers = []corev1.Container{
-		{Name: "init", VolumeMounts: mounts("data", "/init/")},
-		{Name: "proxy", RestartPolicy: &always},
-		{Name: "once", RestartPolicy: &never},
-	}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", VolumeMounts: mounts("data", "/init/")}}
 	pod.Spec.Containers = []corev1.Container{{Name: "db", Env: make([]corev1.EnvVar, 9), VolumeMounts: mounts("tmp", "rel"), VolumeDevices: []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}}}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", VolumeMounts: mounts("data", "/d")}}}
 	return pod
@@ -43,9 +38,8 @@ func fullPod() *corev1.Pod {
 func TestNewPod(t *testing.T) {
 	want := poddoc.Document{
 		Version: 1, UID: testUID, Namespace: "prod", Name: "db-0",
-		Annotations:    map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
-		Labels:         map[string]string{"tier": "db"},
-		ContainerKinds: map[string]string{"init": poddoc.KindInit, "proxy": poddoc.KindSidecar, "once": poddoc.KindInit, "debug": poddoc.KindEphemeral},
+		Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
+		Labels:      map[string]string{"tier": "db"},
 		Volumes: []poddoc.Volume{
 			{Name: "data", Claim: "c", Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
 			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/rel"}}},
@@ -54,7 +48,7 @@ func TestNewPod(t *testing.T) {
 	for name, pod := range map[string]*corev1.Pod{"full": fullPod(), "reduced": slim(fullPod())} {
 		equal(t, name, want, newPod(pod).doc)
 	}
-	if reduced := slim(fullPod()); len(reduced.Spec.Volumes) != 2 || reduced.Spec.Containers[0].Env != nil || len(reduced.Annotations) != 1 {
+	if reduced := slim(fullPod()); len(reduced.Spec.Volumes) != 2 || reduced.Spec.Containers[1].Env != nil || len(reduced.Annotations) != 1 {
 		t.Errorf("reduced to %v", reduced)
 	}
 }
@@ -83,19 +77,14 @@ func TestStaticPod(t *testing.T) {
 func TestHostilePod(t *testing.T) {
 	large := strings.Repeat("x", 60<<10)
 	for name, change := range map[string]func(*corev1.Pod){
-		"claim":       func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "../../etc" },
-		"long claim":  func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = large },
-		"volume":      func(p *corev1.Pod) { p.Spec.Volumes[0].Name = "../x" },
-		"path":        func(p *corev1.Pod) { p.Spec.Containers[0].VolumeDevices[0].DevicePath = "/../" + large },
-		"container":   func(p *corev1.Pod) { p.Spec.Containers[0].Name = large },
-		"annotation":  func(p *corev1.Pod) { p.Annotations["limits."+annotation.Domain+"/pod-total"] = large },
-		"no UTF-8":    func(p *corev1.Pod) { p.Annotations["limits."+annotation.Domain+"/pod-total"] = "\xff\x00" },
-		"annotations": func(p *corev1.Pod) { maps.Copy(p.Annotations, manyAnnotations(100)) },
-		"containers": func(p *corev1.Pod) {
-			for i := range 3000 {
-				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: fmt.Sprintf("c%062d", i)})
-			}
-		},
+		"claim":          func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "../../etc" },
+		"long claim":     func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = large },
+		"volume":         func(p *corev1.Pod) { p.Spec.Volumes[0].Name = "../x" },
+		"path":           func(p *corev1.Pod) { p.Spec.Containers[0].VolumeDevices[0].DevicePath = "/../" + large },
+		"container":      func(p *corev1.Pod) { p.Spec.Containers[0].Name = large },
+		"annotation":     func(p *corev1.Pod) { p.Annotations["limits."+annotation.Domain+"/pod-total"] = large },
+		"no UTF-8":       func(p *corev1.Pod) { p.Annotations["limits."+annotation.Domain+"/pod-total"] = "\xff\x00" },
+		"annotations":    func(p *corev1.Pod) { maps.Copy(p.Annotations, manyAnnotations(100)) },
 		"init container": func(p *corev1.Pod) { p.Spec.InitContainers[0].Name = "../" + large },
 		"claims": func(p *corev1.Pod) {
 			for i := range 1000 {
@@ -230,7 +219,7 @@ func TestSlimIsSmall(t *testing.T) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "config", MountPath: fmt.Sprint("/etc/", i)})
 	}
 	reduced := slim(pod)
-	if labels, mounts := len(reduced.Labels), len(reduced.Spec.Containers[0].VolumeMounts); labels > 2000 || mounts > 10 {
+	if labels, mounts := len(reduced.Labels), len(reduced.Spec.Containers[1].VolumeMounts); labels > 2000 || mounts > 10 {
 		t.Errorf("%d labels and %d mounts are kept", labels, mounts)
 	}
 	first, second := newPod(slim(pod)).doc, newPod(slim(pod)).doc

@@ -30,27 +30,26 @@ func (n *Node) factsNow(sb *Sandbox) policy.PodFacts {
 	}
 	out := sb.Facts()
 	if live, known := s.liveOf(sb.UID, sb.Namespace, sb.Name); known {
-		out.Labels, out.Claims, out.Kinds = live.labels(sb.Labels), live.Claims, live.Kinds
+		out.Labels, out.Claims = live.labels(sb.Labels), live.Claims
 		out.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, n.policy.Load().NamespaceKeys())
 	}
 	return out
 }
 
-// followFacts has a request follow the labels, the claims and the kinds of containers that the API server knows.
+// followFacts has a request follow the labels and the claims that the API server knows.
 func (r *request) followFacts(live *Live) *request {
 	next := r.facts
-	next.Labels, next.Claims, next.Kinds = live.labels(r.facts.Labels), live.claims(r.facts.Claims), live.kinds(r.facts.Kinds)
-	if maps.Equal(next.Labels, r.facts.Labels) && next.Claims.Equal(r.facts.Claims) && next.Kinds.Equal(r.facts.Kinds) {
+	next.Labels, next.Claims = live.labels(r.facts.Labels), live.claims(r.facts.Claims)
+	if maps.Equal(next.Labels, r.facts.Labels) && next.Claims.Equal(r.facts.Claims) {
 		return r
 	}
 	return r.withFacts(&next)
 }
 
-// hasFacts reports whether two requests are by the same labels, claims and kinds of containers, and by the same labels of the
-// namespace.
+// hasFacts reports whether two requests are by the same labels and claims, and by the same labels of the namespace.
 func (r *request) hasFacts(o *request) bool {
 	return maps.Equal(r.facts.Labels, o.facts.Labels) && r.facts.Claims.Equal(o.facts.Claims) &&
-		r.facts.NamespaceLabels.Equal(o.facts.NamespaceLabels) && r.facts.Kinds.Equal(o.facts.Kinds)
+		r.facts.NamespaceLabels.Equal(o.facts.NamespaceLabels)
 }
 
 // mayTakeMore reports whether other labels or claims can take more of a budget. Known claims without limits of their own cannot,

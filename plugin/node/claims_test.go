@@ -26,12 +26,12 @@ func (l *liveNode) claim(claims *policy.Claims, pairs ...string) {
 func TestClaimsAreNoEdit(t *testing.T) {
 	r := newRequest(FactsOf("prod", map[string]string{"tier": "a"}, "", ""), nil)
 	claims := claimsOf("wbps=1Mi")
-	if got := r.changed(r.facts.Labels, claims).record("sb", nil); got != nil {
+	if got := r.changed(r.facts.Labels, claims).record("sb"); got != nil {
 		t.Errorf("the record of changed claims is %+v", got)
 	}
 	labelled := r.changed(map[string]string{"tier": "b"}, claims)
 	for name, next := range map[string]*request{"labels": labelled, "claims after labels": labelled.changed(labelled.facts.Labels, claimsOf(""))} {
-		if got := next.record("sb", nil); got == nil || got.Labels["tier"] != "b" {
+		if got := next.record("sb"); got == nil || got.Labels["tier"] != "b" {
 			t.Errorf("%s: the record is %+v", name, got)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // An edit is what the API server knows about a running pod, and what does not count yet: the containers run, so none can be rejected
 // with a message. It counts if it is valid, and if the budget of the namespace has room for all that the pod is granted by it.
-// Otherwise what was granted stays. Annotations and facts (labels, claims, kinds of containers) can have different authors, so
+// Otherwise what was granted stays. Annotations and facts (labels, claims) can have different authors, so
 // either of them counts without the other.
 
 // edit is a live change of a pod that does not count yet.
@@ -35,11 +35,8 @@ type rejectedEdit struct {
 }
 
 func (e *rejectedEdit) Error() string {
-	switch {
-	case e.parts.has(partClaims) && !e.parts.has(partAnnotations|partLabels):
+	if !e.parts.has(partAnnotations | partLabels) {
 		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
-	case !e.parts.has(partAnnotations | partLabels | partClaims):
-		return fmt.Sprintf("the kinds of containers are known now, and the limits before stay in force: %v", e.cause)
 	}
 	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
 }
@@ -121,9 +118,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	pol, v := n.policy.Load(), n.viewPod(e.pod)
 	v.keepLive()
 	before := v.containers
-	if e.parts != partKinds {
-		v.known = nil // their disks were not found for other targets
-	}
+	v.known = nil // their disks were not found for other targets
 	if !v.use(found.containers, pol) {
 		n.markDirty(e.pod.group) // the next pass finds what has changed
 		return false, nil
@@ -288,15 +283,12 @@ func (n *Node) rejectEdit(e *editOf, cause error) {
 		return
 	}
 	log := n.log.WithField("pod", e.pod.String()).WithError(err)
-	switch {
-	case e.parts.has(partAnnotations | partLabels):
-		n.metrics.edits.rejected.Add(1)
-		log.Warn("Rejected an edit of a running pod")
-	case e.parts.has(partClaims):
+	if !e.parts.has(partAnnotations | partLabels) {
 		log.Warn("Rejected changed limits of claims of a running pod")
-	default:
-		log.Warn("Rejected the classes of kinds of containers for a running pod")
+		return
 	}
+	n.metrics.edits.rejected.Add(1)
+	log.Warn("Rejected an edit of a running pod")
 }
 
 // noteRejected notes the error of an edit, and reports whether it is new.
@@ -321,25 +313,21 @@ func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecy
 // they become known: these are noted if a container gets other limits.
 func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	parts := p.request.differences(p.view.request)
-	var changed []changedContainer
+	var changed []string // containers that have other limits than before
 	of := make([]identity, 0, len(before))
 	for i := range before {
 		now := &p.containers[i]
 		n.warnClaims(&before[i], now)
 		of = append(of, now.identity)
 		if !now.decision.hasValuesOf(&before[i].decision) {
-			changed = append(changed, changedContainer{now.name, now.decision.kind(now.name) != before[i].decision.kind(now.name)})
+			changed = append(changed, now.name)
 		}
 	}
 	log := n.log.WithField("pod", e.pod.String())
 	switch {
 	case !parts.has(partAnnotations | partLabels):
-		for _, c := range changed {
-			text := "Applying changed limits of claims to a running container"
-			if c.hasNewKind {
-				text = "Applying the class of its kind to a running container"
-			}
-			log.WithField("container", c.name).Info(text)
+		for _, container := range changed {
+			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
 		}
 		if len(changed) > 0 && len(e.claims) > 0 {
 			n.noteApplied(&e.pod, e.applied(parts), of)
@@ -349,12 +337,6 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
 		n.noteApplied(&e.pod, e.applied(parts), of)
 	}
-}
-
-// changedContainer is a container that has other limits than before.
-type changedContainer struct {
-	name       string
-	hasNewKind bool // its kind was not known before
 }
 
 // maxClaims is the number of claims that an event names, so that it has room for the limits.

@@ -126,9 +126,8 @@ func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity 
 	pod := s.join(fresh, cgroup)
 	pod.isNew = listed && s.bystanders[pod.id] == nil
 	s.inheritNamespace(pod)
-	// The record of an earlier sandbox may have the labels of the namespace, and the kinds of containers.
-	facts := &pod.request.now.Load().facts
-	pod.restored = pod.isNew && facts.NamespaceLabels.Know(s.namespaceKeys) && (facts.Kinds != nil || len(s.recordedKinds) == 0)
+	// The record of an earlier sandbox may have the labels of the namespace.
+	pod.restored = pod.isNew && pod.request.now.Load().facts.NamespaceLabels.Know(s.namespaceKeys)
 	s.admit(pod)
 	s.revise(pod)
 	return pod.podIdentity

@@ -10,26 +10,25 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// A rule can need facts that only the API server knows: the labels of namespaces, and the kinds of containers. Without them a pod
-// may have limits that the policy does not mean. The log and the metrics name such pods.
+// A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
+// not mean. The log and the metrics name such pods.
 
-// lacking has the pods for which the policy needs a fact that is unknown. Only the reconciler uses it.
+// lacking has the pods for which the policy needs labels that are unknown. Only the reconciler uses it.
 type lacking struct {
 	since   map[string]time.Time // by sandbox
 	problem reminder.Reminder
 }
 
-// errNotDescribed is why a fact about a pod is unknown.
+// errNotDescribed is why labels of a pod's namespace are unknown.
 var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
 
-// warnLacking logs an error about pods that have lacked a fact from one resync to the next. The facts of a new pod are known a
-// moment after its sandbox is.
+// warnLacking logs an error about pods that have lacked labels from one resync to the next. The labels of a new pod's namespace are
+// known a moment after its sandbox is.
 func (n *Node) warnLacking() {
-	n.unlabelled.warn(n.log, n.resync, n.lackingLabels(), "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods")
-	n.kindless.warn(n.log, n.resync, n.lackingKinds(), "Kinds of containers are unknown: containers of these pods get the class of their rule, and no class of containerClasses")
+	n.unlabelled.warn(n.log, n.resync, n.lackingLabels())
 }
 
-func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []Sandbox, text string) {
+func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []Sandbox) {
 	now, since := time.Now(), map[string]time.Time{}
 	lasting, example := 0, ""
 	for _, p := range pods {
@@ -47,34 +46,20 @@ func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []Sand
 		err = errNotDescribed
 	}
 	if l.problem.Due(now, err) {
-		log.WithError(err).WithField("pods", lasting).WithField("pod", example).Error(text)
+		log.WithError(err).WithField("pods", lasting).WithField("pod", example).Error("Labels of namespaces are unknown: rules with namespaceSelector do not match their pods")
 	}
 }
 
-// lackingLabels returns the sandboxes whose rule is not certain, because labels of their namespaces are unknown.
-func (n *Node) lackingLabels() []Sandbox {
+// lackingLabels returns the sandboxes whose rule is not certain, because labels of their namespaces are unknown. It asks the rules
+// without the lock, because that may take longer.
+func (n *Node) lackingLabels() (out []Sandbox) {
 	pol := n.policy.Load()
 	keys := pol.NamespaceKeys()
 	if keys == nil {
 		return nil
 	}
-	return n.sandboxesWhere(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }, pol.LacksNamespaceLabels)
-}
-
-// lackingKinds returns the sandboxes whose rule has classes for kinds of containers, and whose kinds are unknown.
-func (n *Node) lackingKinds() []Sandbox {
-	pol := n.policy.Load()
-	if len(pol.ContainerKinds()) == 0 {
-		return nil
-	}
-	return n.sandboxesWhere(func(f *policy.PodFacts) bool { return f.Kinds == nil }, pol.LacksKinds)
-}
-
-// sandboxesWhere returns the sandboxes with containers whose facts match first and then. It calls then without the lock, because
-// that may take longer.
-func (n *Node) sandboxesWhere(first, then func(*policy.PodFacts) bool) (out []Sandbox) {
-	for _, p := range n.factsWhere(first) {
-		if then(&p.facts) {
+	for _, p := range n.factsWhere(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }) {
+		if pol.LacksNamespaceLabels(&p.facts) {
 			out = append(out, p.sandbox)
 		}
 	}
@@ -93,9 +78,6 @@ func (n *Node) factsWhere(match func(*policy.PodFacts) bool) (out []podFacts) {
 	defer n.state.Unlock()
 	for _, p := range s.pods {
 		facts := p.request.now.Load().facts
-		if next := p.edit.next; next != nil && facts.Kinds == nil {
-			facts.Kinds = next.facts.Kinds // they are known, even if the budget has had no room for their classes yet
-		}
 		if p.hasLiveContainer() && match(&facts) {
 			out = append(out, podFacts{Sandbox{ID: p.id, Namespace: p.namespace, Name: p.name}, facts})
 		}
@@ -103,7 +85,7 @@ func (n *Node) factsWhere(match func(*policy.PodFacts) bool) (out []podFacts) {
 	for _, b := range s.bystanders {
 		live, _ := s.liveOf(b.sandbox.UID, b.sandbox.Namespace, b.sandbox.Name)
 		facts := b.sandbox.Facts()
-		facts.Labels, facts.Kinds = live.labels(b.sandbox.Labels), live.Kinds
+		facts.Labels = live.labels(b.sandbox.Labels)
 		facts.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, s.namespaceKeys)
 		if len(b.containers) > 0 && match(&facts) {
 			out = append(out, podFacts{b.sandbox, facts})

@@ -22,8 +22,6 @@ type Live struct {
 	Labels map[string]string
 	// NamespaceLabels are all labels of its namespace. They are nil if they are unknown.
 	NamespaceLabels map[string]string
-	// Kinds are the kinds of its containers. They are nil if they are unknown.
-	Kinds policy.ContainerKinds
 	// OnlyNamespace is true if all but the labels of its namespace is still unknown.
 	OnlyNamespace bool
 	// Claims are those of the pod's volumes. They are nil if they are unknown.
@@ -147,7 +145,7 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 	return live, true
 }
 
-// revise has a pod follow what the API server knows about it. Labels, claims and kinds count at once if no container is live: a
+// revise has a pod follow what the API server knows about it. Labels and claims count at once if no container is live: a
 // creation asks the budget. Everything else is an edit.
 func (s *state) revise(p *pod) {
 	live, known := s.liveOf(p.uid, p.namespace, p.name)
@@ -160,7 +158,7 @@ func (s *state) revise(p *pod) {
 	}
 	had, now := p.edit, p.request.now.Load()
 	before, next := had, now.followFacts(&live)
-	if next != now && (!p.hasLiveContainer() || !now.mayTakeMore(next) && !p.changesKind(next)) {
+	if next != now && (!p.hasLiveContainer() || !now.mayTakeMore(next)) {
 		s.replaceRequest(p, next)
 		before.next, now = nil, next
 	}
@@ -199,15 +197,12 @@ func (p *pod) hasLiveContainer() bool {
 // replaceRequest replaces the request of a pod. Its containers are decided again. What was known about other containers
 // is forgotten, because their disks were not found for the new targets.
 func (s *state) replaceRequest(p *pod, r *request) {
-	former := p.request.now.Swap(r)
+	p.request.now.Store(r)
 	there := map[string]bool{}
 	for _, c := range p.containers {
 		there[c.name] = there[c.name] || c.isLive()
 	}
-	// The kinds of containers change no target of pod-total, whose limits ended containers have brought.
-	if r.differences(former) != partKinds {
-		maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
-	}
+	maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
 	p.warned = false // targets may be others
 	s.markDirty(p.group.in(s))
 }

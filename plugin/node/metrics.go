@@ -43,7 +43,6 @@ var (
 	overBudgetDesc    = desc("namespaces_over_budget", "Namespaces whose pods are granted more than their budget together on some physical disk, or use one without a limit.")
 	foreignDesc       = desc("pods_with_foreign_limits", "Pods whose cgroup has limits in io.max that another program has set, and that stay.")
 	unlabelledDesc    = desc("pods_without_namespace_labels", "Pods that a rule with namespaceSelector could concern, and whose namespace has unknown labels, so that it does not match.")
-	kindlessDesc      = desc("pods_without_container_kinds", "Running pods whose rule has containerClasses, and whose kinds of containers are unknown. Their containers get the class of the rule.")
 	writtenDesc       = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
 	editsDesc         = desc("live_changes_total", "Edits of the annotations and labels of running pods, by whether they count.", "result")
 	exitWatchDesc     = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
@@ -76,7 +75,6 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	gauge(notInForceDesc, c.notInForce)
 	gauge(foreignDesc, c.foreign)
 	gauge(unlabelledDesc, len(n.lackingLabels()))
-	gauge(kindlessDesc, len(n.lackingKinds()))
 	for i, count := range c.states {
 		gauge(containersDesc, count, states[i])
 	}

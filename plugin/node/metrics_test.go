@@ -62,7 +62,7 @@ func TestMetricsAtZero(t *testing.T) {
 	want := []string{
 		"budget_refused_containers_total", "containers{failed}", "containers{limited}", "containers{observed}", "containers{unlimited}",
 		"exit_watch", "exits_total{failed}", "exits_total{lifted}", "exits_total{lost}",
-		"limits_written_total", "live_changes_total{applied}", "live_changes_total{rejected}", "namespaces_over_budget", "pods", "pods_not_in_force", "pods_with_foreign_limits", "pods_without_container_kinds", "pods_without_namespace_labels", "reconcile_seconds",
+		"limits_written_total", "live_changes_total{applied}", "live_changes_total{rejected}", "namespaces_over_budget", "pods", "pods_not_in_force", "pods_with_foreign_limits", "pods_without_namespace_labels", "reconcile_seconds",
 		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
 		"syncs_total{failed}", "syncs_total{ok}", "unexpected_events_total",
 		"warnings{annotations_ignored}", "warnings{claim_not_enforced}", "warnings{class_not_enforced}", "warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",

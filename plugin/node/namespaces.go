@@ -50,16 +50,15 @@ func (s *state) inheritNamespace(p *pod) {
 }
 
 // selectNamespaces has requests keep the labels of namespaces by which the rules of a new policy select, before it comes into force.
-// Those of the policy before stay as well: a container may still be decided by it. Records keep the kinds of containers in the same way.
+// Those of the policy before stay as well: a container may still be decided by it.
 func (n *Node) selectNamespaces(former, next *policy.Policy) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.namespaceKeys, s.recordedKinds = nil, nil
+	s.namespaceKeys = nil
 	for _, pol := range []*policy.Policy{former, next} {
 		if pol == nil {
 			continue
 		}
-		s.recordedKinds = append(s.recordedKinds, pol.ContainerKinds()...)
 		if keys := pol.NamespaceKeys(); keys != nil {
 			if s.namespaceKeys == nil {
 				s.namespaceKeys = []string{} // an empty selector has no keys

@@ -108,7 +108,6 @@ type optional struct {
 type reconciler struct {
 	signals
 	unlabelled lacking // pods without labels of their namespace
-	kindless   lacking // pods without kinds of containers
 	shared     atomic.Pointer[sharedReads]
 }
 

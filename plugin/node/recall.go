@@ -24,14 +24,10 @@ type former struct {
 	unvetted   bool                       // the budget had no room for it, or was not asked
 }
 
-// record returns the form of a request in the record of its pod, with containers of these kinds. It is nil if all of it is what the
-// runtime reports.
-func (r *request) record(sandbox string, kinds []policy.ContainerKind) *record.Edit {
+// record returns the form of a request in the record of its pod. It is nil if all of it is what the runtime reports.
+func (r *request) record(sandbox string) *record.Edit {
 	out := &record.Edit{Sandbox: sandbox, NamespaceLabels: r.facts.NamespaceLabels}
-	if of := r.facts.Kinds.Of(kinds); len(of) > 0 { // otherwise it makes no difference whether they are known
-		out.ContainerKinds = of
-	}
-	if r.edited == (edited{}) && out.NamespaceLabels == nil && out.ContainerKinds == nil {
+	if r.edited == (edited{}) && out.NamespaceLabels == nil {
 		return nil
 	}
 	if r.edited.annotations {
@@ -54,9 +50,6 @@ func (r *request) restored(from *record.Edit) *request {
 	}
 	if from.NamespaceLabels != nil && r.facts.NamespaceLabels == nil {
 		out = out.inNamespace(from.NamespaceLabels)
-	}
-	if from.ContainerKinds != nil && r.facts.Kinds == nil {
-		out = out.withKinds(from.ContainerKinds)
 	}
 	return out
 }

@@ -102,16 +102,15 @@ func (r *request) hasOtherAnnotations(o *request) bool {
 // parts are the parts in which a request differs from another one.
 type parts uint8
 
-// The parts of a request. Its annotations, the labels of the pod and the kinds of its containers are of the author of the pod. The
-// limits of a claim can be of another author.
+// The parts of a request. Its annotations and the labels of the pod are of the author of the pod. The limits of a claim can be of
+// another author.
 const (
 	partAnnotations parts = 1 << iota
 	partLabels
 	partClaims
-	partKinds
 	partNamespace
 
-	partFacts = partLabels | partClaims | partKinds | partNamespace
+	partFacts = partLabels | partClaims | partNamespace
 )
 
 // has reports whether one of some parts is there.
@@ -120,8 +119,7 @@ func (p parts) has(some parts) bool { return p&some != 0 }
 // String names the parts for messages.
 func (p parts) String() string { return p.text("limits of a claim") }
 
-// text names the parts, with a text for the limits of claims. The kinds of containers have no text beside others: they never change,
-// and are known a moment after the others.
+// text names the parts, with a text for the limits of claims.
 func (p parts) text(claims string) string {
 	var out []string
 	for _, one := range []struct {
@@ -132,9 +130,6 @@ func (p parts) text(claims string) string {
 			out = append(out, one.text)
 		}
 	}
-	if len(out) == 0 {
-		return "kinds of containers"
-	}
 	return strings.Join(out, " and ")
 }
 
@@ -144,7 +139,6 @@ func (r *request) differences(former *request) (out parts) {
 		partAnnotations: r.hasOtherAnnotations(former),
 		partLabels:      !maps.Equal(r.facts.Labels, former.facts.Labels),
 		partClaims:      !r.facts.Claims.Equal(former.facts.Claims),
-		partKinds:       !r.facts.Kinds.Equal(former.facts.Kinds),
 		partNamespace:   !r.facts.NamespaceLabels.Equal(former.facts.NamespaceLabels),
 	} {
 		if differs {

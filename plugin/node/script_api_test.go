@@ -116,12 +116,6 @@ func facts() map[string]command {
 			p := w.mustPod(args[0])
 			w.node.SetLive(p.uid, &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself), OnlyNamespace: true})
 		},
-		"kinds": change("kinds POD [CONTAINER=KIND]...", func(_ *pod, live *node.Live, args []string) {
-			live.Kinds = policy.ContainerKinds{}
-			for name, kind := range pairs(nil, args, itself) {
-				live.Kinds[name] = policy.ContainerKind(kind)
-			}
-		}),
 		"claim": change("claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]", func(p *pod, live *node.Live, args []string) {
 			c := claim{name: args[0], limits: strings.TrimPrefix(args[1], "-")}
 			for _, arg := range args[2:] {

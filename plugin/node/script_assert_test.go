@@ -279,7 +279,7 @@ func (w *world) recordOf(cgroup string) (out []string) {
 		list("exit "+e.Container, e.Limits)
 	}
 	if r.Edit != nil {
-		out = append(out, fmt.Sprintf("edit %v labels %v kinds %v", r.Edit.Annotations, r.Edit.Labels, r.Edit.ContainerKinds))
+		out = append(out, fmt.Sprintf("edit %v labels %v", r.Edit.Annotations, r.Edit.Labels))
 		for key, value := range r.Edit.NamespaceLabels {
 			if value != nil {
 				key += "=" + *value

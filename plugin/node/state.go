@@ -50,8 +50,6 @@ type apiServer struct {
 	live map[string]Live
 	// namespaceKeys are the keys of the labels of namespaces that requests keep, nil for none.
 	namespaceKeys []string
-	// recordedKinds are the kinds of containers that the records of pods keep, nil for none.
-	recordedKinds []policy.ContainerKind
 }
 
 // counts has numbers of events so far.

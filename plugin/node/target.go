@@ -92,7 +92,7 @@ func (s *state) view(g *group) view {
 			}
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
-		if edit := pod.request.now.Load().record(pod.id, s.recordedKinds); edit != nil {
+		if edit := pod.request.now.Load().record(pod.id); edit != nil {
 			last = edit
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Bound makes a document one that can be encoded, if its UID and its names are valid: it sorts, and
@@ -16,10 +15,6 @@ import (
 func (d *Document) Bound() {
 	d.Version = Version
 	d.Annotations, d.Labels, d.NamespaceLabels = valid(d.Annotations), valid(d.Labels), valid(d.NamespaceLabels)
-	if d.ContainerKinds != nil { // the map is the caller's
-		d.ContainerKinds = maps.Clone(d.ContainerKinds)
-		maps.DeleteFunc(d.ContainerKinds, func(name, _ string) bool { return !annotation.IsLabel(name) }) // no container can have it
-	}
 	for i := range d.Volumes {
 		d.Volumes[i].bound()
 	}
@@ -27,7 +22,6 @@ func (d *Document) Bound() {
 	d.omit(PartAnnotations, tooMany(len(d.Annotations), MaxAnnotations), d.Annotations, maxAnnotationBytes)
 	d.omit(PartLabels, "", d.Labels, maxLabelBytes)
 	d.omit(PartNamespaceLabels, "", d.NamespaceLabels, maxLabelBytes)
-	d.omit(PartContainerKinds, "", d.ContainerKinds, maxKindBytes)
 	d.omit(PartVolumes, tooMany(len(d.Volumes), MaxVolumes), d.Volumes, maxVolumeBytes)
 }
 
@@ -46,8 +40,6 @@ func (d *Document) omit(part, cause string, value any, limit int) {
 		d.Labels = nil
 	case PartNamespaceLabels:
 		d.NamespaceLabels = nil
-	case PartContainerKinds:
-		d.ContainerKinds = nil
 	case PartVolumes:
 		d.Volumes = nil
 	}

@@ -20,17 +20,14 @@ func TestBound(t *testing.T) {
 		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{PartAnnotations: "65 of them (maximum 64)"}},
 		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
 		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
-		"containers":       {func(d *Document) { d.ContainerKinds = containers(100) }, map[string]string{PartContainerKinds: "7002 bytes (maximum 3072)"}},
 		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{PartVolumes: "129 of them (maximum 128)"}},
 		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{PartVolumes: "36102 bytes (maximum 27648)"}},
 		"all": {
 			func(d *Document) {
 				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(), labels(), claims(129)
-				d.ContainerKinds = containers(10_000)
 			},
 			map[string]string{
 				PartAnnotations: "65 of them (maximum 64)", PartLabels: "14602 bytes (maximum 8192)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
-				PartContainerKinds: "700002 bytes (maximum 3072)",
 			},
 		},
 	} {
@@ -39,7 +36,7 @@ func TestBound(t *testing.T) {
 			tt.change(d)
 			d.Bound()
 			equal(t, tt.want, d.Omitted)
-			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartLabels: d.Labels != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil, PartContainerKinds: d.ContainerKinds != nil}
+			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartLabels: d.Labels != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil}
 			for part, is := range there {
 				if _, omitted := tt.want[part]; is == omitted {
 					t.Errorf("%s is there: %t", part, is)
@@ -60,43 +57,6 @@ func labels() map[string]string {
 		out[fmt.Sprintf("l%04d", i)] = strings.Repeat("v", 62)
 	}
 	return out
-}
-
-// containers returns init containers with names of 60 bytes.
-func containers(n int) map[string]string {
-	out := map[string]string{}
-	for i := range n {
-		out[fmt.Sprintf("c%059d", i)] = KindInit
-	}
-	return out
-}
-
-// TestBoundKinds verifies that a name that no container can have is left out, and that no kinds at all are known as such. A document
-// without the field is one of unknown kinds.
-func TestBoundKinds(t *testing.T) {
-	for name, tt := range map[string]struct {
-		kinds, want map[string]string
-		text        string
-	}{
-		"unknown": {nil, nil, ""},
-		"none":    {map[string]string{}, map[string]string{}, `"containerKinds":{}`},
-		"some":    {map[string]string{"a": KindInit, "../x": KindSidecar, "": KindSidecar}, map[string]string{"a": KindInit}, `"containerKinds":{"a":"init"}`},
-		"most":    {containers(40), containers(40), `"containerKinds":{"c0`},
-	} {
-		before := maps.Clone(tt.kinds)
-		d := &Document{UID: testUID, Namespace: "a", Name: "b", ContainerKinds: tt.kinds}
-		d.Bound()
-		data := encoded(t, d)
-		got, err := Format().Decode(data)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		equal(t, tt.want, got.ContainerKinds)
-		equal(t, before, tt.kinds)
-		if tt.text != "" && !strings.Contains(string(data), tt.text) || tt.text == "" && strings.Contains(string(data), "containerKinds") {
-			t.Errorf("%s: %s", name, data)
-		}
-	}
 }
 
 // claims returns volumes whose names are not sorted.

@@ -1,6 +1,6 @@
 // Package poddoc is the document by which the cluster part passes the limits part what the API
 // server knows about one pod and the runtime does not: its annotations and labels as they are now, the
-// labels of its namespace, the kinds of its containers, and the limits of its claims.
+// labels of its namespace, and the limits of its claims.
 //
 // # The directory
 //
@@ -32,9 +32,6 @@
 //   - A document that omits the annotations as [NotRead] says nothing but the labels of the namespace.
 //   - Document.Labels, Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartLabels],
 //     [PartNamespaceLabels] and [PartVolumes]. What is omitted is unknown, not empty.
-//   - Document.ContainerKinds has the containers that are no main containers. A container that it does not
-//     have is a main one, or one that the API server did not know yet. Without the field, as with
-//     [PartContainerKinds], the kinds are unknown, and those that were known before hold.
 //   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
 //     without a target. Volume.Class has rates by the keys of [Parameters]. The claim's own annotation
 //     wins over its class.

@@ -6,7 +6,7 @@ const Version = 1
 // Bounds of a document. They are far above what pods have; a document that reaches them would be
 // of a hostile author.
 const (
-	MaxSize        = 75 << 10 // bytes of a file
+	MaxSize        = 72 << 10 // bytes of a file
 	MaxDocuments   = 4096     // names in a directory
 	MaxVolumes     = 128      // claims of a pod
 	MaxAnnotations = 64       // the bound of package annotation
@@ -19,7 +19,6 @@ const (
 	maxAnnotationBytes = 28 << 10
 	maxLabelBytes      = 8 << 10 // of the pod, and of its namespace
 	maxVolumeBytes     = 27 << 10
-	maxKindBytes       = 3 << 10 // 40 containers with the longest names
 )
 
 // ClaimKey is the annotation of a claim with its limits.
@@ -30,7 +29,6 @@ const (
 	PartAnnotations     = "annotations"
 	PartLabels          = "labels"
 	PartNamespaceLabels = "namespaceLabels"
-	PartContainerKinds  = "containerKinds"
 	PartVolumes         = "volumes"
 	PartLimits          = "limits"     // of a volume
 	PartParameters      = "parameters" // of a class of a volume
@@ -50,22 +48,12 @@ type Document struct {
 	// Labels are all labels of the pod: rules select pods by them.
 	Labels          map[string]string `json:"labels,omitempty"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
-	// ContainerKinds are the kinds of the containers, by name, without the main containers. It is empty if there are no
-	// others, and nil if the kinds are unknown.
-	ContainerKinds map[string]string `json:"containerKinds,omitzero"`
 	// Volumes are those that are claims, sorted by name.
 	Volumes []Volume `json:"volumes,omitempty"`
 	// Omitted has the parts that are too large to be passed on, or [NotRead], each with the cause. They are unknown
 	// to the reader, not empty.
 	Omitted map[string]string `json:"omitted,omitempty"`
 }
-
-// The kinds of containers.
-const (
-	KindInit      = "init"      // of an init container that ends
-	KindSidecar   = "sidecar"   // of an init container with restartPolicy Always
-	KindEphemeral = "ephemeral" // of an ephemeral container
-)
 
 // Volume is a volume of a pod that is a claim.
 type Volume struct {

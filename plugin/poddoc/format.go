@@ -22,7 +22,7 @@ const (
 
 // size returns the memory in bytes of what a receiver keeps of a document.
 func (d *Document) size() (size int) {
-	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels, d.ContainerKinds} {
+	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels} {
 		for key, value := range m {
 			size += entrySize + len(key) + len(value)
 		}

@@ -40,7 +40,7 @@ func TestRoundTrip(t *testing.T) {
 func TestFormat(t *testing.T) {
 	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0",` +
 		`"annotations":{"limits.blkio.noderesource.dev/containers":"* wbps=20Mi; \"/a <b>\" riops=1k","weight.blkio.noderesource.dev/containers":"50"},` +
-		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"containerKinds":{"debug":"ephemeral","init":"init","proxy":"sidecar"},"volumes":[` +
+		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
 		`{"name":"data","claim":"data-db-0","persistentVolume":"pvc-1","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
@@ -63,7 +63,7 @@ func TestDecodeStrictly(t *testing.T) {
 		"no object":         {"[]", "cannot unmarshal"},
 		"cut off":           {valid[:len(valid)/2], "unexpected end"},
 		"two documents":     {valid + valid, "after top-level value"},
-		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 76800"},
+		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 73728"},
 		"unknown field":     {replace(`"name":"db-0"`, `"name":"db-0","node":"a"`), `unknown field "node"`},
 		"unknown below":     {replace(`"absent":true`, `"absent":true,"x":1`), `unknown field "volumes[1].x"`},
 		"another case":      {replace(`"namespace":`, `"Namespace":`), `unknown field "Namespace"`},
@@ -79,8 +79,6 @@ func TestDecodeStrictly(t *testing.T) {
 		"namespace":         {replace(`"prod"`, `"a/b"`), "namespace: invalid value"},
 		"name":              {replace(`"db-0"`, `""`), "name: invalid value"},
 		"annotation":        {replace("weight.blkio.noderesource.dev", "weight.example.com"), "annotations: invalid value"},
-		"kind":              {replace(`"sidecar"`, `"main"`), `containerKinds: invalid value "proxy"`},
-		"container":         {replace(`"debug"`, `"../x"`), `containerKinds: invalid value "../x"`},
 		"volume":            {replace(`"name":"data"`, `"name":"../x"`), "volumes: 0: name: invalid value"},
 		"order":             {replace(`"name":"data"`, `"name":"zzz"`), "is not in order"},
 		"claim":             {replace(`"claim":"gone"`, `"claim":"a b"`), "claim: invalid value"},
@@ -119,23 +117,21 @@ func TestEncodeValidates(t *testing.T) {
 		change func(*Document)
 		want   string
 	}{
-		"version":      {func(d *Document) { d.Version = 2 }, "unknown version 2"},
-		"uid":          {func(d *Document) { d.UID = ".." }, "uid"},
-		"annotations":  {func(d *Document) { d.Annotations = many(MaxAnnotations + 1) }, "65 of them (maximum 64)"},
-		"volumes":      {func(d *Document) { d.Volumes = make([]Volume, MaxVolumes+1) }, "129 of them"},
-		"twice":        {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
-		"label":        {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
-		"pod label":    {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
-		"text":         {func(d *Document) { s := strings.Repeat("x", MaxText+1); d.Volumes[0].Limits = &s }, "limits"},
-		"size":         {func(d *Document) { d.Annotations["a.blkio.noderesource.dev/b"] = strings.Repeat("x", 28<<10) }, "annotations: 28832 bytes (maximum 28672)"},
-		"labels":       {func(d *Document) { d.Labels = labels() }, "labels: 14602 bytes (maximum 8192)"},
-		"namespace":    {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
-		"kinds":        {func(d *Document) { d.ContainerKinds = containers(100) }, "containerKinds: 7002 bytes (maximum 3072)"},
-		"omitted kind": {func(d *Document) { d.Omitted = map[string]string{PartContainerKinds: "x"} }, "a part that is there"},
-		"all volumes":  {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
-		"both":         {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
-		"absent":       {func(d *Document) { d.Volumes[0].Absent = true }, "a claim with fields"},
-		"no cause":     {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
+		"version":     {func(d *Document) { d.Version = 2 }, "unknown version 2"},
+		"uid":         {func(d *Document) { d.UID = ".." }, "uid"},
+		"annotations": {func(d *Document) { d.Annotations = many(MaxAnnotations + 1) }, "65 of them (maximum 64)"},
+		"volumes":     {func(d *Document) { d.Volumes = make([]Volume, MaxVolumes+1) }, "129 of them"},
+		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
+		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
+		"pod label":   {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
+		"text":        {func(d *Document) { s := strings.Repeat("x", MaxText+1); d.Volumes[0].Limits = &s }, "limits"},
+		"size":        {func(d *Document) { d.Annotations["a.blkio.noderesource.dev/b"] = strings.Repeat("x", 28<<10) }, "annotations: 28832 bytes (maximum 28672)"},
+		"labels":      {func(d *Document) { d.Labels = labels() }, "labels: 14602 bytes (maximum 8192)"},
+		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
+		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
+		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
+		"absent":      {func(d *Document) { d.Volumes[0].Absent = true }, "a claim with fields"},
+		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := sample()
@@ -212,13 +208,13 @@ func TestDecodeBounds(t *testing.T) {
 func TestSize(t *testing.T) {
 	class := func(name string) *Class { return &Class{Name: name, Rates: map[string]string{"wbps": "1Mi"}} }
 	d := &Document{
-		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"}, ContainerKinds: map[string]string{"setup": "init"},
+		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"},
 		Volumes: []Volume{
 			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Mounts: []Mount{{Container: "db", Path: "/data"}}, Class: class("fast")},
 			{Name: "w", Claim: "x"},
 		},
 	}
-	if got, want := d.size(), 9*entrySize+3+1+2+9+(1+4+8+7+4+7)+2; got != want {
+	if got, want := d.size(), 8*entrySize+3+1+2+(1+4+8+7+4+7)+2; got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
 }

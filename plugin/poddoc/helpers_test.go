@@ -17,7 +17,6 @@ func sample() *Document {
 		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
 		Labels:          map[string]string{"app": "db"},
 		NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
-		ContainerKinds:  map[string]string{"init": KindInit, "proxy": KindSidecar, "debug": KindEphemeral},
 		Volumes: []Volume{
 			{
 				Name: "data", Claim: "data-db-0", PersistentVolume: "pvc-1", Limits: &limits,

@@ -12,7 +12,7 @@ import (
 )
 
 // largest returns the document of a pod that the API server admits, which needs as much memory as one can: with many short
-// labels, many mounts of one claim, and many init containers.
+// labels, and many mounts of one claim.
 func largest(n int, namespace string) *Document {
 	short := func(i int) string { return strings.ReplaceAll(fmt.Sprintf("%02x", i), "0", "g") }
 	fill := func(of map[string]string, value string, size int) map[string]string {
@@ -26,7 +26,7 @@ func largest(n int, namespace string) *Document {
 	d := &Document{
 		UID: fmt.Sprintf("%032x", n), Namespace: namespace, Name: fmt.Sprintf("p-%d", n),
 		Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": strings.Repeat("x", 27<<10)},
-		Labels:      fill(map[string]string{}, "", maxLabelBytes-2), ContainerKinds: fill(map[string]string{}, KindInit, maxKindBytes-2),
+		Labels:      fill(map[string]string{}, "", maxLabelBytes-2),
 	}
 	mounts := fill(map[string]string{}, strings.Repeat("m", 24), maxVolumeBytes-200)
 	v := Volume{Name: "v", Claim: "c"}

@@ -50,10 +50,10 @@ func (d *Document) validate() error {
 			return invalid("annotations", key)
 		}
 	}
-	if err := errors.Join(d.validateSizes(), validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels), d.validateKinds()); err != nil {
+	if err := errors.Join(d.validateSizes(), validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
 		return err
 	}
-	if err := omitted(d.Omitted, PartAnnotations, PartLabels, PartNamespaceLabels, PartContainerKinds, PartVolumes); err != nil {
+	if err := omitted(d.Omitted, PartAnnotations, PartLabels, PartNamespaceLabels, PartVolumes); err != nil {
 		return err
 	}
 	return d.validateVolumes()
@@ -69,7 +69,6 @@ func (d *Document) validateSizes() error {
 		{PartAnnotations, d.Annotations, maxAnnotationBytes},
 		{PartLabels, d.Labels, maxLabelBytes},
 		{PartNamespaceLabels, d.NamespaceLabels, maxLabelBytes},
-		{PartContainerKinds, d.ContainerKinds, maxKindBytes},
 		{PartVolumes, d.Volumes, maxVolumeBytes},
 	} {
 		if cause := tooLarge(part.value, part.limit); cause != "" {
@@ -89,15 +88,6 @@ func validateLabels(field string, of map[string]string) error {
 	return nil
 }
 
-func (d *Document) validateKinds() error {
-	for name, kind := range d.ContainerKinds {
-		if !annotation.IsLabel(name) || !slices.Contains([]string{KindInit, KindSidecar, KindEphemeral}, kind) {
-			return invalid("containerKinds", name)
-		}
-	}
-	return nil
-}
-
 func (d *Document) validateVolumes() error {
 	for i := range d.Volumes {
 		v := &d.Volumes[i]
@@ -112,7 +102,6 @@ func (d *Document) validateVolumes() error {
 	case d.Annotations != nil && d.Omitted[PartAnnotations] != "",
 		d.Labels != nil && d.Omitted[PartLabels] != "",
 		d.NamespaceLabels != nil && d.Omitted[PartNamespaceLabels] != "",
-		d.ContainerKinds != nil && d.Omitted[PartContainerKinds] != "",
 		d.Volumes != nil && d.Omitted[PartVolumes] != "":
 		return errors.New("omitted: a part that is there")
 	}

@@ -108,10 +108,6 @@ func TestMarshalEdits(t *testing.T) {
 			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{"a":"1","b":"<2>"}}}`,
 		},
 		{
-			"kinds of containers", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", ContainerKinds: policy.ContainerKinds{"setup": policy.InitContainer}}},
-			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","containerKinds":{"setup":"init"}}}`,
-		},
-		{
 			"removed annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{}}},
 			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{}}}`,
 		},

@@ -1,7 +1,5 @@
 package record
 
-import "github.com/nri-blkio/nri-blkio/policy"
-
 // Edit has annotations and labels that were edited while their pod ran. Those that are nil are the ones that the runtime
 // reports. Those that are empty were all removed.
 type Edit struct {
@@ -11,18 +9,14 @@ type Edit struct {
 	// NamespaceLabels are those labels of the pod's namespace by which rules of the policy select, nil for one that the
 	// namespace does not have. The runtime never reports them.
 	NamespaceLabels map[string]*string
-	// ContainerKinds are the kinds of the pod's containers, as far as rules of the policy use them. The runtime never reports
-	// them.
-	ContainerKinds policy.ContainerKinds
 }
 
 // wireEdit is an Edit as JSON.
 type wireEdit struct {
-	Sandbox         string                `json:"sandbox"`
-	Annotations     map[string]string     `json:"annotations,omitzero"`
-	Labels          map[string]string     `json:"labels,omitzero"`
-	NamespaceLabels map[string]*string    `json:"namespaceLabels,omitzero"`
-	ContainerKinds  policy.ContainerKinds `json:"containerKinds,omitzero"`
+	Sandbox         string             `json:"sandbox"`
+	Annotations     map[string]string  `json:"annotations,omitzero"`
+	Labels          map[string]string  `json:"labels,omitzero"`
+	NamespaceLabels map[string]*string `json:"namespaceLabels,omitzero"`
 }
 
 // MaxEdit is the largest size of an edit, in bytes. A larger one could leave no room for the rest of the pod's record:

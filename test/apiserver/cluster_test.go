@@ -108,7 +108,6 @@ func documentOfDB(uid string, limits *string) *poddoc.Document {
 		Version: 1, UID: uid, Namespace: "prod", Name: "db-0",
 		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi"},
 		NamespaceLabels: map[string]string{"tier": "gold"},
-		ContainerKinds:  map[string]string{"init": poddoc.KindInit},
 		Volumes: []poddoc.Volume{
 			{
 				Name: "data", Claim: "data-db-0", PersistentVolume: "pvc-1", Limits: limits,
