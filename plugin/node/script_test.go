@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"flag"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,17 +9,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-var pending = flag.Bool("pending", false, "run the scripts of known faults, which fail")
-
 // TestScript tells stories of a node at the border of Node. The scripts know no internals. The
 // clock is that of a bubble, and each command returns when the plugin is idle: a script is the same each time.
 func TestScript(t *testing.T) {
-	dir := "script"
-	if *pending {
-		dir = "pending"
-	}
 	testscript.RunT(bubble{t}, testscript.Params{
-		Dir: filepath.Join("testdata", dir), Cmds: commands(), RequireUniqueNames: true,
+		Dir: filepath.Join("testdata", "script"), Cmds: commands(), RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			w := newWorld(env.T().(bubble).T)
 			env.Values[worldKey{}] = w
