@@ -122,6 +122,9 @@ func (p *Policy) WithMode(m Mode) *Policy {
 // nil.
 func (r *Rule) allowsAnnotations() bool { return r == nil || r.Annotations == AllowAnnotations }
 
+// origin returns the rule as the origin of an error.
+func (r *Rule) origin() annotation.Origin { return annotation.Origin{Rule: r.Name} }
+
 // ruleDocument is an element of rules in a policy file.
 type ruleDocument struct {
 	// It stands in `status`, `check` and errors. Values: a name like that of a class, other than `none`.

@@ -277,7 +277,7 @@ func (p *proposal) refused() error {
 // containers start that have an invalid annotation.
 func refusesEdit(pol *policy.Pod, err error) bool {
 	invalid, ok := errors.AsType[*annotation.Error](err)
-	return ok && invalid.Kind == annotation.Invalid || pol.Refuses(err)
+	return ok && invalid.Kind() == annotation.Invalid || pol.Refuses(err)
 }
 
 // rejectEdit notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
@@ -305,10 +305,9 @@ func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
 	defer t.state.Unlock()
 	p := e.pod.in(s)
 	if p.edit.next != e.next || p.edit.err != nil && p.edit.err.Error() == err.Error() {
-		return false
+		return false // the record has this sentence
 	}
-	// What is granted to others changes with each of their pods.
-	isReported := p.edit.reported == e.next && p.edit.err != nil && annotation.WithoutAmounts(p.edit.err.Error()) == annotation.WithoutAmounts(err.Error())
+	isReported := p.edit.reported == e.next && p.edit.err != nil && editKeyOf(p.edit.err) == editKeyOf(err)
 	p.edit.err, p.edit.reported = err, e.next
 	s.changed(p.group.in(s)) // the record has the error
 	return !isReported

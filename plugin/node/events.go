@@ -3,27 +3,22 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Events receives what happens to pods. A note has text of its pod only.
 type Events interface {
-	// Note notes that something has happened to a pod. It waits for nothing.
-	Note(of podevent.Pod, reason podevent.Reason, note string)
+	// Note notes that something has happened to a pod. The key is the same if it happens again. Note waits for nothing.
+	Note(of podevent.Pod, reason podevent.Reason, key podevent.Key, note string)
 	// Run keeps what was noted until ctx ends. present returns the UIDs of the node's pods, and nil while they are not known.
 	Run(ctx context.Context, present func() map[string]bool)
 }
@@ -44,10 +39,10 @@ type notedDecision struct {
 	settings int // their number: more disks can be found later
 }
 
-// notedEdit is a rejected edit of which an event was noted, and the text without amounts that change by themselves.
+// notedEdit is a rejected edit of which an event was noted, and the reason.
 type notedEdit struct {
 	next *request
-	text string
+	editKey
 }
 
 func (d *decision) noted() notedDecision {
@@ -58,13 +53,14 @@ func (d *decision) noted() notedDecision {
 type event struct {
 	of     podevent.Pod
 	reason podevent.Reason
+	key    podevent.Key
 	note   string
 }
 
 func (n *Node) note(events ...event) {
 	for _, e := range events {
 		if n.events != nil {
-			n.events.Note(e.of, e.reason, e.note)
+			n.events.Note(e.of, e.reason, e.key, e.note)
 		}
 	}
 }
@@ -82,17 +78,19 @@ func containerText(name string) string { return "container " + quote.Name(name, 
 
 // noteRefused notes that a container is rejected. The kubelet tries again, and each time counts.
 func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
-	n.note(event{sb.named(), podevent.Refused, containerText(container) + " is rejected: " + refusal.Error()})
+	n.note(event{sb.named(), podevent.Refused, causeOf(refusal).about(container), containerText(container) + " is rejected: " + refusal.Error()})
 }
 
 // noteProblem notes that limits of a group are not in force. err is nil if all of them are.
 func (n *Node) noteProblem(g groupIdentity, err error) {
-	var cause error
+	var found cause
+	var text error
 	if err != nil {
-		cause = errors.New(causeOf(err))
+		found = causeOf(err)
+		text = errors.New(found.text)
 	}
-	for _, p := range n.pods.toAnnounce(g, time.Now(), cause) {
-		n.note(event{p.named(), podevent.NotInForce, "some limits are not in force, retrying: " + cause.Error()})
+	for _, p := range n.pods.toAnnounce(g, time.Now(), text) {
+		n.note(event{p.named(), podevent.NotInForce, found.about("write"), "some limits are not in force, retrying: " + found.text})
 	}
 }
 
@@ -119,45 +117,6 @@ func (t *podTable) toAnnounce(of groupIdentity, now time.Time, cause error) (out
 	return out
 }
 
-// errNoAnswer is the error of a container whose resolution has been under way for too long.
-var errNoAnswer = errors.New("one of its disks does not answer")
-
-// errWriteHangs is the error of a group whose writer has been at work for too long.
-var errWriteHangs = errors.New("a write to the pod's cgroups hangs in the kernel")
-
-// causeOf returns the cause of an error in text that a tenant may see. The text of other errors can have paths of the node,
-// and with them names of other tenants: so only errors of these kinds have one.
-func causeOf(err error) string {
-	if invalid, ok := errors.AsType[*annotation.Error](err); ok {
-		return invalid.Error()
-	}
-	for _, known := range []error{errNoAnswer, errWriteHangs, bounded.ErrBusy} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
-	if failed, ok := errors.AsType[*cgroupfs.CgroupError](err); ok && failed.Data != "" {
-		return fmt.Sprintf("%s %s %q: %s", failed.Op, failed.Name, failed.Data, reasonOf(failed.Err))
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "a disk or a cgroup does not answer in time"
-	}
-	return strings.TrimPrefix(ErrInternal.Error(), "nri-blkio: ")
-}
-
-// reasonOf returns the reason of the system for a failed write, without the path.
-func reasonOf(err error) string {
-	for _, known := range []error{blkio.ErrGone, blkio.ErrNoDevice, blkio.ErrNotSupported} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
-	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		err = failed.Err
-	}
-	return err.Error()
-}
-
 // noteApplied notes that a change of a pod counts, with the limits that its containers get by it.
 func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
 	if n.events == nil {
@@ -174,7 +133,8 @@ func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
 		}
 		texts = append(texts, containerText(c.name)+" gets "+now.decision.text())
 	}
-	n.note(event{pod.named(), podevent.Changed, strings.Join(append([]string{applied}, texts...), "; ")})
+	texts = append([]string{applied}, texts...)
+	n.note(event{pod.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
 }
 
 // text describes the settings of a decision.
@@ -195,8 +155,8 @@ func (n *Node) noteDecisions(g groupIdentity) {
 	}
 	decided, states := n.pods.unnoted(g, time.Now())
 	for i := range decided {
-		if reason, note := decided[i].fact(); note != "" {
-			n.note(event{decided[i].pod.named(), reason, note})
+		if fact, ok := decided[i].fact(); ok {
+			n.note(fact)
 		}
 	}
 	n.note(states...)
@@ -216,51 +176,43 @@ func (t *podTable) unnoted(of groupIdentity, at time.Time) (decided []snapshot, 
 			}
 		}
 		states = append(states, pod.newCauses(containers, at)...)
-		text := pod.edit.text()
-		if now := (notedEdit{pod.edit.next, annotation.WithoutAmounts(text)}); now != pod.notedEdit {
+		key, text := pod.edit.rejection()
+		if now := (notedEdit{pod.edit.next, key}); now != pod.notedEdit {
 			if pod.notedEdit = now; text != "" {
-				states = append(states, event{pod.named(), podevent.ChangeRejected, text})
+				states = append(states, event{pod.named(), podevent.ChangeRejected, key.about(key.parts.String()), text})
 			}
 		}
 	}
 	return decided, states
 }
 
-// text returns why the edit is rejected, and "" if it is not.
-func (e *edit) text() string {
-	switch {
-	case e.err == nil:
-		return ""
-	case e.next == nil: // the annotations are too large to be passed on
-		return e.err.Error()
+// rejection returns why the edit is rejected, and zero values if it is not.
+func (e *edit) rejection() (key editKey, text string) {
+	if e.err == nil {
+		return editKey{}, ""
 	}
-	of := partAnnotations
-	if r, ok := errors.AsType[*rejectedEdit](e.err); ok {
-		of = r.parts
+	key = editKeyOf(e.err)
+	if e.next == nil { // the annotations are too large to be passed on
+		return key, e.err.Error()
 	}
-	return (&rejectedEdit{of, errors.New(causeOf(e.err))}).Error()
+	return key, (&rejectedEdit{key.parts, errors.New(causeOf(e.err).text)}).Error()
 }
 
-// fact returns the fact that an event is about, with an empty note for none.
-func (c *snapshot) fact() (podevent.Reason, string) {
-	d := &c.decision
+// fact returns an event about a fact of a decision, and false if there is none.
+func (c *snapshot) fact() (event, bool) {
+	d, pod := &c.decision, c.pod.named()
 	if d.policy.Mode() != policy.ModeObserve {
-		if slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit) {
-			return podevent.NoMemoryLimit, containerText(c.name) + " has a write limit and no memory limit of at most half of the node's memory: " +
-				"its dirty pages can block all writers of the node (set resources.limits.memory)"
-		}
-		return "", ""
+		return event{pod, podevent.NoMemoryLimit, podevent.KeyOf(c.name), containerText(c.name) + " has a write limit and no memory limit of at most half of the node's memory: " +
+			"its dirty pages can block all writers of the node (set resources.limits.memory)"}, slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit)
 	}
-	would := "mode observe: " + containerText(c.name) + " would "
+	would, found := "mode observe: "+containerText(c.name)+" would ", causeOf(d.err)
 	switch {
 	case d.err != nil && d.policy.Action(d.err) == policy.Reject:
-		return podevent.Observed, would + "be rejected: " + causeOf(d.err)
+		return event{pod, podevent.Observed, found.about(c.name), would + "be rejected: " + found.text}, true
 	case d.err != nil:
-		return podevent.Observed, would + "get " + d.text() + ", without what is not enforced: " + causeOf(d.err)
-	case len(d.desired.Settings) > 0:
-		return podevent.Observed, would + "get " + d.text()
+		return event{pod, podevent.Observed, found.about(c.name, d.text()), would + "get " + d.text() + ", without what is not enforced: " + found.text}, true
 	}
-	return "", ""
+	return event{pod, podevent.Observed, podevent.KeyOf(c.name, d.text()), would + "get " + d.text()}, len(d.desired.Settings) > 0
 }
 
 // uids returns the UIDs of the node's pods.

@@ -1,8 +1,8 @@
 package node
 
 import (
-	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -19,11 +19,18 @@ import (
 // maxCauses bounds the causes of a pod that have events, so that they do not displace its other events.
 const maxCauses = 4
 
-// cause is a reason why a part of what is requested for a container is not in force.
-type cause struct {
-	text string // may be seen by the author of the pod
+// notInForce is a reason why a part of what is requested for a container is not in force.
+type notInForce struct {
+	lastingKey
+	text string
 	// mayPass is true for a cause that mostly ends within seconds, such as a disk that cannot be read.
 	mayPass bool
+}
+
+// lastingKey identifies a cause of a pod.
+type lastingKey struct {
+	causeKey
+	isKept bool // some limits that were granted before stay
 }
 
 // lastingCause is a cause that the last look at the pod has found.
@@ -34,15 +41,15 @@ type lastingCause struct {
 
 // newCauses returns events for those causes of a pod that were not noted yet. They count as noted from then on.
 func (p *pod) newCauses(containers []*container, now time.Time) (out []event) {
-	var lasting map[string]lastingCause // by the text; mostly there is none
+	var lasting map[lastingKey]lastingCause // mostly there is none
 	for _, c := range containers {
 		for _, found := range c.causes() {
-			key := annotation.WithoutAmounts(found.text)
+			key := found.lastingKey
 			if _, again := lasting[key]; again || len(lasting) >= maxCauses {
 				continue
 			}
 			if lasting == nil {
-				lasting = map[string]lastingCause{}
+				lasting = map[lastingKey]lastingCause{}
 			}
 			known := p.causes[key]
 			if known.since.IsZero() {
@@ -50,7 +57,7 @@ func (p *pod) newCauses(containers []*container, now time.Time) (out []event) {
 			}
 			if !known.isNoted && (!found.mayPass || now.Sub(known.since) >= patience) {
 				known.isNoted = true
-				out = append(out, event{p.named(), podevent.NotInForce, found.text})
+				out = append(out, event{p.named(), podevent.NotInForce, key.about(strconv.FormatBool(key.isKept)), found.text})
 			}
 			lasting[key] = known
 		}
@@ -61,19 +68,19 @@ func (p *pod) newCauses(containers []*container, now time.Time) (out []event) {
 
 // causes returns why parts of what is requested for a container that runs are not in force. Mode observe and failed writes have
 // events of their own, and so has a container whose start was refused.
-func (c *snapshot) causes() (out []cause) {
+func (c *snapshot) causes() (out []notInForce) {
 	d := &c.decision
 	if d.policy == nil || d.policy.Mode() != policy.ModeEnforce || !c.mayRun() || c.life.Phase() == lifecycle.Refused {
 		return nil
 	}
-	head := "some limits are not in force: "
-	if slices.Contains(d.desired.WarningKinds, policy.StillGranted) {
+	head, isKept := "some limits are not in force: ", slices.Contains(d.desired.WarningKinds, policy.StillGranted)
+	if isKept {
 		head = "some limits are not in force, and some that were granted before stay: "
 	}
 	add := func(err error) {
-		invalid, ok := errors.AsType[*annotation.Error](err)
-		mayPass := !ok || invalid.Kind == annotation.Internal || !d.policy.KnowsClaims() && !c.isLate() // the claims are known in a moment
-		out = append(out, cause{head + causeOf(err), mayPass})
+		found := causeOf(err)
+		mayPass := found.failure != "" || found.request.Reason.Kind() == annotation.Internal || !d.policy.KnowsClaims() && !c.isLate() // the claims are known in a moment
+		out = append(out, notInForce{lastingKey{found.causeKey, isKept}, head + found.text, mayPass})
 	}
 	if d.err != nil {
 		add(d.err)

@@ -145,7 +145,7 @@ type liveState struct {
 // podNotes has what was noted for events of a pod.
 type podNotes struct {
 	notedEdit notedEdit
-	causes    map[string]lastingCause // see newCauses
+	causes    map[lastingKey]lastingCause // see newCauses
 	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was noted.
 	isMoved bool
 }
