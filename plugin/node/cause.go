@@ -37,6 +37,14 @@ type cause struct {
 	text string // may be seen by a tenant
 }
 
+// keyOf returns the key of the cause of an error.
+func keyOf(err error) causeKey {
+	if invalid, ok := errors.AsType[*annotation.Error](err); ok {
+		return causeKey{request: invalid.Identity}
+	}
+	return causeOf(err).causeKey
+}
+
 // causeOf returns the cause of an error. The text of other errors than these can have paths of the node, and with them names of other
 // tenants: they have one cause.
 func causeOf(err error) cause {
@@ -80,7 +88,7 @@ func hasSameCause(a, b error) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return causeOf(a).causeKey == causeOf(b).causeKey
+	return keyOf(a) == keyOf(b)
 }
 
 // editKey identifies for programs what is rejected of an edit, and why.
@@ -91,7 +99,7 @@ type editKey struct {
 
 // editKeyOf returns the key of an error with which an edit is rejected.
 func editKeyOf(err error) editKey {
-	out := editKey{partAnnotations, causeOf(err).causeKey}
+	out := editKey{partAnnotations, keyOf(err)}
 	if r, ok := errors.AsType[*rejectedEdit](err); ok {
 		out.parts = r.parts
 	}

@@ -37,7 +37,7 @@ func TestClaimsAreNoEdit(t *testing.T) {
 	}
 	rejected := edit{next: labelled, err: &rejectedEdit{partClaims, errNoAnswer}}
 	const want = "the limits of a claim were changed, and those before stay in force: one of its disks does not answer"
-	if _, got := rejected.rejection(); got != want {
+	if got := rejected.text(); got != want {
 		t.Errorf("the event is %q, want %q", got, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -24,8 +25,8 @@ type edit struct {
 	err  error    // the reason why it is rejected, for the record; nil before the first try
 	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
 	unknown error
-	// reported is the edit whose rejection was logged last.
-	reported *request
+	// isRejected is true if err is of next, and not of the edit before it.
+	isRejected bool
 }
 
 // rejectedEdit is the error of a pod with an edit that does not count.
@@ -155,7 +156,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 		}
 	}
 	if rejection != nil {
-		n.rejectEdit(e, rejection)
+		n.pods.noteRejected(e, rejection)
 	}
 	return accepted, nil
 }
@@ -280,37 +281,41 @@ func refusesEdit(pol *policy.Pod, err error) bool {
 	return ok && invalid.Kind() == annotation.Invalid || pol.Refuses(err)
 }
 
-// rejectEdit notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
+// noteRejected notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
 // the budget may change.
-func (n *Node) rejectEdit(e *editOf, cause error) {
+func (t *podTable) noteRejected(e *editOf, cause error) {
 	err := &rejectedEdit{e.parts, cause}
-	if !n.pods.noteRejected(e, err) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	p := e.pod.in(s)
+	if p.edit.next != e.next {
 		return
 	}
-	log := n.log.WithField("pod", e.pod.String()).WithError(err)
+	hasText := p.edit.err != nil && p.edit.err.Error() == err.Error()
+	p.edit.err, p.edit.isRejected = err, true
+	if !hasText {
+		s.changed(p.group.in(s)) // the record has the text
+	}
+}
+
+// loggedEdit is a rejected edit that is to be logged.
+type loggedEdit struct {
+	pod podIdentity
+	err *rejectedEdit
+}
+
+// logRejected logs why an edit is rejected.
+func (n *Node) logRejected(e loggedEdit) {
+	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
 	switch {
-	case e.parts.has(partAnnotations | partLabels):
+	case e.err.parts.has(partAnnotations | partLabels):
 		n.metrics.edits.rejected.Add(1)
 		log.Warn("Rejected an edit of a running pod")
-	case e.parts.has(partClaims):
+	case e.err.parts.has(partClaims):
 		log.Warn("Rejected changed limits of claims of a running pod")
 	default:
 		log.Warn("Rejected the classes of kinds of containers for a running pod")
 	}
-}
-
-// noteRejected notes the error of an edit, and reports whether it is new.
-func (t *podTable) noteRejected(e *editOf, err error) (isNew bool) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	p := e.pod.in(s)
-	if p.edit.next != e.next || p.edit.err != nil && p.edit.err.Error() == err.Error() {
-		return false // the record has this sentence
-	}
-	isReported := p.edit.reported == e.next && p.edit.err != nil && editKeyOf(p.edit.err) == editKeyOf(err)
-	p.edit.err, p.edit.reported = err, e.next
-	s.changed(p.group.in(s)) // the record has the error
-	return !isReported
 }
 
 // commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
@@ -334,7 +339,8 @@ func (t *podTable) commitEdit(p *proposal, e *editOf) (excess *annotation.Error,
 	if p.request == e.next {
 		pod.edit = edit{}
 	} else {
-		pod.edit.err, pod.edit.reported = nil, nil // of what is left
+		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
+		pod.told.forget(podevent.ChangeRejected)
 	}
 	for i := range p.containers {
 		c := p.containers[i].in(s)

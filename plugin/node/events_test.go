@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sirupsen/logrus/hooks/test"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
@@ -185,6 +187,7 @@ func TestEventFacts(t *testing.T) {
 // of the node.
 func TestEventNotInForce(t *testing.T) {
 	n, events := &Node{}, &noted{}
+	n.log, _ = test.NewNullLogger()
 	n.events, n.pods = events, newPodTable(make(chan struct{}, 1))
 	pod, cgroup := newPod(sandbox(nil), policy.Default())
 	_ = cgroup
@@ -208,7 +211,8 @@ func TestEventNotInForce(t *testing.T) {
 			{patience, errNoAnswer, []string{line + "one of its disks does not answer"}},
 		} {
 			time.Sleep(step.after)
-			n.noteProblem(g, step.err)
+			n.logProblem(t.Context(), g, step.err)
+			n.tell(g)
 			events.wants(t, fmt.Sprint(step.err), step.want...)
 		}
 	})

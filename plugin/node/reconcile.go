@@ -88,6 +88,7 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.shared.Store(newSharedReads(&n.environment))
 	for _, g := range n.pods.markAllDue(began) {
 		n.logProblem(ctx, g, errWriteHangs)
+		n.tell(g) // its turn may never end
 	}
 }
 
@@ -130,7 +131,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	if t.inPass {
 		n.recovery.Step("find unmatched targets", func() { n.warnUnmatched(g) })
 	}
-	n.recovery.Step("note decisions", func() { n.noteDecisions(g) })
+	n.recovery.Step("tell notices", func() { n.tell(g) })
 	n.pods.endTurn(g)
 	n.endPass()
 }
@@ -167,7 +168,7 @@ func (t *podTable) takeDecided(of groupIdentity, pol *policy.Policy, layers *lay
 	defer t.state.Unlock()
 	g := of.in(s)
 	unresolved, hung := g.unresolved(pol, layers)
-	if g.plan == nil || g.retry.problem.Lasts() || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
+	if g.plan == nil || g.retry.err != nil || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
 		return nil
 	}
 	return g.plan
@@ -260,7 +261,6 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 	case ended:
 		log.Info("All limits are in force again")
 	}
-	n.noteProblem(g, err)
 }
 
 // remind notes the error of a group, nil if it has none. due reports whether to log it; ended reports whether
@@ -268,9 +268,14 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	problem := &g.in(s).retry.problem
-	lasted := problem.Lasts()
-	return problem.Due(time.Now(), err), lasted && err == nil
+	r, now := &g.in(s).retry, time.Now()
+	lasted := r.err != nil
+	if r.err = err; err == nil {
+		r.since = time.Time{}
+	} else if !lasted {
+		r.since = now
+	}
+	return r.problem.Due(now, err), lasted && err == nil
 }
 
 func (n *Node) errIfWriteHangs(g groupIdentity) error {
