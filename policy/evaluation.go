@@ -162,25 +162,6 @@ func (e *evaluation) index(cs []Container, i int) *MountIndex {
 	return e.indexes[i]
 }
 
-// BackingOf returns the backing of a path that m covers: that of the longest of m and the
-// mounts below it that covers the path.
-func (m *Mount) BackingOf(path string) *blkio.Backing {
-	best, longest := &m.Backing, 0
-	for i := range m.Below {
-		if b := &m.Below[i]; len(b.Path) > longest && covers(b.Path, path) {
-			best, longest = &b.Backing, len(b.Path)
-		}
-	}
-	return best
-}
-
-func covers(dir, path string) bool {
-	for len(dir) > 0 && dir[len(dir)-1] == '/' {
-		dir = dir[:len(dir)-1]
-	}
-	return len(path) >= len(dir) && (len(path) == len(dir) || path[len(dir)] == '/') && path[:len(dir)] == dir
-}
-
 // noMount returns the error for a path on no mount, with a similar path as a hint. It
 // searches for one only for the first mistakes: a tenant can make hundreds, in a container
 // with a thousand mounts.

@@ -83,14 +83,6 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// hasSameCause reports whether two errors have the same cause. None is nil for the same reason as an error.
-func hasSameCause(a, b error) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return keyOf(a) == keyOf(b)
-}
-
 // editKey identifies for programs what is rejected of an edit, and why.
 type editKey struct {
 	parts parts

@@ -298,26 +298,6 @@ func (t *podTable) noteRejected(e *editOf, cause error) {
 	}
 }
 
-// loggedEdit is a rejected edit that is to be logged.
-type loggedEdit struct {
-	pod podIdentity
-	err *rejectedEdit
-}
-
-// logRejected logs why an edit is rejected.
-func (n *Node) logRejected(e loggedEdit) {
-	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
-	switch {
-	case e.err.parts.has(partAnnotations | partLabels):
-		n.metrics.edits.rejected.Add(1)
-		log.Warn("Rejected an edit of a running pod")
-	case e.err.parts.has(partClaims):
-		log.Warn("Rejected changed limits of claims of a running pod")
-	default:
-		log.Warn("Rejected the classes of kinds of containers for a running pod")
-	}
-}
-
 // commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
 // budget if that has no room.
 func (t *podTable) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ error) {

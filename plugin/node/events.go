@@ -90,6 +90,26 @@ func (e *edit) text() string {
 	return (&rejectedEdit{editKeyOf(e.err).parts, errors.New(causeOf(e.err).text)}).Error()
 }
 
+// loggedEdit is a rejected edit that is to be logged.
+type loggedEdit struct {
+	pod podIdentity
+	err *rejectedEdit
+}
+
+// logRejected logs why an edit is rejected.
+func (n *Node) logRejected(e loggedEdit) {
+	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
+	switch {
+	case e.err.parts.has(partAnnotations | partLabels):
+		n.metrics.edits.rejected.Add(1)
+		log.Warn("Rejected an edit of a running pod")
+	case e.err.parts.has(partClaims):
+		log.Warn("Rejected changed limits of claims of a running pod")
+	default:
+		log.Warn("Rejected the classes of kinds of containers for a running pod")
+	}
+}
+
 // uids returns the UIDs of the node's pods.
 func (t *podTable) uids() map[string]bool {
 	s := t.state.Lock()

@@ -22,7 +22,7 @@ func TestReasons(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	of := Identity{From: Origin{Annotation: keyDB}, Entry: 1, Text: "/a wbps=1", Subject: "vda", Reason: NoRoom}
 	a, b := New(of, &Problem{"1 of 2", "wait"}), New(of, &Problem{"2 of 2", ""})
-	if a.Identity != b.Identity || a.Identity.String() != b.Identity.String() {
+	if a.Identity != b.Identity || a.String() != b.String() {
 		t.Errorf("%v and %v", a.Identity, b.Identity)
 	}
 	seen := map[string]bool{of.String(): true}
