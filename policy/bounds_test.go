@@ -34,7 +34,7 @@ func TestTooMuch(t *testing.T) {
 	}
 	r := annotation.Parse(annotations)
 	d, err := Default().of(r).Container(Container{Name: "c00", Rootfs: on(sda)})
-	if e := asError(t, err); e == nil || e.Kind != annotation.Invalid || e.Annotation != r.First() {
+	if e := asError(t, err); e == nil || e.Kind() != annotation.Invalid || e.From.Annotation != r.First() {
 		t.Errorf("got %v", err)
 	}
 	if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
@@ -65,7 +65,7 @@ func TestSkippedIsBounded(t *testing.T) {
 	}
 	var got []string
 	for _, e := range d.Errors {
-		got = append(got, e.Annotation+": "+e.Cause)
+		got = append(got, e.From.Annotation+": "+e.Cause)
 	}
 	const cause = ": no disk to limit %s on: rootfs: tmpfs is memory, not a disk, and 40 more"
 	want := []string{keyDB + fmt.Sprintf(cause, "wbps"), keyEach + fmt.Sprintf(cause, "rbps")} // the list is full for the second
@@ -130,7 +130,7 @@ func TestDropWeight(t *testing.T) {
 	d := Desired{Settings: NewSettings(limit, Setting{weight(500).Value, from("weight.blkio.noderesource.dev/containers", 0, "")})}
 	err := d.DropWeight()
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
-	if e := asError(t, err); e == nil || e.Error() != want || e.Kind != annotation.Unenforceable {
+	if e := asError(t, err); e == nil || e.Error() != want || e.Kind() != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	if again := d.DropWeight(); again != nil || !slices.Equal(d.Settings, Settings{limit}) {

@@ -140,12 +140,11 @@ func (c *Claim) checkOne(x *charge, before, after []Portion) *annotation.Error {
 	default:
 		cause = annotation.FormatAmount(k, used) + " of " + all + " are granted to " + strconv.Itoa(pods) + " pods"
 	}
-	return &annotation.Error{
-		Annotation: source.Text(),
-		Cause: k.String() + "=" + annotation.FormatAmount(k, value) + " on " + c.diskText(x.Dev) +
-			" exceeds the budget of namespace " + c.Pod.namespaceText() + ": " + cause,
-		Hint: c.remedy(k, room, waits, source.Kind),
-	}
+	asked := k.String() + "=" + annotation.FormatAmount(k, value) + " on " + c.diskText(x.Dev)
+	return annotation.New(annotation.Identity{From: source.Origin(), Subject: asked, Reason: annotation.NoRoom}, &annotation.Problem{
+		Cause: asked + " exceeds the budget of namespace " + c.Pod.namespaceText() + ": " + cause,
+		Hint:  c.remedy(k, room, waits, source.Kind),
+	})
 }
 
 // remedy returns what to do about an error: wait for room, or write at most room.
@@ -194,13 +193,14 @@ func (c *Claim) diskText(dev blkio.Dev) string {
 // unlimited returns the error for a container that uses a disk without a limit.
 func (c *Claim) unlimited(at blkio.Address) *annotation.Error {
 	k, source := at.Key, c.source(at)
-	out := &annotation.Error{
-		Annotation: source.Text(),
-		Cause:      k.String() + " of * needs a limit: " + c.diskText(at.Dev) + " has none, and namespace " + c.Pod.namespaceText() + " has a budget",
-		Hint:       `write for example "* ` + k.String() + "=" + annotation.FormatAmount(k, c.example(k)) + `"`,
-	}
+	disk := c.diskText(at.Dev)
+	of := annotation.Identity{From: source.Origin(), Subject: k.String() + " on " + disk, Reason: annotation.NeedsLimit}
+	out := annotation.New(of, &annotation.Problem{
+		Cause: k.String() + " of * needs a limit: " + disk + " has none, and namespace " + c.Pod.namespaceText() + " has a budget",
+		Hint:  `write for example "* ` + k.String() + "=" + annotation.FormatAmount(k, c.example(k)) + `"`,
+	})
 	if !c.Pod.allowsAnnotations() {
-		out.Annotation, out.Hint = c.Pod.rule.title, "ask the operators of the cluster"
+		out.From, out.Hint = c.Pod.rule.origin(), "ask the operators of the cluster"
 	}
 	return out
 }

@@ -93,8 +93,8 @@ func checkClaims(t *testing.T, cases []claimCase) {
 		if err := claimed(t, p, tt.namespace, tt.annotations, tt.granted); err != nil {
 			checkLine(t, err.Error())
 			got = strings.TrimPrefix(strings.TrimPrefix(err.Error(), "nri-blkio: "), "limits.blkio.noderesource.dev/")
-			if err.Kind != annotation.Invalid {
-				t.Errorf("%s: kind %v", tt.name, err.Kind)
+			if err.Kind() != annotation.Invalid {
+				t.Errorf("%s: kind %v", tt.name, err.Kind())
 			}
 		}
 		if got != tt.want {
@@ -233,33 +233,28 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 	}
 }
 
-// TestWithoutAmounts verifies that errors of a budget for the same reason are the same without amounts, and that no other text changes.
-func TestWithoutAmounts(t *testing.T) {
+// TestIdentity verifies that errors of a budget are the same whatever is granted to others, and that those of other requests are not.
+func TestIdentity(t *testing.T) {
 	p := parsed(t, budgeted)
-	text := func(namespace string, annotations map[string]string, granted grantedBefore) string {
-		return annotation.WithoutAmounts(claimed(t, p, namespace, annotations, granted).Error())
+	of := func(namespace string, annotations map[string]string, granted grantedBefore) annotation.Identity {
+		return claimed(t, p, namespace, annotations, granted).Identity
 	}
 	for name, same := range map[string][]grantedBefore{
 		"others": {{Others: 180 * mi, Pods: 3}, {Others: 155 * mi, Pods: 1}, {Others: 200*mi - 10, Pods: 1}},
 		"both":   {{Others: 100 * mi, Own: 80 * mi, Pods: 2}, {Others: 120 * mi, Own: 40 * mi, Pods: 3}},
 	} {
-		want := text("tenant-a", eachContainer("* wbps=50Mi"), same[0])
+		want := of("tenant-a", eachContainer("* wbps=50Mi"), same[0])
 		for _, granted := range same {
-			if got := text("tenant-a", eachContainer("* wbps=50Mi"), granted); got != want {
-				t.Errorf("%s: %q, want %q", name, got, want)
+			if got := of("tenant-a", eachContainer("* wbps=50Mi"), granted); got != want {
+				t.Errorf("%s: %v, want %v", name, got, want)
 			}
-			if got := text("tenant-a", eachContainer("* wbps=60Mi"), granted); got == want {
-				t.Errorf("%s: another request is %q as well", name, got)
+			if got := of("tenant-a", eachContainer("* wbps=60Mi"), granted); got == want {
+				t.Errorf("%s: another request is %v as well", name, got)
 			}
 		}
 	}
-	if a, b := text("tenant-classed", nil, grantedBefore{Others: 190 * mi, Pods: 2}), text("tenant-classed", nil, grantedBefore{Others: 185 * mi, Pods: 1}); a != b {
-		t.Errorf("of a class: %q, then %q", a, b)
-	}
-	for _, other := range []string{"", "write at most 5Mi", `entry 1 "/data wbps=1Mi of 2Mi are granted to 3 pods": unknown key`} {
-		if got := annotation.WithoutAmounts(other); got != other {
-			t.Errorf("%q, want %q", got, other)
-		}
+	if a, b := of("tenant-classed", nil, grantedBefore{Others: 190 * mi, Pods: 2}), of("tenant-classed", nil, grantedBefore{Others: 185 * mi, Pods: 1}); a != b || a.String() != b.String() {
+		t.Errorf("of a class: %v, then %v", a, b)
 	}
 }
 

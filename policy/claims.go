@@ -82,7 +82,9 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 // limits parses the limits of the claim itself.
 func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 	if v.Unknown != "" {
-		return nil, &annotation.Error{Annotation: claimKey(v.Claim, ""), Cause: "the limits are unknown: " + v.Unknown}
+		return nil, annotation.New(
+			annotation.Identity{From: annotation.Origin{Claim: v.Claim}, Subject: v.Unknown, Reason: annotation.UnknownClaim},
+			&annotation.Problem{Cause: "the limits are unknown: " + v.Unknown})
 	}
 	var out []*annotation.List
 	var err *annotation.Error
@@ -95,18 +97,13 @@ func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 		}
 	}
 	if v.Limits != nil {
-		add(annotation.ParseClaim(claimKey(v.Claim, ""), v.Claim, *v.Limits))
+		add(annotation.ParseClaim(v.Claim, *v.Limits))
 	}
-	add(annotation.ParseRates(claimKey(v.Claim, v.Class.Name), v.Claim, v.Class.Rates))
+	add(annotation.ParseRates(v.Claim, v.Class.Name, v.Class.Rates))
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
-}
-
-// claimKey returns the key of the limits of a claim, which is the Text of their source.
-func claimKey(claim, class string) string {
-	return (&Source{Kind: FromClaim, Name: claimName(claim, class)}).Text()
 }
 
 // find returns the index of a claim.
@@ -197,8 +194,7 @@ func (c *Claims) sourceFor(container string) (Source, bool) {
 
 // sourceOfClaim returns the source of the limits of a claim itself.
 func sourceOfClaim(l *annotation.List) Source {
-	kind, name := parseText(l.Key)
-	return Source{Kind: kind, Name: name}
+	return Source{Kind: FromClaim, Name: claimName(l.From.Claim, l.From.Class)}
 }
 
 // targets returns the paths of the claims that have limits of their own, and of those that are named.
@@ -239,8 +235,7 @@ func (e *evaluation) claims(cs []Container) {
 		}
 		if err := e.pod.checkClaim(c); err != nil {
 			e.out.Claims = append(e.out.Claims, err)
-			head := "nri-blkio: " + quote.Name(err.Annotation, maxName) + ": "
-			e.warnings.add(warning{what: err.Annotation, text: strings.TrimPrefix(err.Error(), head)})
+			e.warnings.add(warning{what: err.From.String(), text: err.WithoutOrigin()})
 			e.out.warned(ClaimNotEnforced)
 			continue
 		}
@@ -286,7 +281,7 @@ func (e *evaluation) claim(cs []Container) {
 	switch {
 	case found:
 	case e.scope == scopeNamed:
-		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, e.noClaim()))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noClaim()))
 	default:
 		e.skip(t.Name(), "the container has no mount of this claim")
 	}
@@ -301,14 +296,14 @@ func (e *evaluation) unknownClaims() {
 	}
 	if e.scope.isLenient() {
 		e.skip(e.entry.Target.Name(), cause)
-		e.unenforced("")
+		e.unenforced("", "")
 		return
 	}
 	if !hasLimit(e.values) {
 		e.skip(e.entry.Target.Name(), cause)
 		return
 	}
-	e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, &annotation.Problem{
+	e.fail(e.limits.ErrorOf(e.entry, annotation.ClaimsNotKnown, &annotation.Problem{
 		Cause: cause, Hint: "the cluster part of nri-blkio reports them; on a node without it, write the path of the mount",
 	}))
 }

@@ -145,7 +145,7 @@ func TestClaimTarget(t *testing.T) {
 		}
 		switch e := asError(t, err); {
 		case tt.err == "" && err == nil:
-		case err == nil || tt.err == "" || !strings.HasSuffix(err.Error(), ": "+tt.err) || e.Kind != tt.kind:
+		case err == nil || tt.err == "" || !strings.HasSuffix(err.Error(), ": "+tt.err) || e.Kind() != tt.kind:
 			t.Errorf("%s:\n got %v\nwant %s", name, err, tt.err)
 		default:
 			checkLine(t, err.Error())
@@ -163,7 +163,7 @@ func TestClaimTotal(t *testing.T) {
 	if got := pod.Targets().Paths; !slices.Equal(got, []string{"/data/wal"}) {
 		t.Errorf("the disks of %q are searched for", got)
 	}
-	if _, err := Default().ForPod(&PodFacts{}, request).Total([]Container{db()}); err == nil || asError(t, err).Kind != annotation.Unenforceable {
+	if _, err := Default().ForPod(&PodFacts{}, request).Total([]Container{db()}); err == nil || asError(t, err).Kind() != annotation.Unenforceable {
 		t.Errorf("unknown claims: %v", err)
 	}
 	gone := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, request)

@@ -66,7 +66,7 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 			e.warn(problem.Cause + ": the lower value holds")
 		case !e.clash:
 			e.clash = true
-			e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, problem))
+			e.fail(e.errorAt(r.disk.Name, annotation.Conflict, problem))
 		}
 		if rate >= c.rate {
 			return
@@ -91,7 +91,7 @@ func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blk
 
 // hasUnknown reports whether it is unknown which disks a container uses.
 func (e *evaluation) hasUnknown() bool {
-	return slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind == annotation.Internal })
+	return slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind() == annotation.Internal })
 }
 
 // desired closes the evaluation.

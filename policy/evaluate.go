@@ -70,7 +70,7 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 	if from, found := p.claims.sourceFor(c.Name); found {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
 		d.warned(ClaimNotEnforced)
-		d.unenforced(from, p.foreignCause())
+		d.unenforced(annotation.Identity{From: from.Origin(), Reason: annotation.ForeignHandler}, p.foreignCause())
 	}
 	if class, from := p.classOf(c.Name); class != nil {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
@@ -86,14 +86,19 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 func (p *Pod) warnIgnored(d *Desired) {
 	if d.Ignored = p.ignored; p.ignored {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
-		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: p.rule.title, Cause: "the node policy ignores the annotations of the pod"})
+		d.Unenforced = append(d.Unenforced, p.ignoring(annotation.Ignored, "the node policy ignores the annotations of the pod"))
 		d.warned(IgnoredAnnotations)
 	}
 	if p.ignoresClaims {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the limits of claims")
-		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: p.rule.title, Cause: "the node policy ignores the limits of claims"})
+		d.Unenforced = append(d.Unenforced, p.ignoring(annotation.IgnoredClaims, "the node policy ignores the limits of claims"))
 		d.warned(IgnoredAnnotations)
 	}
+}
+
+// ignoring returns the error that the rule ignores a part of what is asked.
+func (p *Pod) ignoring(reason annotation.Reason, cause string) *annotation.Error {
+	return annotation.New(annotation.Identity{From: p.rule.origin(), Reason: reason}, &annotation.Problem{Cause: cause})
 }
 
 // guard sets memory.high, or adds a warning, for a write limit without a memory limit that
@@ -240,9 +245,9 @@ func (p *Policy) Action(err error) Action {
 		return Ignore
 	case !errors.As(err, &e):
 		return p.OnError.Internal
-	case e.Kind == annotation.Unenforceable:
+	case e.Kind() == annotation.Unenforceable:
 		return p.OnError.Unenforceable
-	case e.Kind == annotation.Internal:
+	case e.Kind() == annotation.Internal:
 		return p.OnError.Internal
 	default:
 		return p.OnError.Invalid
@@ -280,17 +285,12 @@ func (d *Desired) DropWeight() error {
 	if i < 0 {
 		d.Warnings = append(d.Warnings, weights[0].Source.Text()+": "+noIOWeight)
 		d.warned(NotEnforced)
-		d.unenforced(weights[0].Source, noIOWeight)
+		d.unenforced(annotation.Identity{From: weights[0].Source.Origin(), Reason: annotation.NoWeights}, noIOWeight)
 		return nil
 	}
 	weight := weights[i]
-	return &annotation.Error{
-		Annotation: weight.Source.Name,
-		Text:       weight.Amount.String(),
-		Cause:      noIOWeight,
-		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
-		Kind:       annotation.Unenforceable,
-	}
+	of := annotation.Identity{From: weight.Source.Origin(), Text: weight.Amount.String(), Reason: annotation.NoWeights}
+	return annotation.New(of, &annotation.Problem{Cause: noIOWeight, Hint: "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST"})
 }
 
 const noIOWeight = "this node's kernel has no io.weight"
@@ -303,7 +303,7 @@ func (e *evaluation) sourceOf(c *cell) Source {
 	case scopeClaim:
 		return sourceOfClaim(c.limits)
 	default:
-		out = Source{Kind: FromAnnotation, Name: c.limits.Key, Entry: c.entry.Number}
+		out = Source{Kind: FromAnnotation, Name: c.limits.From.Annotation, Entry: c.entry.Number}
 	}
 	if c.entry.Number > 0 { // otherwise it is a weight without a target
 		out.IsStar, out.Target = c.entry.Target.Kind == annotation.TargetStar, clip(c.entry.Target.Text)

@@ -105,8 +105,8 @@ func TestStar(t *testing.T) {
 		if got := fmt.Sprint(err); got != tt.err && (tt.err != "" || err != nil) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.keys, got, tt.err)
 		}
-		if err != nil && asError(t, err).Kind != annotation.Unenforceable {
-			t.Errorf("%s: %v is %v", tt.keys, err, asError(t, err).Kind)
+		if err != nil && asError(t, err).Kind() != annotation.Unenforceable {
+			t.Errorf("%s: %v is %v", tt.keys, err, asError(t, err).Kind())
 		}
 		if diff := cmp.Diff(tt.want, limits(d)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.keys, diff)
@@ -202,7 +202,7 @@ func TestBestEffort(t *testing.T) {
 	}
 	var got []string
 	for _, e := range d.Errors {
-		got = append(got, fmt.Sprint(e.Annotation, " ", e.Entry))
+		got = append(got, fmt.Sprint(e.From.Annotation, " ", e.Entry))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("errors: -want +got:\n%s", diff)
@@ -265,7 +265,7 @@ func TestCheckRuntime(t *testing.T) {
 	}
 	err := p.ForPod(&PodFacts{Handler: "kata-\x1bqemu"}, r).checkRuntime()
 	want := `nri-blkio: ` + keyDB + `: the runtime handler "kata-\x1bqemu" is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's (remove the annotation, or add the handler to hostKernelHandlers)`
-	if err == nil || err.Error() != want || p.Action(err) != Reject || asError(t, err).Kind != annotation.Unenforceable {
+	if err == nil || err.Error() != want || p.Action(err) != Reject || asError(t, err).Kind() != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

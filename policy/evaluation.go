@@ -144,7 +144,7 @@ func (e *evaluation) path(cs []Container) {
 	switch {
 	case found:
 	case e.scope == scopeNamed:
-		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, e.noMount(&cs[0])))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noMount(&cs[0])))
 	default:
 		e.skip(e.entry.Target.Path, "the container has no mount at this path")
 	}
@@ -160,25 +160,6 @@ func (e *evaluation) index(cs []Container, i int) *MountIndex {
 		e.indexes[i] = IndexMounts(cs[i].Mounts)
 	}
 	return e.indexes[i]
-}
-
-// BackingOf returns the backing of a path that m covers: that of the longest of m and the
-// mounts below it that covers the path.
-func (m *Mount) BackingOf(path string) *blkio.Backing {
-	best, longest := &m.Backing, 0
-	for i := range m.Below {
-		if b := &m.Below[i]; len(b.Path) > longest && covers(b.Path, path) {
-			best, longest = &b.Backing, len(b.Path)
-		}
-	}
-	return best
-}
-
-func covers(dir, path string) bool {
-	for len(dir) > 0 && dir[len(dir)-1] == '/' {
-		dir = dir[:len(dir)-1]
-	}
-	return len(path) >= len(dir) && (len(path) == len(dir) || path[len(dir)] == '/') && path[:len(dir)] == dir
 }
 
 // noMount returns the error for a path on no mount, with a similar path as a hint. It
@@ -211,30 +192,35 @@ func (e *evaluation) classes(c *Class, from Source, cs []Container) {
 
 // warn adds a warning about the class or the claim.
 func (e *evaluation) warn(text string) {
-	what := e.class.Text()
-	if e.scope == scopeClaim {
-		what = e.limits.Key
-	}
-	e.warnings.add(warning{what: what, text: text})
+	e.warnings.add(warning{what: e.origin().String(), text: text})
 }
 
 // unenforced counts the container as one for which the node cannot enforce a part of its class, or limits of a claim, for a cause
-// that lasts. The cause is "" if it does not, or is known otherwise.
-func (e *evaluation) unenforced(cause string) {
-	kind, from := NotEnforced, e.class
+// that lasts. The cause is "" if it does not, or is known otherwise. what is the target, "" for "*".
+func (e *evaluation) unenforced(what, cause string) {
+	kind := NotEnforced
 	if e.scope == scopeClaim {
-		kind, from = ClaimNotEnforced, sourceOfClaim(e.limits)
+		kind = ClaimNotEnforced
 	}
 	e.out.warned(kind)
 	if cause != "" {
-		e.out.unenforced(from, cause)
+		e.out.unenforced(annotation.Identity{From: e.origin(), Subject: what, Reason: annotation.NoDisk}, cause)
 	}
 }
 
+// origin returns the origin of the class or of the claim.
+func (e *evaluation) origin() annotation.Origin {
+	if e.scope == scopeClaim {
+		return e.limits.From
+	}
+	return e.class.Origin()
+}
+
 // unenforced notes that something has no effect, unless it is a default of the policy: the author of the pod did not ask for that.
-func (d *Desired) unenforced(from Source, cause string) {
-	if (from.Kind == FromClass || from.Kind == FromClaim) && len(d.Unenforced) < maxUnenforced {
-		d.Unenforced = append(d.Unenforced, &annotation.Error{Annotation: from.Text(), Cause: cause, Kind: annotation.Unenforceable})
+func (d *Desired) unenforced(of annotation.Identity, cause string) {
+	isDefault := of.From.Rule != "" || of.From.Field != ""
+	if !isDefault && len(d.Unenforced) < maxUnenforced {
+		d.Unenforced = append(d.Unenforced, annotation.New(of, &annotation.Problem{Cause: cause}))
 	}
 }
 
@@ -251,7 +237,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if !hasLimit(e.values) || e.scope.isLenient() && b.Err == nil {
 		e.skip(what, reason(b)) // no limit asked, and there is none
 		if hasLimit(e.values) {
-			e.unenforced(quote.Text(what) + " cannot be limited: " + reason(b))
+			e.unenforced(what, quote.Text(what)+" cannot be limited: "+reason(b))
 		}
 		return
 	}
@@ -262,7 +248,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if e.scope == scopeClaim { // limits of a claim never reject a container
 		e.out.Claims = append(e.out.Claims, e.unlimited(c, b, what))
 		e.warn(what + " cannot be limited now: " + reason(b))
-		e.unenforced("")
+		e.unenforced("", "")
 		return
 	}
 	e.fail(e.unlimited(c, b, what))
@@ -277,9 +263,16 @@ func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *ann
 		what += " of container " + quote.Text(c.Name)
 	}
 	if b.Err != nil {
-		return e.limits.ErrorOf(e.entry, annotation.Internal, &annotation.Problem{Cause: what + e.cannot(" cannot be limited now: ", " cannot have a weight now: ") + reason(b)})
+		return e.errorAt(what, annotation.CannotBeLimited, &annotation.Problem{Cause: what + e.cannot(" cannot be limited now: ", " cannot have a weight now: ") + reason(b)})
 	}
-	return e.limits.ErrorOf(e.entry, annotation.Unenforceable, &annotation.Problem{Cause: what + e.cannot(" cannot be limited: ", " cannot have a weight: ") + reason(b), Hint: hintRemove})
+	return e.errorAt(what, annotation.NoDisk, &annotation.Problem{Cause: what + e.cannot(" cannot be limited: ", " cannot have a weight: ") + reason(b), Hint: hintRemove})
+}
+
+// errorAt returns an error of the entry about one object: a "*" has many.
+func (e *evaluation) errorAt(what string, reason annotation.Reason, p *annotation.Problem) *annotation.Error {
+	out := e.limits.ErrorOf(e.entry, reason, p)
+	out.Subject = what
+	return out
 }
 
 // cannot selects the text for the kind of the entry.
@@ -348,9 +341,9 @@ func (e *evaluation) star(cs []Container) {
 	case e.scope == scopeClass:
 		cause := nothingLeft(left, first, skipped).Cause
 		e.warn(cause)
-		e.unenforced(cause)
+		e.unenforced("", cause)
 	default:
-		e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, nothingLeft(left, first, skipped)))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.NoDisk, nothingLeft(left, first, skipped)))
 	}
 }
 

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -88,20 +87,15 @@ func (d *Desired) refuses(s Source) bool {
 func concerns(e *annotation.Error, s Source) bool {
 	switch s.Kind {
 	case FromAnnotation:
-		return e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
+		return e.From == s.Origin() && (e.Entry == 0 || e.Entry == s.Entry)
 	case FromClass:
-		return strings.HasPrefix(e.Annotation, classKeys) && (e.Text == "" || e.Text == s.Name)
+		kind, _ := annotation.CutKey(e.From.Annotation)
+		return kind == annotation.KindClass && (e.Text == "" || e.Text == s.Name)
 	}
 	return false
 }
 
 // concernsClaim reports whether an error is about the limits of the claim of a source. They count as a whole or not at all.
 func concernsClaim(e *annotation.Error, s Source) bool {
-	kind, name := parseText(e.Annotation)
-	failed, _, _ := strings.Cut(name, "/")
-	claim, _, _ := strings.Cut(s.Name, "/")
-	return kind == FromClaim && failed == claim
+	return e.From.Claim != "" && e.From.Claim == s.Origin().Claim
 }
-
-// classKeys begins the keys of annotations that choose a class.
-const classKeys = "class." + annotation.Domain + "/"

@@ -34,7 +34,9 @@ func TestKeepGranted(t *testing.T) {
 		d.Warnings, d.WarningKinds = []string{stillGranted}, []blkio.WarningKind{StillGranted}
 		return d
 	}
-	refused := func(entry int) []*annotation.Error { return []*annotation.Error{{Annotation: each, Entry: entry}} }
+	refused := func(entry int) []*annotation.Error {
+		return []*annotation.Error{{Identity: annotation.Identity{From: annotation.Origin{Annotation: each}, Entry: entry}}}
+	}
 	for name, tt := range map[string]struct {
 		now, former, want Desired
 	}{
@@ -145,7 +147,7 @@ func TestRejectReachesRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	total, err := now.Total([]Container{db()})
-	if e := asError(t, err); e == nil || e.Annotation != keyTotal || len(total.Errors) != 1 {
+	if e := asError(t, err); e == nil || e.From.Annotation != keyTotal || len(total.Errors) != 1 {
 		t.Fatalf("%v, %v", err, total.Errors)
 	}
 	total.KeepGranted(granted)

@@ -137,3 +137,22 @@ func (x *dirIndex) makeTree() {
 		x.values[node] = d.value
 	}
 }
+
+// BackingOf returns the backing of a path that m covers: that of the longest of m and the
+// mounts below it that covers the path.
+func (m *Mount) BackingOf(path string) *blkio.Backing {
+	best, longest := &m.Backing, 0
+	for i := range m.Below {
+		if b := &m.Below[i]; len(b.Path) > longest && covers(b.Path, path) {
+			best, longest = &b.Backing, len(b.Path)
+		}
+	}
+	return best
+}
+
+func covers(dir, path string) bool {
+	for len(dir) > 0 && dir[len(dir)-1] == '/' {
+		dir = dir[:len(dir)-1]
+	}
+	return len(path) >= len(dir) && (len(path) == len(dir) || path[len(dir)] == '/') && path[:len(dir)] == dir
+}

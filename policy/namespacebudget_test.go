@@ -103,7 +103,7 @@ func TestUses(t *testing.T) {
 	unknown := Container{Name: "x", Rootfs: blkio.Backing{Err: errNow, Reason: "this node failed to look"}}
 	pod := p.ForPod(&PodFacts{Namespace: "tenant-a"}, annotation.Parse(nil))
 	d, err := pod.Container(unknown)
-	if e := asError(t, err); e == nil || e.Kind != annotation.Internal || e.Annotation != "budgets[1].limits" || len(d.Errors) != 1 {
+	if e := asError(t, err); e == nil || e.Kind() != annotation.Internal || e.From.Field != "budgets[1].limits" || len(d.Errors) != 1 {
 		t.Errorf("a disk that is unknown: %v", err)
 	}
 	if d, err = p.ForPod(&PodFacts{Namespace: "tenant-a"}, annotation.Parse(map[string]string{keyEach: "* wbps=1Mi"})).Container(unknown); err == nil || len(d.Errors) != 1 {

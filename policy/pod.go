@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -90,9 +89,9 @@ func (p *Pod) allow() {
 	}
 	if p.ignored = p.rule.Annotations == IgnoreAnnotations; !p.ignored {
 		for _, key := range p.request.Keys() {
-			p.refused = append(p.refused, &annotation.Error{
-				Annotation: key, Cause: p.rule.title + " of the node policy does not allow annotations", Hint: "remove the annotation",
-			})
+			p.refused = append(p.refused, annotation.New(annotation.Identity{From: annotation.Origin{Annotation: key}, Reason: annotation.NotAllowed}, &annotation.Problem{
+				Cause: p.rule.title + " of the node policy does not allow annotations", Hint: "remove the annotation",
+			}))
 		}
 	}
 	p.request = nil
@@ -101,7 +100,7 @@ func (p *Pod) allow() {
 // refusedTotal returns those errors of refused that are about the pod as a whole.
 func (p *Pod) refusedTotal() (errs []*annotation.Error) {
 	for _, e := range p.refused {
-		if strings.HasSuffix(e.Annotation, "/pod-total") {
+		if _, scope := annotation.CutKey(e.From.Annotation); scope == annotation.ScopeTotal {
 			errs = append(errs, e)
 		}
 	}
@@ -148,10 +147,10 @@ func (p *Pod) choiceOf(c *annotation.Class) choice {
 		if hint == "" {
 			hint = "ask the operators of the cluster for the classes of their node policy"
 		}
-		return choice{err: c.ErrorOf(&annotation.Problem{Cause: "unknown class", Hint: hint})}
+		return choice{err: c.ErrorOf(annotation.UnknownClass, &annotation.Problem{Cause: "unknown class", Hint: hint})}
 	}
 	if problem := p.checkClass(class); problem != nil {
-		return choice{err: c.ErrorOf(problem)}
+		return choice{err: c.ErrorOf(annotation.OutOfBounds, problem)}
 	}
 	return choice{class: class}
 }
@@ -250,33 +249,30 @@ func (p *Pod) checkRuntime() error {
 	if !p.isForeign || p.request.Empty() {
 		return nil
 	}
-	return &annotation.Error{
-		Annotation: p.request.First(),
-		Cause:      p.foreignCause(),
-		Hint:       "remove the annotation, or add the handler to hostKernelHandlers",
-		Kind:       annotation.Unenforceable,
-	}
+	return annotation.New(annotation.Identity{From: annotation.Origin{Annotation: p.request.First()}, Reason: annotation.ForeignHandler}, &annotation.Problem{
+		Cause: p.foreignCause(), Hint: "remove the annotation, or add the handler to hostKernelHandlers",
+	})
 }
 
 // HasClaimLimits reports whether claims of the pod have limits that the rule does not ignore.
 func (p *Pod) HasClaimLimits() bool { return p.claims.HasLimits() }
 
 // Refusal returns an error about the pod as a whole. It names the first annotation, or what else has a limit for the pod.
-func (p *Pod) Refusal(cause, hint string) *annotation.Error {
-	out := &annotation.Error{Cause: cause, Hint: hint}
+func (p *Pod) Refusal(reason annotation.Reason, problem *annotation.Problem) *annotation.Error {
+	of := annotation.Identity{Reason: reason}
 	switch {
 	case !p.request.Empty():
-		out.Annotation = p.request.First()
+		of.From.Annotation = p.request.First()
 	case p.rule.class() != nil:
-		out.Annotation = p.rule.title
+		of.From = p.rule.origin()
 	case p.budget != nil:
-		out.Annotation = "budgets"
+		of.From.Field = "budgets"
 	case p.HasClaimLimits():
-		out.Annotation = "claims"
+		of.From.Field = "claims"
 	default:
-		out.Annotation = "pod"
+		of.From.Field = "pod"
 	}
-	return out
+	return annotation.New(of, problem)
 }
 
 func (p *Pod) foreignCause() string {

@@ -121,7 +121,7 @@ func TestCheck(t *testing.T) {
 	}
 	var got []string
 	for _, e := range Default().of(r).Check() {
-		got = append(got, e.Annotation+" "+strconv.Itoa(e.Entry))
+		got = append(got, e.From.Annotation+" "+strconv.Itoa(e.Entry))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -179,8 +179,8 @@ func TestRefusal(t *testing.T) {
 		"budgets":        p.ForPod(&PodFacts{Namespace: "other"}, none),
 		"pod":            p.ForPod(&PodFacts{Namespace: "web"}, none),
 	} {
-		err := pod.Refusal("too many", "fewer")
-		if got := err.Error(); got != "nri-blkio: "+want+": too many (fewer)" || err.Kind != annotation.Invalid {
+		err := pod.Refusal(annotation.TooManyMounts, &annotation.Problem{Cause: "too many", Hint: "fewer"})
+		if got := err.Error(); got != "nri-blkio: "+want+": too many (fewer)" || err.Kind() != annotation.Invalid {
 			t.Errorf("%s: %q", want, got)
 		}
 	}

@@ -110,7 +110,7 @@ func (p *Pod) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.E
 	if problem == nil {
 		return nil
 	}
-	return l.ErrorOf(en, annotation.Invalid, problem)
+	return l.ErrorOf(en, annotation.OutOfBounds, problem)
 }
 
 // checkRates returns the problem of rates that are out of bounds. No limit is above any bound.

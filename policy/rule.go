@@ -129,6 +129,9 @@ func (r *Rule) class() *Class {
 	return r.Class
 }
 
+// origin returns the rule as the origin of an error.
+func (r *Rule) origin() annotation.Origin { return annotation.Origin{Rule: r.Name} }
+
 // ruleDocument is an element of rules in a policy file.
 type ruleDocument struct {
 	// It stands in `status`, `check` and errors. Values: a name like that of a class, other than `none`.

@@ -338,7 +338,7 @@ func TestClassNotEnforced(t *testing.T) {
 		t.Errorf("without io.weight: %v, %q", err, d.Warnings)
 	}
 	d, err := pod.Container(Container{Name: "now", Rootfs: blkio.Backing{Err: errNow, Reason: "this node failed to look"}})
-	if e := asError(t, err); e == nil || e.Kind != annotation.Internal || e.Annotation != "classes.a.limits" || len(d.Errors) != 1 {
+	if e := asError(t, err); e == nil || e.Kind() != annotation.Internal || e.From.Field != "classes.a.limits" || len(d.Errors) != 1 {
 		t.Errorf("a failure of ours: %v", err)
 	}
 }

@@ -68,45 +68,28 @@ func claimName(claim, class string) string {
 	return claim + "/" + class
 }
 
-const (
-	claimPrefix = "claim "
-	classPrefix = "class "
-	rulePrefix  = "rule "
-	ofClass     = ", class " // between the names of a rule or a claim and its class
-)
-
-// Text returns the name of the annotation, "claim NAME", "claim NAME, class NAME", "class NAME", or "rule NAME, class NAME".
-// It can also return the path of a field of the policy, or a text for the backstop.
-func (s Source) Text() string {
-	switch s.Kind {
-	case FromBackstop:
-		return backstopText
-	case FromClaim:
-		return claimPrefix + strings.Replace(s.Name, "/", ofClass, 1)
-	case FromClass:
-		return classPrefix + s.Name
-	case FromRule:
-		if rule, class, ok := strings.Cut(s.Name, "/"); ok {
-			return rulePrefix + rule + ofClass + class
-		}
+// Origin returns what has asked for the value. The source of a backstop has none.
+func (s Source) Origin() annotation.Origin {
+	first, class, ok := strings.Cut(s.Name, "/")
+	switch {
+	case s.Kind == FromAnnotation:
+		return annotation.Origin{Annotation: s.Name}
+	case s.Kind == FromClaim:
+		return annotation.Origin{Claim: first, Class: class}
+	case s.Kind == FromClass:
+		return annotation.Origin{Class: s.Name}
+	case s.Kind == FromRule && ok:
+		return annotation.Origin{Rule: first, Class: class}
 	}
-	return s.Name
+	return annotation.Origin{Field: s.Name}
 }
 
-// parseText is the inverse of Text for annotations, claims, classes, and the backstop.
-func parseText(text string) (SourceKind, string) {
-	rule, class, ok := strings.Cut(text, ofClass)
-	switch {
-	case text == backstopText:
-		return FromBackstop, ""
-	case strings.HasPrefix(text, claimPrefix):
-		return FromClaim, claimName(strings.TrimPrefix(rule, claimPrefix), class)
-	case ok && strings.HasPrefix(rule, rulePrefix):
-		return FromRule, ruleName(strings.TrimPrefix(rule, rulePrefix), class)
-	case strings.HasPrefix(text, classPrefix):
-		return FromClass, strings.TrimPrefix(text, classPrefix)
+// Text returns the name of the origin, or a text for the backstop.
+func (s Source) Text() string {
+	if s.Kind == FromBackstop {
+		return backstopText
 	}
-	return FromAnnotation, text
+	return s.Origin().String()
 }
 
 // String returns Text without the domain, and the number of the entry: "limits/container.db

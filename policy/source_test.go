@@ -65,11 +65,11 @@ func TestConcerns(t *testing.T) {
 		source Source
 		want   bool
 	}{
-		{annotation.Error{Annotation: keyDB, Entry: 2}, entry, true},
-		{annotation.Error{Annotation: keyDB}, entry, true},
-		{annotation.Error{Annotation: keyDB, Entry: 1}, entry, false},
-		{annotation.Error{Annotation: keyEach, Entry: 2}, entry, false},
-		{annotation.Error{Annotation: keyDB, Entry: 2}, Source{Kind: FromClaim, Name: keyDB, Entry: 2}, false},
+		{annotation.Error{Identity: annotation.Identity{From: annotation.Origin{Annotation: keyDB}, Entry: 2}}, entry, true},
+		{annotation.Error{Identity: annotation.Identity{From: annotation.Origin{Annotation: keyDB}}}, entry, true},
+		{annotation.Error{Identity: annotation.Identity{From: annotation.Origin{Annotation: keyDB}, Entry: 1}}, entry, false},
+		{annotation.Error{Identity: annotation.Identity{From: annotation.Origin{Annotation: keyEach}, Entry: 2}}, entry, false},
+		{annotation.Error{Identity: annotation.Identity{From: annotation.Origin{Annotation: keyDB}, Entry: 2}}, Source{Kind: FromClaim, Name: keyDB, Entry: 2}, false},
 	} {
 		if got := concerns(&tt.err, tt.source); got != tt.want {
 			t.Errorf("%v of %+v: %v, want %v", tt.err, tt.source, got, tt.want)

@@ -45,7 +45,7 @@ func (p *Pod) standing(s Setting) *annotation.Entry {
 // totalEntry returns the entry of pod-total with the annotation and the number of a source, or nil.
 func (p *Pod) totalEntry(s Source) *annotation.Entry {
 	l := p.request.Total().Limits
-	if l == nil || s.Kind != FromAnnotation || s.Name != l.Key {
+	if l == nil || s.Kind != FromAnnotation || s.Origin() != l.From {
 		return nil
 	}
 	i := slices.IndexFunc(l.Entries, func(en annotation.Entry) bool { return en.Number == s.Entry })

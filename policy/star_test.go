@@ -20,7 +20,7 @@ func unknown() blkio.Backing {
 // errorsOf returns kind and cause of each error.
 func errorsOf(d Desired) (out []string) {
 	for _, e := range d.Errors {
-		out = append(out, e.Kind.String()+": "+e.Cause)
+		out = append(out, e.Kind().String()+": "+e.Cause)
 	}
 	return out
 }

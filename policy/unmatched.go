@@ -49,7 +49,7 @@ func (p *Pod) Unmatched(cs []Container) []string {
 			case len(out) == maxListed:
 				more++
 			default:
-				out = append(out, q.Limits.Key+": entry "+strconv.Itoa(en.Number)+
+				out = append(out, q.Limits.From.Annotation+": entry "+strconv.Itoa(en.Number)+
 					": no container of the pod has a mount "+en.Target.Where())
 			}
 		}

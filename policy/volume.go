@@ -17,10 +17,10 @@ func (e *evaluation) volume(cs []Container) {
 		if e.scope.isLenient() {
 			const cause = "a volume of the pod and a PersistentVolume have this name"
 			e.skip(t.Name(), cause)
-			e.unenforced(quote.Text(t.Name()) + " cannot be limited: " + cause)
+			e.unenforced(t.Name(), quote.Text(t.Name())+" cannot be limited: "+cause)
 			return
 		}
-		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, &annotation.Problem{
+		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, &annotation.Problem{
 			Cause: "ambiguous volume name " + quote.Text(t.Volume) + ": a volume of the pod and a PersistentVolume have it",
 			Hint:  "write the path of the mount in the container",
 		}))
@@ -36,7 +36,7 @@ func (e *evaluation) volume(cs []Container) {
 	switch {
 	case found:
 	case e.scope == scopeNamed:
-		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, e.noVolume(&cs[0])))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noVolume(&cs[0])))
 	default:
 		e.skip(t.Name(), "the container has no mount that is known to be of this volume")
 	}

@@ -47,8 +47,8 @@ func TestVolume(t *testing.T) {
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != "nri-blkio: "+keyDB+`: entry 1 "`+tt.db+`": `+tt.err) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.err)
 		}
-		if err != nil && asError(t, err).Kind != annotation.Invalid {
-			t.Errorf("%s: %v is %v", tt.name, err, asError(t, err).Kind)
+		if err != nil && asError(t, err).Kind() != annotation.Invalid {
+			t.Errorf("%s: %v is %v", tt.name, err, asError(t, err).Kind())
 		}
 		if diff := cmp.Diff(tt.want, limits(d)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)

@@ -118,7 +118,7 @@ func TestEventsDir(t *testing.T) {
 		t.Fatalf("%v, %v", info, err)
 	}
 	pod := podevent.Pod{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Namespace: "prod", Name: "db-0"}
-	rec.Note(pod, podevent.Refused, "a")
+	rec.Note(pod, podevent.Refused, podevent.KeyOf("a"), "a")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	rec.Run(ctx, nil)

@@ -228,11 +228,11 @@ func (c *Checker) add(r *Result, rec *record.Record) {
 
 func (r *Result) positioned(err error) string {
 	var e *annotation.Error
-	if !errors.As(err, &e) || r.lines[e.Annotation] == 0 {
+	if !errors.As(err, &e) || r.lines[e.From.Annotation] == 0 {
 		return err.Error()
 	}
 	at := r.Position
-	at.Line = r.lines[e.Annotation]
+	at.Line = r.lines[e.From.Annotation]
 	return at.String() + ": " + err.Error()
 }
 

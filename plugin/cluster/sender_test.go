@@ -127,7 +127,7 @@ func (s *senderTest) note(pod, count int, notes ...string) {
 	now := podevent.Time(time.Now())
 	d := podevent.Document{Version: podevent.Version, Pod: podevent.Pod{UID: uidOf(pod), Namespace: "prod", Name: podNames(pod)}}
 	for _, n := range notes {
-		d.Events = append(d.Events, podevent.Event{Reason: podevent.Refused, Note: n, Count: count, First: now, Last: now})
+		d.Events = append(d.Events, podevent.Event{Reason: podevent.Refused, Key: podevent.KeyOf(n), Note: n, Count: count, First: now, Last: now})
 	}
 	s.write(&d)
 }
@@ -285,7 +285,7 @@ func TestSenderForeign(t *testing.T) {
 		s := startSender(t, 2)
 		defer func() { s.stop() }()
 		now := podevent.Time(time.Now())
-		events := []podevent.Event{{Reason: podevent.Changed, Note: "a", Count: 1, First: now, Last: now}}
+		events := []podevent.Event{{Reason: podevent.Changed, Key: podevent.KeyOf("a"), Note: "a", Count: 1, First: now, Last: now}}
 		for uid, pod := range map[string][2]string{uidOf(0): {"other", "db-0"}, uidOf(7): {"prod", "db-0"}, uidOf(1): {"prod", "db-0"}} {
 			s.write(&podevent.Document{Version: 1, Pod: podevent.Pod{UID: uid, Namespace: pod[0], Name: pod[1]}, Events: events})
 		}
@@ -310,7 +310,7 @@ func TestSenderForeign(t *testing.T) {
 func TestNewEvent(t *testing.T) {
 	at := time.Unix(1e9, 5000).UTC()
 	of := podevent.Pod{UID: testUID, Namespace: "prod", Name: "db-0"}
-	e := &podevent.Event{Reason: podevent.ChangeRejected, Note: "n", Count: 1, First: at, Last: at.Add(time.Second)}
+	e := &podevent.Event{Reason: podevent.ChangeRejected, Key: podevent.KeyOf("n"), Note: "n", Count: 1, First: at, Last: at.Add(time.Second)}
 	got := newEvent("worker-1", of, e)
 	if got.Series != nil || got.Type != "Warning" || got.Reason != "BlkioChangeRejected" || got.Action == "" || got.ReportingInstance != "worker-1" ||
 		got.Namespace != "prod" || got.Regarding != (corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "prod", Name: "db-0", UID: testUID}) {

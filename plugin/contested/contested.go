@@ -30,23 +30,29 @@ type Config struct {
 	Report func() (*repair.Report, error)
 	// Pods returns the pods of the node by the paths of their cgroups.
 	Pods func() map[string]podevent.Pod
-	Note func(of podevent.Pod, reason podevent.Reason, note string)
+	Note func(of podevent.Pod, reason podevent.Reason, key podevent.Key, note string)
 }
 
 // Watch reads the report again and again.
 type Watch struct {
 	Config
-	noted map[event]time.Time // when each event that lasts was last noted
+	noted map[about]time.Time // when each event that lasts was last noted
+}
+
+// about identifies an event without its reason.
+type about struct {
+	of  podevent.Pod
+	key podevent.Key
 }
 
 // event is an event without its reason.
 type event struct {
-	of   podevent.Pod
+	about
 	note string
 }
 
 // New returns a watch that has read nothing.
-func New(c Config) *Watch { return &Watch{Config: c, noted: map[event]time.Time{}} }
+func New(c Config) *Watch { return &Watch{Config: c, noted: map[about]time.Time{}} }
 
 // Run reads until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
@@ -69,7 +75,7 @@ func (w *Watch) look(now time.Time) {
 	if err != nil || report == nil {
 		return
 	}
-	lasting, files := map[event]time.Time{}, map[podevent.Pod]int{}
+	lasting, files := map[about]time.Time{}, map[podevent.Pod]int{}
 	var pods map[string]podevent.Pod
 	for i := range report.Files {
 		f := &report.Files[i]
@@ -80,15 +86,15 @@ func (w *Watch) look(now time.Time) {
 			pods = w.Pods()
 		}
 		for _, e := range events(f, pods) {
-			at, known := w.noted[e]
+			at, known := w.noted[e.about]
 			if files[e.of]++; files[e.of] > maxFiles {
 				continue
 			}
 			if !known || now.Sub(at) >= reminder.Interval {
-				w.Note(e.of, podevent.ContestedFile, e.note)
+				w.Note(e.of, podevent.ContestedFile, e.key, e.note)
 				at = now
 			}
-			lasting[e] = at
+			lasting[e.about] = at
 		}
 	}
 	w.noted = lasting
@@ -129,8 +135,11 @@ func events(f *repair.File, pods map[string]podevent.Pod) (out []event) {
 			continue
 		}
 		seen[p.pod] = true
-		out = append(out, event{p.pod, name + " is written by " + othersOf(p, parties) +
-			" with other limits as well: all its buffered writes count for " + ownerFor(p, &owner)})
+		others, by := othersOf(p, parties), ownerFor(p, &owner)
+		out = append(out, event{
+			about{p.pod, podevent.KeyOf(name, others, by)},
+			name + " is written by " + others + " with other limits as well: all its buffered writes count for " + by,
+		})
 	}
 	return out
 }

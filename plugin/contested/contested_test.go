@@ -96,7 +96,9 @@ func TestLook(t *testing.T) {
 		var got []string
 		w := New(Config{
 			Report: func() (*repair.Report, error) { return report, failed }, Pods: world,
-			Note: func(of podevent.Pod, reason podevent.Reason, _ string) { got = append(got, of.Name+" "+string(reason)) },
+			Note: func(of podevent.Pod, reason podevent.Reason, _ podevent.Key, _ string) {
+				got = append(got, of.Name+" "+string(reason))
+			},
 		})
 		noted := func(what string, d time.Duration, want ...string) {
 			t.Helper()

@@ -30,7 +30,7 @@ func TestHostile(t *testing.T) {
 			now := podevent.Time(time.Now())
 			return &podevent.Document{
 				Version: podevent.Version, Pod: podevent.Pod{UID: uid, Namespace: "prod", Name: "db-0"},
-				Events: []podevent.Event{{Reason: podevent.Changed, Note: text, Count: 1, First: now, Last: now}},
+				Events: []podevent.Event{{Reason: podevent.Changed, Key: podevent.KeyOf("a"), Note: text, Count: 1, First: now, Last: now}},
 			}
 		})
 	})

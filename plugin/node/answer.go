@@ -36,7 +36,7 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 		return nil
 	}
 	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
-		n.metrics.refused[refusal.Kind].Add(1)
+		n.metrics.refused[refusal.Kind()].Add(1)
 		n.noteRefused(sb, ctr.Name, refusal)
 		return refusal
 	}

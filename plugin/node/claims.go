@@ -61,7 +61,7 @@ func (r *request) mayTakeMore(o *request) bool {
 
 // warnClaims logs the limits of claims that do not count, unless they did not count before for the same reasons.
 func (n *Node) warnClaims(before, now *snapshot) {
-	isSame := func(a, b *annotation.Error) bool { return *a == *b }
+	isSame := func(a, b *annotation.Error) bool { return a.Identity == b.Identity }
 	if slices.EqualFunc(before.decision.desired.Claims, now.decision.desired.Claims, isSame) {
 		return
 	}

@@ -36,7 +36,8 @@ func TestClaimsAreNoEdit(t *testing.T) {
 		}
 	}
 	rejected := edit{next: labelled, err: &rejectedEdit{partClaims, errNoAnswer}}
-	if got, want := rejected.text(), "the limits of a claim were changed, and those before stay in force: "+errNoAnswer.Error(); got != want {
+	const want = "the limits of a claim were changed, and those before stay in force: one of its disks does not answer"
+	if got := rejected.text(); got != want {
 		t.Errorf("the event is %q, want %q", got, want)
 	}
 }

@@ -14,10 +14,7 @@ import (
 )
 
 // container is one container of a pod, as part of the state.
-type container struct {
-	snapshot
-	noted notedDecision // the last decision whose facts were noted for an event
-}
+type container struct{ snapshot }
 
 // snapshot is the state of a container at one moment. The values that it refers to never change, so a copy of
 // it needs no lock.

@@ -79,7 +79,7 @@ func (d *deadDisk) want(when string) {
 func (n *Node) hasProblem(sandbox string) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return s.pods[sandbox].group.in(s).retry.problem.Lasts()
+	return s.pods[sandbox].group.in(s).retry.err != nil
 }
 
 // TestDeadDiskDelaysNoOther verifies that a pod that started while no plugin was there has its limits while all pods of another

@@ -24,8 +24,8 @@ type edit struct {
 	err  error    // the reason why it is rejected, for the record; nil before the first try
 	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
 	unknown error
-	// reported is the edit whose rejection was logged last.
-	reported *request
+	// isRejected is true if err is of next, and not of the edit before it.
+	isRejected bool
 }
 
 // rejectedEdit is the error of a pod with an edit that does not count.
@@ -150,7 +150,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 		}
 	}
 	if rejection != nil {
-		n.rejectEdit(e, rejection)
+		n.noteRejected(e, rejection)
 	}
 	return accepted, nil
 }
@@ -272,38 +272,24 @@ func (p *proposal) refused() error {
 // containers start that have an invalid annotation.
 func refusesEdit(pol *policy.Pod, err error) bool {
 	invalid, ok := errors.AsType[*annotation.Error](err)
-	return ok && invalid.Kind == annotation.Invalid || pol.Refuses(err)
+	return ok && invalid.Kind() == annotation.Invalid || pol.Refuses(err)
 }
 
-// rejectEdit notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
+// noteRejected notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
 // the budget may change.
-func (n *Node) rejectEdit(e *editOf, cause error) {
+func (n *Node) noteRejected(e *editOf, cause error) {
 	err := &rejectedEdit{e.parts, cause}
-	if !n.noteRejected(e, err) {
-		return
-	}
-	log := n.log.WithField("pod", e.pod.String()).WithError(err)
-	if !e.parts.has(partAnnotations | partLabels) {
-		log.Warn("Rejected changed limits of claims of a running pod")
-		return
-	}
-	n.metrics.edits.rejected.Add(1)
-	log.Warn("Rejected an edit of a running pod")
-}
-
-// noteRejected notes the error of an edit, and reports whether it is new.
-func (n *Node) noteRejected(e *editOf, err error) (isNew bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	p := e.pod.in(s)
-	if p.edit.next != e.next || p.edit.err != nil && p.edit.err.Error() == err.Error() {
-		return false
+	if p.edit.next != e.next {
+		return
 	}
-	// What is granted to others changes with each of their pods.
-	isReported := p.edit.reported == e.next && p.edit.err != nil && annotation.WithoutAmounts(p.edit.err.Error()) == annotation.WithoutAmounts(err.Error())
-	p.edit.err, p.edit.reported = err, e.next
-	s.changed(p.group.in(s)) // the record has the error
-	return !isReported
+	hasText := p.edit.err != nil && p.edit.err.Error() == err.Error()
+	p.edit.err, p.edit.isRejected = err, true
+	if !hasText {
+		s.changed(p.group.in(s)) // the record has the text
+	}
 }
 
 // isLive reports whether a container may run, or was created and has not started.

@@ -3,68 +3,35 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Events receives what happens to pods. A note has text of its pod only.
 type Events interface {
-	// Note notes that something has happened to a pod. It waits for nothing.
-	Note(of podevent.Pod, reason podevent.Reason, note string)
+	// Note notes that something has happened to a pod. The key is the same if it happens again. Note waits for nothing.
+	Note(of podevent.Pod, reason podevent.Reason, key podevent.Key, note string)
 	// Run keeps what was noted until ctx ends. present returns the UIDs of the node's pods, and nil while they are not known.
 	Run(ctx context.Context, present func() map[string]bool)
-}
-
-// patience is the time for which limits are not in force before that is an event: most failures end with the first retries.
-const patience = 5 * time.Second
-
-// announced is what was noted about a lasting problem of a group.
-type announced struct {
-	since time.Time // when it began
-	reminder.Reminder
-}
-
-// notedDecision is the decision about a container of which the facts were noted.
-type notedDecision struct {
-	policy   *policy.Pod
-	request  *request
-	settings int // their number: more disks can be found later
-}
-
-// notedEdit is a rejected edit of which an event was noted, and the text without amounts that change by themselves.
-type notedEdit struct {
-	next *request
-	text string
-}
-
-func (d *decision) noted() notedDecision {
-	return notedDecision{d.policy, d.request, len(d.desired.Settings)}
 }
 
 // event is one for Events.
 type event struct {
 	of     podevent.Pod
 	reason podevent.Reason
+	key    podevent.Key
 	note   string
 }
 
 func (n *Node) note(events ...event) {
 	for _, e := range events {
 		if n.events != nil {
-			n.events.Note(e.of, e.reason, e.note)
+			n.events.Note(e.of, e.reason, e.key, e.note)
 		}
 	}
 }
@@ -82,80 +49,7 @@ func containerText(name string) string { return "container " + quote.Name(name, 
 
 // noteRefused notes that a container is rejected. The kubelet tries again, and each time counts.
 func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
-	n.note(event{sb.named(), podevent.Refused, containerText(container) + " is rejected: " + refusal.Error()})
-}
-
-// noteProblem notes that limits of a group are not in force. err is nil if all of them are.
-func (n *Node) noteProblem(g groupIdentity, err error) {
-	var cause error
-	if err != nil {
-		cause = errors.New(causeOf(err))
-	}
-	for _, p := range n.toAnnounce(g, time.Now(), cause) {
-		n.note(event{p.named(), podevent.NotInForce, "some limits are not in force, retrying: " + cause.Error()})
-	}
-}
-
-// toAnnounce returns the pods of a group, if its problem has lasted for some time, and is new or was announced some time
-// ago.
-func (n *Node) toAnnounce(of groupIdentity, now time.Time, cause error) (out []podIdentity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := of.in(s)
-	known := &g.retry.announced
-	if cause == nil {
-		*known = announced{}
-		return nil
-	}
-	if known.since.IsZero() {
-		known.since = now
-	}
-	if now.Sub(known.since) < patience || !known.Due(now, cause) {
-		return nil
-	}
-	for _, pod := range g.sorted() {
-		out = append(out, pod.podIdentity)
-	}
-	return out
-}
-
-// errNoAnswer is the error of a container whose resolution has been under way for too long.
-var errNoAnswer = errors.New("one of its disks does not answer")
-
-// errWriteHangs is the error of a group whose writer has been at work for too long.
-var errWriteHangs = errors.New("a write to the pod's cgroups hangs in the kernel")
-
-// causeOf returns the cause of an error in text that a tenant may see. The text of other errors can have paths of the node,
-// and with them names of other tenants: so only errors of these kinds have one.
-func causeOf(err error) string {
-	if invalid, ok := errors.AsType[*annotation.Error](err); ok {
-		return invalid.Error()
-	}
-	for _, known := range []error{errNoAnswer, errWriteHangs, bounded.ErrBusy} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
-	if failed, ok := errors.AsType[*cgroupfs.CgroupError](err); ok && failed.Data != "" {
-		return fmt.Sprintf("%s %s %q: %s", failed.Op, failed.Name, failed.Data, reasonOf(failed.Err))
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "a disk or a cgroup does not answer in time"
-	}
-	return strings.TrimPrefix(ErrInternal.Error(), "nri-blkio: ")
-}
-
-// reasonOf returns the reason of the system for a failed write, without the path.
-func reasonOf(err error) string {
-	for _, known := range []error{blkio.ErrGone, blkio.ErrNoDevice, blkio.ErrNotSupported} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
-	if failed, ok := errors.AsType[*fs.PathError](err); ok {
-		err = failed.Err
-	}
-	return err.Error()
+	n.note(event{sb.named(), podevent.Refused, causeOf(refusal).about(container), containerText(container) + " is rejected: " + refusal.Error()})
 }
 
 // noteApplied notes that a change of a pod counts, with the limits that its containers get by it.
@@ -174,7 +68,8 @@ func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
 		}
 		texts = append(texts, containerText(c.name)+" gets "+now.decision.text())
 	}
-	n.note(event{pod.named(), podevent.Changed, strings.Join(append([]string{applied}, texts...), "; ")})
+	texts = append([]string{applied}, texts...)
+	n.note(event{pod.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
 }
 
 // text describes the settings of a decision.
@@ -187,80 +82,29 @@ func (d *decision) text() string {
 	return strings.Join(describe(kept), ", ")
 }
 
-// noteDecisions notes what was not noted yet: the facts about decisions for the containers of a group, why some limits are not in
-// force, and rejected edits.
-func (n *Node) noteDecisions(g groupIdentity) {
-	if n.events == nil {
-		return
-	}
-	decided, states := n.unnoted(g, time.Now())
-	for i := range decided {
-		if reason, note := decided[i].fact(); note != "" {
-			n.note(event{decided[i].pod.named(), reason, note})
-		}
-	}
-	n.note(states...)
-}
-
-// unnoted returns the running containers of a group with decisions whose facts were not noted yet, and events for rejected
-// edits and for limits that are not in force. They count as noted from then on.
-func (n *Node) unnoted(of groupIdentity, at time.Time) (decided []snapshot, states []event) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, pod := range of.in(s).sorted() {
-		containers := pod.sorted()
-		for _, c := range containers {
-			if now := c.decision.noted(); c.mayRun() && now.policy != nil && now != c.noted {
-				c.noted = now
-				decided = append(decided, c.snapshot)
-			}
-		}
-		states = append(states, pod.newCauses(containers, at)...)
-		text := pod.edit.text()
-		if now := (notedEdit{pod.edit.next, annotation.WithoutAmounts(text)}); now != pod.notedEdit {
-			if pod.notedEdit = now; text != "" {
-				states = append(states, event{pod.named(), podevent.ChangeRejected, text})
-			}
-		}
-	}
-	return decided, states
-}
-
-// text returns why the edit is rejected, and "" if it is not.
+// text returns why the edit is rejected, in text that a tenant may see.
 func (e *edit) text() string {
-	switch {
-	case e.err == nil:
-		return ""
-	case e.next == nil: // the annotations are too large to be passed on
+	if e.next == nil {
 		return e.err.Error()
 	}
-	of := partAnnotations
-	if r, ok := errors.AsType[*rejectedEdit](e.err); ok {
-		of = r.parts
-	}
-	return (&rejectedEdit{of, errors.New(causeOf(e.err))}).Error()
+	return (&rejectedEdit{editKeyOf(e.err).parts, errors.New(causeOf(e.err).text)}).Error()
 }
 
-// fact returns the fact that an event is about, with an empty note for none.
-func (c *snapshot) fact() (podevent.Reason, string) {
-	d := &c.decision
-	if d.policy.Mode() != policy.ModeObserve {
-		if slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit) {
-			return podevent.NoMemoryLimit, containerText(c.name) + " has a write limit and no memory limit of at most half of the node's memory: " +
-				"its dirty pages can block all writers of the node (set resources.limits.memory)"
-		}
-		return "", ""
+// loggedEdit is a rejected edit that is to be logged.
+type loggedEdit struct {
+	pod podIdentity
+	err *rejectedEdit
+}
+
+// logRejected logs why an edit is rejected.
+func (n *Node) logRejected(e loggedEdit) {
+	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
+	if !e.err.parts.has(partAnnotations | partLabels) {
+		log.Warn("Rejected changed limits of claims of a running pod")
+		return
 	}
-	would := "mode observe: " + containerText(c.name) + " would "
-	switch {
-	case d.err != nil && d.policy.Action(d.err) == policy.Reject:
-		return podevent.Observed, would + "be rejected: " + causeOf(d.err)
-	case d.err != nil:
-		return podevent.Observed, would + "get " + d.text() + ", without what is not enforced: " + causeOf(d.err)
-	case len(d.desired.Settings) > 0:
-		return podevent.Observed, would + "get " + d.text()
-	}
-	return "", ""
+	n.metrics.edits.rejected.Add(1)
+	log.Warn("Rejected an edit of a running pod")
 }
 
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sirupsen/logrus/hooks/test"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
@@ -33,7 +35,7 @@ type noted struct {
 	present func() map[string]bool // set by Run
 }
 
-func (e *noted) Note(of podevent.Pod, reason podevent.Reason, note string) {
+func (e *noted) Note(of podevent.Pod, reason podevent.Reason, _ podevent.Key, note string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lines = append(e.lines, fmt.Sprintf("%s %s/%s %s: %s", of.UID, of.Namespace, of.Name, reason, podevent.Text(note)))
@@ -141,6 +143,7 @@ func TestEventRefusedBudget(t *testing.T) {
 // of the node.
 func TestEventNotInForce(t *testing.T) {
 	n, events := &Node{}, &noted{}
+	n.log, _ = test.NewNullLogger()
 	n.events, n.state = events, newState(newSignal())
 	pod, cgroup := newPod(sandbox(nil), policy.Default())
 	_ = cgroup
@@ -164,7 +167,8 @@ func TestEventNotInForce(t *testing.T) {
 			{patience, errNoAnswer, []string{line + "one of its disks does not answer"}},
 		} {
 			time.Sleep(step.after)
-			n.noteProblem(g, step.err)
+			n.logProblem(t.Context(), g, step.err)
+			n.tell(g)
 			events.wants(t, fmt.Sprint(step.err), step.want...)
 		}
 	})
@@ -190,9 +194,9 @@ func TestCauseOf(t *testing.T) {
 		{errors.Join(path, errWriteHangs), "a write to the pod's cgroups hangs in the kernel"},
 		{fmt.Errorf("secret: %w", bounded.ErrBusy), "too many calls hang in the kernel: a disk does not answer"},
 		{fmt.Errorf("secret: %w", context.DeadlineExceeded), "a disk or a cgroup does not answer in time"},
-		{errors.Join(path, &annotation.Error{Annotation: "a", Cause: "c"}), "nri-blkio: a: c"},
+		{errors.Join(path, annotation.New(annotation.Identity{From: annotation.Origin{Annotation: "a"}}, &annotation.Problem{Cause: "c"})), "nri-blkio: a: c"},
 	} {
-		if got := causeOf(tt.err); got != tt.want || strings.Contains(got, "secret") {
+		if got := causeOf(tt.err).text; got != tt.want || strings.Contains(got, "secret") {
 			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)
 		}
 	}

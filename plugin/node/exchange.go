@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -29,7 +30,8 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 	if p.request == e.next {
 		pod.edit = edit{}
 	} else {
-		pod.edit.err, pod.edit.reported = nil, nil // of what is left
+		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
+		pod.told.forget(podevent.ChangeRejected)
 	}
 	for i := range p.containers {
 		c := p.containers[i].in(s)

@@ -92,7 +92,7 @@ func (n *Node) refusalAtStart(c *snapshot) error {
 // warnNotEnforced logs why limits of a running container are not enforced, unless that is as before.
 func (n *Node) warnNotEnforced(before, now *snapshot) {
 	err := now.decision.err
-	if now.decision.policy == nil || err == nil || !now.mayRun() || before.decision.err != nil && annotation.WithoutAmounts(before.decision.err.Error()) == annotation.WithoutAmounts(err.Error()) {
+	if now.decision.policy == nil || err == nil || !now.mayRun() || before.decision.err != nil && keyOf(before.decision.err) == keyOf(err) {
 		return
 	}
 	now.logger(n.log).WithError(err).Warn("Some limits of a running container are not enforced")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -178,6 +179,7 @@ func (s *state) revise(p *pod) {
 	case before.next.isLike(next):
 	default:
 		p.edit = edit{next: next, err: before.err}
+		p.told.forget(podevent.ChangeRejected)
 	}
 	if p.edit != had {
 		s.markDirty(p.group.in(s))

@@ -142,7 +142,7 @@ func (n *Node) census() census {
 		if len(g.foreign) > 0 {
 			out.foreign++
 		}
-		if g.retry.problem.Lasts() || g.hasPendingLimits() {
+		if g.retry.err != nil || g.hasPendingLimits() {
 			out.notInForce++
 		}
 		for _, pod := range g.pods {

@@ -30,12 +30,6 @@ func (s *state) followNamespace(p *pod, live *Live) {
 	}
 	if next := p.edit.next; next != nil && !labels.Equal(next.facts.NamespaceLabels) {
 		p.edit.next = next.inNamespace(labels) // or the edit would bring back those before
-		if p.edit.reported == next {
-			p.edit.reported = p.edit.next
-		}
-		if p.notedEdit.next == next {
-			p.notedEdit.next = p.edit.next
-		}
 	}
 }
 

@@ -87,6 +87,7 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.shared.Store(newSharedReads(&n.environment))
 	for _, g := range n.markAllDue(began) {
 		n.logProblem(ctx, g, errWriteHangs)
+		n.tell(g) // its turn may never end
 	}
 }
 
@@ -131,7 +132,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	if t.inPass {
 		n.recovery.Step("find unmatched targets", func() { n.warnUnmatched(g) })
 	}
-	n.recovery.Step("note decisions", func() { n.noteDecisions(g) })
+	n.recovery.Step("tell notices", func() { n.tell(g) })
 	n.endTurn(g)
 	n.endPass()
 }
@@ -168,7 +169,7 @@ func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, layers *layerLo
 	defer n.state.Unlock()
 	g := of.in(s)
 	unresolved, hung := g.unresolved(pol, layers)
-	if g.plan == nil || g.retry.problem.Lasts() || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
+	if g.plan == nil || g.retry.err != nil || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
 		return nil
 	}
 	return g.plan
@@ -261,7 +262,6 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 	case ended:
 		log.Info("All limits are in force again")
 	}
-	n.noteProblem(g, err)
 }
 
 // remind notes the error of a group, nil if it has none. due reports whether to log it; ended reports whether
@@ -269,9 +269,14 @@ func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	problem := &g.in(s).retry.problem
-	lasted := problem.Lasts()
-	return problem.Due(time.Now(), err), lasted && err == nil
+	r, now := &g.in(s).retry, time.Now()
+	lasted := r.err != nil
+	if r.err = err; err == nil {
+		r.since = time.Time{}
+	} else if !lasted {
+		r.since = now
+	}
+	return r.problem.Due(now, err), lasted && err == nil
 }
 
 // warnUnmatched logs, once for each pod, the targets that no container of a running pod has. It runs in a full

@@ -106,7 +106,7 @@ func TestReconcilerGoesOn(t *testing.T) {
 		if c := n.peek().pods[sb.ID].containers["id-b"]; !c.mayRun() {
 			t.Errorf("the other pod's container b, whose start was missed, is %v", c.life.Phase())
 		}
-		want := []string{"compare a pod", "find mounts", "find removed pods", "find running containers", "find undeclared disks", "find unmatched targets"}
+		want := []string{"compare a pod", "find mounts", "find removed pods", "find running containers", "find undeclared disks", "find unmatched targets", "tell notices"}
 		if diff := cmp.Diff(want, n.steps()); diff != "" {
 			t.Errorf("steps with a panic, -want +got:\n%s", diff)
 		}
@@ -154,7 +154,7 @@ func TestDirtyPodsGoOn(t *testing.T) {
 				t.Errorf("the other pod's limit is %v, want 1 MiB/s", got)
 			}
 		}
-		if diff := cmp.Diff([]string{"reconcile a pod"}, n.steps()); diff != "" {
+		if diff := cmp.Diff([]string{"reconcile a pod", "tell notices"}, n.steps()); diff != "" {
 			t.Errorf("steps with a panic, -want +got:\n%s", diff)
 		}
 		cancel()

@@ -280,7 +280,7 @@ func (n *notes) Fire(e *logrus.Entry) error {
 }
 
 // Note keeps an event as "NAMESPACE/POD REASON NOTE".
-func (n *notes) Note(of podevent.Pod, reason podevent.Reason, note string) {
+func (n *notes) Note(of podevent.Pod, reason podevent.Reason, _ podevent.Key, note string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.events = append(n.events, fmt.Sprintf("%s/%s %s %s", of.Namespace, of.Name, reason, note))

@@ -101,9 +101,10 @@ func newGroup(cgroup, key string) *group {
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
-	problem   reminder.Reminder
-	pause     time.Duration // until the next try, 0 without a failure
-	announced announced
+	problem reminder.Reminder
+	err     error         // nil if all limits are in force
+	since   time.Time     // when they were last in force; zero without an error
+	pause   time.Duration // until the next try, 0 without a failure
 }
 
 // recorded has the values that the next record of the pod takes over from earlier ones.
@@ -131,6 +132,9 @@ type pod struct {
 	// them: a container that has brought one of them may have ended, and no event reports it any more.
 	former policy.Desired
 	warned bool // about targets that no container has
+	told   told
+	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was told.
+	isMoved bool
 	liveState
 }
 
@@ -143,16 +147,7 @@ type liveState struct {
 	isNew bool
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
 	restored bool
-	podNotes
-	pace pace
-}
-
-// podNotes has what was noted for events of a pod.
-type podNotes struct {
-	notedEdit notedEdit
-	causes    map[string]lastingCause // see newCauses
-	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was noted.
-	isMoved bool
+	pace     pace
 }
 
 // podIdentity has the facts about a sandbox that never change.

@@ -12,6 +12,9 @@
 // minutes after its pod. It has the state of each event, and not a queue: a reader that was away for some time finds the
 // number of times that each has occurred.
 //
+// An event of a pod is known by its reason and its key, which also name its object in Kubernetes. The note is for people, and the
+// newest one counts: the amounts in it may change.
+//
 // # What a note may contain
 //
 // A note is shown to everyone who may read Events in the namespace of the pod. So it has text of that pod only: its own

@@ -3,6 +3,7 @@ package podevent
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"time"
 
@@ -112,13 +113,24 @@ func (p *Pod) IsValid() bool {
 type Document struct {
 	Version int `json:"version"`
 	Pod
-	// Events are in the order in which they first occurred. Each has another reason or note, see Find.
+	// Events are in the order in which they first occurred. Each has another reason or key.
 	Events []Event `json:"events"`
+}
+
+// Key identifies what an event is about, within its pod and reason: 16 hexadecimal digits. Its note is the sentence for people, and
+// may have other amounts each time.
+type Key string
+
+// KeyOf returns a key that depends on all of the parts.
+func KeyOf(parts ...string) Key {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+	return Key(hex.EncodeToString(sum[:8]))
 }
 
 // Event is what has happened once or more often.
 type Event struct {
 	Reason Reason `json:"reason"`
+	Key    Key    `json:"key"`
 	Note   string `json:"note"` // see Text
 	Count  int    `json:"count"`
 	// First and Last are in UTC, in whole microseconds. Last may be before First if the clock was set.
@@ -139,10 +151,10 @@ func Time(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond).Rou
 // maxName is the size of the longest name of an object.
 const maxName = 253
 
-// ObjectName returns the name of the Kubernetes object for an event of the pod: the same for the same reason and note, apart from
-// the amounts of a budget. So a process finds the object that an earlier one has created.
+// ObjectName returns the name of the Kubernetes object for an event of the pod: the same for the same reason and key. So a process
+// finds the object that an earlier one has created.
 func (p *Pod) ObjectName(e *Event) string {
-	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + annotation.WithoutAmounts(e.Note)))
+	sum := sha256.Sum256([]byte(p.UID + "\x00" + string(e.Reason) + "\x00" + string(e.Key)))
 	suffix := "." + hex.EncodeToString(sum[:8])
 	return strings.TrimRight(p.Name[:min(len(p.Name), maxName-len(suffix))], ".-") + suffix
 }

@@ -53,9 +53,9 @@ func TestObjectName(t *testing.T) {
 	isName := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	seen := map[string]string{}
 	for _, pod := range []Pod{{testUID, "prod", "db-0"}, {other, "prod", "db-0"}, {testUID, "prod", strings.Repeat("a", 235) + ".-b"}, {testUID, "prod", strings.Repeat("a", 253)}} {
-		for _, e := range []Event{{Reason: Refused, Note: "a"}, {Reason: Refused, Note: "b"}, {Reason: Changed, Note: "a"}} {
+		for _, e := range []Event{{Reason: Refused, Key: KeyOf("a")}, {Reason: Refused, Key: KeyOf("b")}, {Reason: Changed, Key: KeyOf("a")}} {
 			name := pod.ObjectName(&e)
-			e.Count, e.First = 9, time.Unix(1, 0) // another process may count from one again
+			e.Count, e.First, e.Note = 9, time.Unix(1, 0), "c" // another process may count from one again, with other amounts
 			if what := fmt.Sprint(pod, e); seen[name] != "" || !isName.MatchString(name) || len(name) > 253 || name != pod.ObjectName(&e) {
 				t.Errorf("%s: %s, the same as %s", what, name, seen[name])
 			} else {
@@ -65,22 +65,14 @@ func TestObjectName(t *testing.T) {
 	}
 }
 
-// TestAmounts verifies that events of a budget that differ in amounts only are one event with one object.
-func TestAmounts(t *testing.T) {
-	note := func(namespace, amounts string) string {
-		return "container a is rejected: nri-blkio: a/containers: wbps=60Mi on disk vda exceeds the budget of namespace " + namespace + ": " + amounts
-	}
-	first := Event{Reason: Refused, Note: note("a", "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)")}
-	d := Document{Pod: Pod{testUID, "prod", "db-0"}, Events: []Event{{Reason: ChangeRejected, Note: first.Note}, first}}
-	for note, want := range map[string]int{
-		first.Note: 1, note("a", "199Mi of 200Mi are granted to 1 pod (wait for room)"): 1,
-		note("b", "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)"): -1,
-	} {
-		if got := d.Find(Refused, note); got != want {
-			t.Errorf("%s is event %d, want %d", note, got, want)
+// TestKeyOf verifies that a key depends on each part and on their number, and has the form of keys.
+func TestKeyOf(t *testing.T) {
+	seen := map[Key]bool{}
+	for _, parts := range [][]string{{}, {""}, {"", ""}, {"a"}, {"a", "b"}, {"ab"}, {"a b"}, {`a" "b`}} {
+		key := KeyOf(parts...)
+		if seen[key] || !isKey(key) || key != KeyOf(parts...) {
+			t.Errorf("%q has the key %s", parts, key)
 		}
-		if isSame := d.ObjectName(&first) == d.ObjectName(&Event{Reason: Refused, Note: note}); isSame != (want == 1) {
-			t.Errorf("%s has the object of the first one: %v", note, isSame)
-		}
+		seen[key] = true
 	}
 }

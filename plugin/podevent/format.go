@@ -1,12 +1,13 @@
 package podevent
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
@@ -51,7 +52,7 @@ func (d *Document) validate() error {
 		if err := e.validate(); err != nil {
 			return fmt.Errorf("events: %d: %w", i, err)
 		}
-		if first := find(d.Events, e.Reason, e.Note); first != i {
+		if first := d.Find(e.Reason, e.Key); first != i {
 			return fmt.Errorf("events: %d: the same as %d", i, first)
 		}
 	}
@@ -63,6 +64,8 @@ func (e *Event) validate() error {
 	switch {
 	case !known:
 		return fmt.Errorf("reason: invalid value %s", quote.Text(string(e.Reason)))
+	case !isKey(e.Key):
+		return fmt.Errorf("key: invalid value %s", quote.Text(string(e.Key)))
 	case !isNote(e.Note):
 		return fmt.Errorf("note: invalid value %s", quote.Text(e.Note))
 	case e.Count < 1:
@@ -77,16 +80,12 @@ func isNote(s string) bool {
 	return s != "" && len(s) <= MaxNote && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// Find returns the index of the event with a reason and a note, or -1. Notes that differ in amounts only are the same, see
-// [annotation.WithoutAmounts].
-func (d *Document) Find(reason Reason, note string) int { return find(d.Events, reason, note) }
+func isKey(k Key) bool {
+	sum, err := hex.DecodeString(string(k))
+	return err == nil && len(sum) == 8 && hex.EncodeToString(sum) == string(k)
+}
 
-func find(events []Event, reason Reason, note string) int {
-	key := annotation.WithoutAmounts(note)
-	for i := range events {
-		if events[i].Reason == reason && (events[i].Note == note || annotation.WithoutAmounts(events[i].Note) == key) {
-			return i
-		}
-	}
-	return -1
+// Find returns the index of the event with a reason and a key, or -1.
+func (d *Document) Find(reason Reason, key Key) int {
+	return slices.IndexFunc(d.Events, func(e Event) bool { return e.Reason == reason && e.Key == key })
 }

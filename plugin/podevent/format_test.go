@@ -20,8 +20,8 @@ const testUID, other = "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", "d41d8cd98f00b204
 func sample() *Document {
 	at := func(seconds int64) time.Time { return Time(time.Unix(1e9+seconds, 5000)) }
 	return &Document{Version: Version, Pod: Pod{testUID, "prod", "db-0"}, Events: []Event{
-		{Refused, `container db: nri-blkio: limits.blkio.noderesource.dev/containers: entry 1 "/data wpbs=1": unknown key "wpbs"`, 12, at(0), at(130)},
-		{Changed, "a", 1, at(60), at(60)},
+		{Refused, "0123456789abcdef", `container db: nri-blkio: limits.blkio.noderesource.dev/containers: entry 1 "/data wpbs=1": unknown key "wpbs"`, 12, at(0), at(130)},
+		{Changed, KeyOf("a"), "a", 1, at(60), at(60)},
 	}}
 }
 
@@ -37,9 +37,9 @@ func encoded(t testing.TB, d *Document) []byte {
 // TestFormat verifies the bytes of a document: another version of the program may have written what this one reads.
 func TestFormat(t *testing.T) {
 	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0","events":[` +
-		`{"reason":"BlkioRefused","note":"container db: nri-blkio: limits.blkio.noderesource.dev/containers: entry 1 \"/data wpbs=1\": unknown key \"wpbs\"",` +
+		`{"reason":"BlkioRefused","key":"0123456789abcdef","note":"container db: nri-blkio: limits.blkio.noderesource.dev/containers: entry 1 \"/data wpbs=1\": unknown key \"wpbs\"",` +
 		`"count":12,"first":"2001-09-09T01:46:40.000005Z","last":"2001-09-09T01:48:50.000005Z"},` +
-		`{"reason":"BlkioChanged","note":"a","count":1,"first":"2001-09-09T01:47:40.000005Z","last":"2001-09-09T01:47:40.000005Z"}]}` + "\n"
+		`{"reason":"BlkioChanged","key":"0eb5b8d6f81bc677","note":"a","count":1,"first":"2001-09-09T01:47:40.000005Z","last":"2001-09-09T01:47:40.000005Z"}]}` + "\n"
 	data := encoded(t, sample())
 	if d := cmp.Diff(want, string(data)); d != "" {
 		t.Error(d)
@@ -56,7 +56,7 @@ func TestLargest(t *testing.T) {
 	d.Namespace, d.Name = strings.Repeat("a", 63), strings.Repeat("a", 253)
 	d.Events = nil
 	for i := range MaxEvents {
-		d.Events = append(d.Events, Event{ChangeRejected, string(rune('a'+i)) + strings.Repeat(`"`, MaxNote-1), 1 << 62, Time(time.Unix(1e9, 123456789)), Time(time.Unix(1e9, 123456789))})
+		d.Events = append(d.Events, Event{ChangeRejected, KeyOf(string(rune('a' + i))), string(rune('a'+i)) + strings.Repeat(`"`, MaxNote-1), 1 << 62, Time(time.Unix(1e9, 123456789)), Time(time.Unix(1e9, 123456789))})
 	}
 	if n := len(encoded(t, d)); n > MaxSize-MaxSize/20 {
 		t.Errorf("%d bytes of %d", n, MaxSize)
@@ -77,6 +77,9 @@ func TestInvalid(t *testing.T) {
 		"none":      {func(d *Document) { d.Events = nil }, "0 of them"},
 		"many":      {func(d *Document) { d.Events = make([]Event, MaxEvents+1) }, "17 of them"},
 		"reason":    {func(d *Document) { d.Events[1].Reason = "Killed" }, `events: 1: reason: invalid value "Killed"`},
+		"no key":    {func(d *Document) { d.Events[1].Key = "" }, `events: 1: key: invalid value ""`},
+		"key":       {func(d *Document) { d.Events[1].Key = "0123456789ABCDEF" }, "key: invalid value"},
+		"short key": {func(d *Document) { d.Events[1].Key = "0123" }, "key: invalid value"},
 		"line":      {func(d *Document) { d.Events[0].Note = "a\nb" }, `note: invalid value "a\nb"`},
 		"terminal":  {func(d *Document) { d.Events[0].Note = "\x1b[2J" }, "note: invalid value"},
 		"unicode":   {func(d *Document) { d.Events[0].Note = "\u202e" }, "note: invalid value"},
@@ -85,7 +88,7 @@ func TestInvalid(t *testing.T) {
 		"count":     {func(d *Document) { d.Events[0].Count = 0 }, "count: invalid value 0"},
 		"no time":   {func(d *Document) { d.Events[0].Last = time.Time{} }, "first or last"},
 		"precise":   {func(d *Document) { d.Events[0].First = d.Events[0].First.Add(1) }, "first or last"},
-		"twice":     {func(d *Document) { d.Events[1].Reason, d.Events[1].Note = d.Events[0].Reason, d.Events[0].Note }, "events: 1: the same as 0"},
+		"twice":     {func(d *Document) { d.Events[1].Reason, d.Events[1].Key = d.Events[0].Reason, d.Events[0].Key }, "events: 1: the same as 0"},
 	} {
 		d := sample()
 		tt.change(d)

@@ -76,7 +76,7 @@ func (r *Recorder) takeOver(d *podevent.Document) {
 	r.total += len(d.Events) - len(fresh)
 	p.Events = d.Events
 	for _, e := range fresh {
-		i := p.Find(e.Reason, e.Note)
+		i := p.Find(e.Reason, e.Key)
 		switch {
 		case i < 0:
 			r.add(p, e)

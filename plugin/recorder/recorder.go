@@ -57,10 +57,10 @@ func New(c Config) *Recorder {
 	return &Recorder{Config: c, wake: make(chan struct{}, 1), files: files, pods: map[string]*pod{}, removed: map[string]bool{}}
 }
 
-// Note notes that something has happened to a pod. The note may be any text. Pods without a UID of Kubernetes have no events.
-func (r *Recorder) Note(of podevent.Pod, reason podevent.Reason, note string) {
+// Note notes that something has happened to a pod. The key is the same if it happens again. The note may be any text. Pods without a UID of Kubernetes have no events.
+func (r *Recorder) Note(of podevent.Pod, reason podevent.Reason, key podevent.Key, note string) {
 	now := podevent.Time(time.Now())
-	e := podevent.Event{Reason: reason, Note: podevent.Text(note), Count: 1, First: now, Last: now}
+	e := podevent.Event{Reason: reason, Key: key, Note: podevent.Text(note), Count: 1, First: now, Last: now}
 	if e.Note != "" && of.IsValid() && r.note(of, e) {
 		r.wakeUp()
 	}
@@ -76,7 +76,7 @@ func (r *Recorder) note(of podevent.Pod, e podevent.Event) bool {
 		r.dropped++
 		return false
 	}
-	if i := p.Find(e.Reason, e.Note); i < 0 {
+	if i := p.Find(e.Reason, e.Key); i < 0 {
 		r.add(p, e)
 	} else {
 		known := &p.Events[i]

@@ -96,15 +96,15 @@ func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := start(t, dir)
-		r.Note(podOf(0), podevent.Refused, "a")
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf("a"), "a")
 		r.has("once", 0, `BlkioRefused "a" x1 over 0s`)
 		time.Sleep(8 * time.Second)
-		r.Note(podOf(0), podevent.Refused, "a")
-		r.Note(podOf(0), podevent.Refused, "a\n\x1b[2J\u202e\xff")
-		r.Note(podOf(0), podevent.NoMemoryLimit, "fact")
-		r.Note(podOf(0), podevent.NoMemoryLimit, "fact")
-		r.Note(podOf(1), podevent.Refused, "a")
-		r.Note(podevent.Pod{UID: "../../etc/passwd", Namespace: "prod", Name: "db-0"}, podevent.Refused, "a")
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf("a"), "a")
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf("a\n\x1b[2J\u202e\xff"), "a\n\x1b[2J\u202e\xff")
+		r.Note(podOf(0), podevent.NoMemoryLimit, podevent.KeyOf("fact"), "fact")
+		r.Note(podOf(0), podevent.NoMemoryLimit, podevent.KeyOf("fact"), "fact")
+		r.Note(podOf(1), podevent.Refused, podevent.KeyOf("a"), "a")
+		r.Note(podevent.Pod{UID: "../../etc/passwd", Namespace: "prod", Name: "db-0"}, podevent.Refused, podevent.KeyOf("a"), "a")
 		first := []string{`BlkioRefused "a" x2 over 10s`, `BlkioRefused "a\\n\\x1b[2J\\u202e\\xff" x1 over 0s`, `BlkioNoMemoryLimit "fact" x1 over 0s`}
 		r.has("twice", 0, first...)
 		r.has("another pod", 1, `BlkioRefused "a" x1 over 0s`)
@@ -113,8 +113,8 @@ func TestRecorder(t *testing.T) {
 		r = start(t, dir)
 		defer func() { r.stop() }()
 		r.has("after a restart", 0, first...)
-		r.Note(podOf(0), podevent.NoMemoryLimit, "fact")
-		r.Note(podOf(0), podevent.Changed, "b")
+		r.Note(podOf(0), podevent.NoMemoryLimit, podevent.KeyOf("fact"), "fact")
+		r.Note(podOf(0), podevent.Changed, podevent.KeyOf("b"), "b")
 		r.has("more", 0, append(first, `BlkioChanged "b" x1 over 0s`)...)
 		time.Sleep(2 * keepGone)
 		r.has("nothing is known", 0, append(first, `BlkioChanged "b" x1 over 0s`)...)
@@ -135,14 +135,14 @@ func TestEarlyEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := start(t, dir)
-		r.Note(podOf(0), podevent.Refused, "a")
-		r.Note(podOf(0), podevent.Observed, "fact")
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf("a"), "a")
+		r.Note(podOf(0), podevent.Observed, podevent.KeyOf("fact"), "fact")
 		r.stop()
 		log, _ := test.NewNullLogger()
 		late := &recorderTest{T: t, Recorder: New(Config{Dir: dir, Log: log})}
-		late.Note(podOf(0), podevent.Refused, "b")
-		late.Note(podOf(0), podevent.Refused, "a")
-		late.Note(podOf(0), podevent.Observed, "fact")
+		late.Note(podOf(0), podevent.Refused, podevent.KeyOf("b"), "b")
+		late.Note(podOf(0), podevent.Refused, podevent.KeyOf("a"), "a")
+		late.Note(podOf(0), podevent.Observed, podevent.KeyOf("fact"), "fact")
 		if err := late.load(); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "events")
 		r := start(t, dir)
-		r.Note(podOf(0), podevent.Refused, "a")
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf("a"), "a")
 		time.Sleep(5 * sweep)
 		if n := len(r.log.AllEntries()); n != 2 { // of reading and of writing
 			t.Errorf("%d lines are logged", n)
@@ -193,10 +193,10 @@ func TestDirectory(t *testing.T) {
 func TestBounds(t *testing.T) {
 	log, _ := test.NewNullLogger()
 	r := New(Config{Dir: t.TempDir(), Log: log})
-	r.Note(podOf(0), podevent.Refused, "victim")
+	r.Note(podOf(0), podevent.Refused, podevent.KeyOf("victim"), "victim")
 	note := func(n, events int) {
 		for i := range events {
-			r.Note(podOf(n), podevent.ChangeRejected, fmt.Sprint(i))
+			r.Note(podOf(n), podevent.ChangeRejected, podevent.KeyOf(fmt.Sprint(i)), fmt.Sprint(i))
 		}
 	}
 	note(1, 1000)
@@ -218,8 +218,8 @@ func TestBounds(t *testing.T) {
 		present[podOf(n).UID] = n != 7
 	}
 	r.missing(time.Now(), present)
-	r.Note(podOf(5000), podevent.Refused, "a") // in place of one that is gone
-	r.Note(podOf(5001), podevent.Refused, "a")
+	r.Note(podOf(5000), podevent.Refused, podevent.KeyOf("a"), "a") // in place of one that is gone
+	r.Note(podOf(5001), podevent.Refused, podevent.KeyOf("a"), "a")
 	if r.pods[podOf(5000).UID] == nil || r.pods[podOf(7).UID] != nil || r.pods[podOf(5001).UID] != nil {
 		t.Error("a pod that is gone keeps its place, or another one loses it")
 	}
@@ -246,9 +246,9 @@ func BenchmarkNote(b *testing.B) {
 	r := New(Config{Log: log})
 	line := "container db: nri-blkio: " + strings.Repeat("x", 375)
 	for i := range podevent.MaxEvents {
-		r.Note(podOf(0), podevent.Refused, fmt.Sprint(line, i))
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf(fmt.Sprint(line, i)), fmt.Sprint(line, i))
 	}
 	for b.Loop() {
-		r.Note(podOf(0), podevent.Refused, line+"15")
+		r.Note(podOf(0), podevent.Refused, podevent.KeyOf(line+"15"), line+"15")
 	}
 }

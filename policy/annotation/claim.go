@@ -11,12 +11,11 @@ import (
 //
 //	rbps=200Mi wbps=50Mi
 //
-// Separators and comments are those of a pod's annotation. The list has one entry, whose target is the claim. key
-// names the list in errors. The list is nil with an error.
-func ParseClaim(key, claim, text string) (*List, *Error) {
-	e := claimEntry(claim, text)
+// Separators and comments are those of a pod's annotation. The list has one entry, whose target is the claim. The list is nil with an error.
+func ParseClaim(claim, text string) (*List, *Error) {
+	from, e := Origin{Claim: claim}, claimEntry(claim, text)
 	if len(text) > maxValue {
-		return nil, &Error{Annotation: key, Cause: "the value is longer than 64 KiB", Hint: "write for example " + hintClaim}
+		return nil, New(Identity{From: from}, &Problem{"the value is longer than 64 KiB", "write for example " + hintClaim})
 	}
 	for entry := range splitEntries(text) {
 		p := checkText(entry)
@@ -27,13 +26,13 @@ func ParseClaim(key, claim, text string) (*List, *Error) {
 			p = e.addLimits(entry)
 		}
 		if p != nil {
-			return nil, &Error{Annotation: key, Text: text, Cause: p.Cause, Hint: p.Hint}
+			return nil, New(Identity{From: from, Text: text}, p)
 		}
 	}
 	if e.Limits.IsZero() {
-		return nil, &Error{Annotation: key, Cause: "the value is empty", Hint: "write for example " + hintClaim + ", or remove the annotation"}
+		return nil, New(Identity{From: from}, &Problem{"the value is empty", "write for example " + hintClaim + ", or remove the annotation"})
 	}
-	return &List{Key: key, Entries: []Entry{e}, count: 1}, nil
+	return &List{From: from, Entries: []Entry{e}, count: 1}, nil
 }
 
 // hintClaim is an example of the annotation of a claim.
@@ -63,16 +62,16 @@ type Rate struct {
 
 // ParseRates is ParseClaim for the rates of a class of a claim. Of several rates of one key the first one counts, but all
 // have to be valid. The list is nil without rates as well.
-func ParseRates(key, claim string, rates []Rate) (*List, *Error) {
+func ParseRates(claim, class string, rates []Rate) (*List, *Error) {
 	var texts []string
 	for _, r := range rates {
 		texts = append(texts, r.Parameter+"="+r.Text)
 	}
-	e := claimEntry(claim, strings.Join(texts, " "))
+	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, strings.Join(texts, " "))
 	for i, r := range rates {
 		rate, p := parseRate(r.Key, r.Text)
 		if p != nil {
-			return nil, &Error{Annotation: key, Text: texts[i], Cause: p.Cause, Hint: p.Hint}
+			return nil, New(Identity{From: from, Text: texts[i]}, p)
 		}
 		if e.Limits[r.Key] == blkio.Unset {
 			e.Limits[r.Key] = rate
@@ -81,7 +80,7 @@ func ParseRates(key, claim string, rates []Rate) (*List, *Error) {
 	if e.Limits.IsZero() {
 		return nil, nil
 	}
-	return &List{Key: key, Entries: []Entry{e}, count: 1}, nil
+	return &List{From: from, Entries: []Entry{e}, count: 1}, nil
 }
 
 // claimEntry returns an entry without limits, whose target is a claim.
@@ -94,7 +93,7 @@ func (l *List) Without(o *List) *List {
 	if l == nil || o == nil {
 		return l
 	}
-	out := &List{Key: l.Key, count: l.count}
+	out := &List{From: l.From, count: l.count}
 	e := l.Entries[0]
 	for k := range e.Limits {
 		if o.Entries[0].Limits[k] != blkio.Unset {

@@ -11,19 +11,18 @@ import (
 
 // TestParseClaim verifies that the annotation of a claim has limits without a target, with the words of the grammar.
 func TestParseClaim(t *testing.T) {
-	const key = "claim data"
 	for text, want := range map[string]blkio.Limits{
 		"wbps=50Mi":                          {blkio.Wbps: 50 << 20},
 		" rbps=max\twiops=2k ":               {blkio.Rbps: blkio.Max, blkio.Wiops: 2000},
 		"# the database\nwbps=1Mi;\nriops=9": {blkio.Wbps: 1 << 20, blkio.Riops: 9},
 	} {
-		l, err := ParseClaim(key, "data", text)
+		l, err := ParseClaim("data", text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
 		e := l.Entries[0]
-		if d := cmp.Diff(want, e.Limits); d != "" || len(l.Entries) != 1 || l.Key != key || e.Number != 0 || e.Target.Kind != TargetClaim || e.Target.Name() != "pvc:data" {
+		if d := cmp.Diff(want, e.Limits); d != "" || len(l.Entries) != 1 || l.From != (Origin{Claim: "data"}) || e.Number != 0 || e.Target.Kind != TargetClaim || e.Target.Name() != "pvc:data" {
 			t.Errorf("%q: %+v\n%s", text, l, d)
 		}
 	}
@@ -44,8 +43,8 @@ func TestParseClaim(t *testing.T) {
 
 		strings.Repeat(";", maxValue+1): `the value is longer than 64 KiB (write for example "wbps=50Mi")`,
 	} {
-		l, err := ParseClaim(key, "data", text)
-		if err == nil || l != nil || err.Error() != `nri-blkio: "claim data": `+want || err.Kind != Invalid {
+		l, err := ParseClaim("data", text)
+		if err == nil || l != nil || err.Error() != `nri-blkio: "claim data": `+want || err.Kind() != Invalid {
 			t.Errorf("%.100q: %+v\n got %v\nwant %s", text, l, err, want)
 		}
 	}
@@ -68,7 +67,7 @@ func TestParseRates(t *testing.T) {
 		"zero":           {rates: []Rate{own(blkio.Wbps, "0")}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
 		"second invalid": {rates: []Rate{own(blkio.Wbps, "1Mi"), plain(blkio.Wbps, "2MB")}, err: `"wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
 	} {
-		l, err := ParseRates("claim data, class fast", "data", tt.rates)
+		l, err := ParseRates("data", "fast", tt.rates)
 		switch {
 		case tt.err != "":
 			if err == nil || l != nil || err.Error() != `nri-blkio: "claim data, class fast": `+tt.err {
@@ -87,7 +86,7 @@ func TestParseRates(t *testing.T) {
 // TestWithout verifies that a list keeps the keys that another one does not have.
 func TestWithout(t *testing.T) {
 	parse := func(text string) *List {
-		l, err := ParseClaim("claim data", "data", text)
+		l, err := ParseClaim("data", text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +110,7 @@ func FuzzClaim(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := ParseClaim("claim data", "data", text)
+		l, err := ParseClaim("data", text)
 		if err != nil {
 			checkLine(t, err.Error())
 			return

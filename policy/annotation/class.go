@@ -18,8 +18,8 @@ type Class struct {
 }
 
 // ErrorOf returns an error about the choice.
-func (c *Class) ErrorOf(p *Problem) *Error {
-	return &Error{Annotation: c.Key, Text: c.Name, Cause: p.Cause, Hint: p.Hint}
+func (c *Class) ErrorOf(reason Reason, p *Problem) *Error {
+	return New(Identity{From: Origin{Annotation: c.Key}, Text: c.Name, Reason: reason}, p)
 }
 
 // parseClass parses the value of a class annotation. If it is wrong, that is an error of the scope.
@@ -36,7 +36,7 @@ func (q *Scope) parseClass(key, value string) {
 		p = &Problem{"invalid class name", hintLabel}
 	}
 	if p != nil {
-		q.classErr = &Error{Annotation: key, Text: value, Cause: p.Cause, Hint: p.Hint}
+		q.classErr = New(Identity{From: Origin{Annotation: key}, Text: value}, p)
 		return
 	}
 	q.Class = &Class{Key: key, Name: name}
@@ -46,10 +46,10 @@ func (q *Scope) parseClass(key, value string) {
 const hintClass = "write the name of a class of the node policy, or remove the annotation"
 
 // ParseLimits parses limits of the node policy: a list of entries in the grammar of the
-// annotation. key names the list in errors. problems has the problem of each element, nil for a
+// annotation. at is the field that has it. problems has the problem of each element, nil for a
 // valid one.
-func ParseLimits(key string, elements []string) (l *List, problems []*Problem) {
-	l, problems = &List{Key: key}, make([]*Problem, len(elements))
+func ParseLimits(at string, elements []string) (l *List, problems []*Problem) {
+	l, problems = &List{From: Origin{Field: at}}, make([]*Problem, len(elements))
 	for i, text := range elements {
 		problems[i] = l.parseElement(text)
 	}
@@ -86,10 +86,10 @@ func (l *List) parseElement(text string) *Problem {
 	return nil
 }
 
-// WeightOfAll returns a weight of the node policy for all disks. key names it in errors.
-func WeightOfAll(key string, weight int) *List {
+// WeightOfAll returns a weight of the node policy for all disks. at is the field that has it.
+func WeightOfAll(at string, weight int) *List {
 	text := strconv.Itoa(weight)
-	l := parseWeightOfAll(key, text, text)
+	l := parseWeightOfAll(Origin{Field: at}, text, text)
 	if weight < blkio.MinWeight || weight > blkio.MaxWeight {
 		l.Entries = nil
 	}

@@ -48,7 +48,7 @@ func TestClass(t *testing.T) {
 		t.Errorf("of one container: %+v", r.Named("db"))
 	}
 	c := Class{Key: key, Name: "gold"}
-	if got, want := c.ErrorOf(&Problem{"unknown class", ""}).Error(), "nri-blkio: "+key+`: "gold": unknown class`; got != want {
+	if got, want := c.ErrorOf(UnknownClass, &Problem{"unknown class", ""}).Error(), "nri-blkio: "+key+`: "gold": unknown class`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -62,7 +62,7 @@ func TestParseLimits(t *testing.T) {
 			t.Fatalf("%v, %+v", problems, l.Entries)
 		}
 	}
-	if e := l.Entries[0]; l.Key != "classes.gold" || e.Target.Kind != TargetStar || e.Limits[blkio.Wbps] != 20<<20 || e.Limits[blkio.Wiops] != 500 {
+	if e := l.Entries[0]; l.From.Field != "classes.gold" || e.Target.Kind != TargetStar || e.Limits[blkio.Wbps] != 20<<20 || e.Limits[blkio.Wiops] != 500 {
 		t.Errorf("%+v", e)
 	}
 	if diff := cmp.Diff(Targets{Paths: []string{"/a;b", "/data"}, Widest: Star}, l.Targets()); diff != "" {
@@ -119,7 +119,7 @@ func TestElements(t *testing.T) {
 	}
 	for _, e := range l.Entries {
 		got = append(got, fmt.Sprint("entry ", e.Number, " ", e.Target.Text))
-		if err := l.ErrorOf(&e, Unenforceable, &Problem{"no", ""}); err.Text != strings.Trim(elements[e.Number-1], " \n;") || err.Entry != e.Number {
+		if err := l.ErrorOf(&e, NoDisk, &Problem{"no", ""}); err.Text != strings.Trim(elements[e.Number-1], " \n;") || err.Entry != e.Number {
 			t.Errorf("%+v", err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestElements(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	w := WeightOfAll("classes.gold", 500)
-	if got, want := w.ErrorOf(&w.Entries[0], Invalid, &Problem{"no", ""}).Error(), `nri-blkio: classes.gold: "500": no`; got != want {
+	if got, want := w.ErrorOf(&w.Entries[0], NoMount, &Problem{"no", ""}).Error(), `nri-blkio: classes.gold: "500": no`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

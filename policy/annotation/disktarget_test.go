@@ -109,7 +109,7 @@ func FuzzPolicyTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, element, name string) {
 		l, problems := ParseLimits("classes.a.limits", []string{element})
 		if p := problems[0]; p != nil {
-			checkLine(t, (&Error{Annotation: "classes.a.limits", Entry: 1, Text: element, Cause: p.Cause, Hint: p.Hint}).Error())
+			checkLine(t, (&Error{Identity: Identity{From: Origin{Annotation: "classes.a.limits"}, Entry: 1, Text: element}, Cause: p.Cause, Hint: p.Hint}).Error())
 			return
 		}
 		target := l.Entries[0].Target

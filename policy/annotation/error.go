@@ -1,39 +1,40 @@
 package annotation
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// Kind selects the setting of the node policy that applies to an error.
-type Kind uint8
-
-const (
-	// Invalid is a request that cannot be parsed, contradicts itself, or is
-	// out of bounds.
-	Invalid Kind = iota
-	// Unenforceable is a valid request that this node cannot carry out.
-	Unenforceable
-	// Internal is a failure of this program to decide. A later try may succeed.
-	Internal
-)
-
-// String returns the name of the kind in the node policy.
-func (k Kind) String() string {
-	return [...]string{"invalid", "unenforceable", "internal"}[k]
+// Identity is what an error is about and why, for programs. Identities are comparable with ==. An error has no other one while
+// only amounts in its sentence change, such as what is granted to other pods.
+type Identity struct {
+	From    Origin
+	Entry   int    // 1-based; 0 for the annotation as a whole
+	Text    string // of the entry, or the value of the annotation, as its author wrote it
+	Subject string // a mount, a disk with a rate, or another object, if Text does not name it
+	Reason  Reason
 }
 
-// Error is a mistake in one annotation. Its fields have the tenant's text as it was
-// written. The method Error quotes it.
+// String is different for different identities. It is for names and digests, and not for people.
+func (i *Identity) String() string {
+	return fmt.Sprintf("%q %d %q %q %s", i.From, i.Entry, i.Text, i.Subject, i.Reason)
+}
+
+// Error is a mistake in one annotation, or in another request for limits: its identity for programs, and a sentence for people. Its
+// fields have the tenant's text as it was written. The method Error quotes it.
 type Error struct {
-	Annotation string // the full key
-	Entry      int    // 1-based; 0 for the annotation as a whole
-	Text       string // of the entry, or the value of the annotation
-	Cause      string // printable ASCII; text of the tenant in it is quoted
-	Hint       string // the correct text, or ""
-	Kind       Kind
+	Identity
+	Cause string // printable ASCII; text of the tenant in it is quoted
+	Hint  string // the correct text, or ""
 }
+
+// New returns an error with the sentence of a problem.
+func New(of Identity, p *Problem) *Error { return &Error{of, p.Cause, p.Hint} }
+
+// Kind selects the setting of the node policy that applies to the error.
+func (e *Error) Kind() Kind { return e.Reason.Kind() }
 
 const (
 	// maxLine bounds the whole message, which must survive the runtime, the
@@ -49,19 +50,31 @@ const (
 // Error returns one line of printable ASCII, at most 400 bytes. Equal errors give equal
 // lines.
 func (e *Error) Error() string {
-	head := "nri-blkio: " + quote.Name(e.Annotation, maxKey) + ": "
+	head := "nri-blkio: " + quote.Name(e.From.String(), maxKey) + ": "
+	return head + e.after(len(head))
+}
+
+// WithoutOrigin returns Error without the program and the origin.
+func (e *Error) WithoutOrigin() string {
+	return e.after(len("nri-blkio: ") + len(quote.Name(e.From.String(), maxKey)) + len(": "))
+}
+
+// after returns the part of the line after its head, which has some length.
+func (e *Error) after(head int) string {
+	entry := ""
 	if e.Entry > 0 {
-		head += "entry " + strconv.Itoa(e.Entry) + " "
+		entry = "entry " + strconv.Itoa(e.Entry) + " "
 	}
+	room := maxLine - head - len(entry)
 	tail := quote.ASCII(e.Cause)
 	if e.Hint != "" {
 		tail += " (" + quote.ASCII(e.Hint) + ")"
 	}
 	if e.Entry == 0 && e.Text == "" {
-		return head + cut(tail, maxLine-len(head))
+		return cut(tail, room)
 	}
-	tail = ": " + cut(tail, maxLine-len(head)-minText-len(": "))
-	return head + quote.Within(e.Text, maxLine-len(head)-len(tail)) + tail
+	tail = ": " + cut(tail, room-minText-len(": "))
+	return entry + quote.Within(e.Text, room-len(tail)) + tail
 }
 
 // cut shortens ASCII text to limit bytes, "..." included.

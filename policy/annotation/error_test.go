@@ -10,7 +10,7 @@ import (
 
 // TestLongCause verifies that a cause that is too long is cut, so that the entry can still be recognized.
 func TestLongCause(t *testing.T) {
-	e := &Error{Annotation: keyDB, Entry: 3, Text: strings.Repeat("x", 500), Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
+	e := &Error{Identity: Identity{From: Origin{Annotation: keyDB}, Entry: 3, Text: strings.Repeat("x", 500)}, Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
 	line := e.Error()
 	checkLine(t, line)
 	if len(line) != maxLine || !strings.Contains(line, `"xxxxxxxxxx`) || !strings.HasSuffix(line, "...") {
@@ -27,13 +27,13 @@ func TestLongLines(t *testing.T) {
 		err   Error
 		parts []string
 	}{
-		{"a long key", Error{Annotation: "limits." + Domain + "/" + long, Cause: "cause", Hint: "hint"}, []string{`nri-blkio: "limits.blkio.noderesource.dev/\u00fc`, `: cause (hint)`}},
-		{"the longest valid key", Error{Annotation: "limits." + Domain + "/container." + strings.Repeat("a", 63), Entry: 1, Text: "/a", Cause: "cause"}, []string{strings.Repeat("a", 63) + `: entry 1 "/a": cause`}},
-		{"a long entry", Error{Annotation: keyDB, Entry: 7, Text: "/data/" + long, Cause: "cause", Hint: "hint"}, []string{`: entry 7 "/data/\u00fc`, `"...: cause (hint)`}},
-		{"a long cause", Error{Annotation: keyDB, Entry: 7, Text: "/data/" + long, Cause: "cause " + long, Hint: "hint"}, []string{`: entry 7 "/data/\u00fc`, `: cause \u00fc`, "..."}},
-		{"a long value", Error{Annotation: keyDB, Text: long, Cause: "cause"}, []string{keyDB + `: "\u00fc`, `"...: cause`}},
-		{"a long cause of the whole annotation", Error{Annotation: keyDB, Cause: long}, []string{keyDB + `: \u00fc`, "..."}},
-		{"control characters", Error{Annotation: keyDB, Entry: 1, Text: "/a\x1b[2J", Cause: "c\n\x1b", Hint: "h\u202e"}, []string{`"/a\x1b[2J": c`, `h\u202e`}},
+		{"a long key", Error{Identity: Identity{From: Origin{Annotation: "limits." + Domain + "/" + long}}, Cause: "cause", Hint: "hint"}, []string{`nri-blkio: "limits.blkio.noderesource.dev/\u00fc`, `: cause (hint)`}},
+		{"the longest valid key", Error{Identity: Identity{From: Origin{Annotation: "limits." + Domain + "/container." + strings.Repeat("a", 63)}, Entry: 1, Text: "/a"}, Cause: "cause"}, []string{strings.Repeat("a", 63) + `: entry 1 "/a": cause`}},
+		{"a long entry", Error{Identity: Identity{From: Origin{Annotation: keyDB}, Entry: 7, Text: "/data/" + long}, Cause: "cause", Hint: "hint"}, []string{`: entry 7 "/data/\u00fc`, `"...: cause (hint)`}},
+		{"a long cause", Error{Identity: Identity{From: Origin{Annotation: keyDB}, Entry: 7, Text: "/data/" + long}, Cause: "cause " + long, Hint: "hint"}, []string{`: entry 7 "/data/\u00fc`, `: cause \u00fc`, "..."}},
+		{"a long value", Error{Identity: Identity{From: Origin{Annotation: keyDB}, Text: long}, Cause: "cause"}, []string{keyDB + `: "\u00fc`, `"...: cause`}},
+		{"a long cause of the whole annotation", Error{Identity: Identity{From: Origin{Annotation: keyDB}}, Cause: long}, []string{keyDB + `: \u00fc`, "..."}},
+		{"control characters", Error{Identity: Identity{From: Origin{Annotation: keyDB}, Entry: 1, Text: "/a\x1b[2J"}, Cause: "c\n\x1b", Hint: "h\u202e"}, []string{`"/a\x1b[2J": c`, `h\u202e`}},
 	} {
 		line := tt.err.Error()
 		checkLine(t, line)
@@ -65,7 +65,7 @@ func TestErrorOrder(t *testing.T) {
 	for range 5 {
 		var got []string
 		for _, e := range errorsOf(Parse(annotations), "db") {
-			where := e.Annotation
+			where := e.From.Annotation
 			if e.Entry > 0 {
 				where += fmt.Sprint(" ", e.Entry)
 			}
@@ -107,8 +107,8 @@ func TestProblem(t *testing.T) {
 // TestErrorOf verifies that an error has the place of its entry.
 func TestErrorOf(t *testing.T) {
 	l := parseLimits(keyDB, "/a wbps=1Mi; /b wbps=2Mi")
-	got := l.ErrorOf(&l.Entries[1], Unenforceable, &Problem{"no", "yes"})
-	want := &Error{Annotation: keyDB, Entry: 2, Text: "/b wbps=2Mi", Cause: "no", Hint: "yes", Kind: Unenforceable}
+	got := l.ErrorOf(&l.Entries[1], NoDisk, &Problem{"no", "yes"})
+	want := &Error{Identity: Identity{From: Origin{Annotation: keyDB}, Entry: 2, Text: "/b wbps=2Mi", Reason: NoDisk}, Cause: "no", Hint: "yes"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

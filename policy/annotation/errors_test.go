@@ -288,7 +288,7 @@ func TestWeightErrors(t *testing.T) {
 func TestWeights(t *testing.T) {
 	for value, want := range map[string]uint32{"1": 1, " 100\n": 100, "010": 10, "10000": 10000, "7" + strings.Repeat(" ", 64<<10-1): 7} {
 		l := parseWeights(keyDB, value)
-		if len(l.Entries) != 1 || l.Entries[0].Weight != want || len(l.errors) > 0 || l.Key != keyDB {
+		if len(l.Entries) != 1 || l.Entries[0].Weight != want || len(l.errors) > 0 || l.From.Annotation != keyDB {
 			t.Errorf("%.40q: %+v, %v", value, l.Entries, l.errors)
 		}
 	}

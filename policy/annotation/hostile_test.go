@@ -57,7 +57,7 @@ func TestCharacters(t *testing.T) {
 		case len(l.errors) > 0 || len(l.Entries) != 1 || l.Entries[0].Target.Name() != "/a"+text+"b" && r != '/':
 			t.Errorf("%q: %+v, %v", r, l.Entries, l.errors)
 		default:
-			for _, line := range []string{l.Entries[0].Target.Where(), l.ErrorOf(&l.Entries[0], Invalid, &Problem{"no", ""}).Error()} {
+			for _, line := range []string{l.Entries[0].Target.Where(), l.ErrorOf(&l.Entries[0], NoMount, &Problem{"no", ""}).Error()} {
 				checkLine(t, line)
 			}
 		}
@@ -75,13 +75,13 @@ func TestErrorBounds(t *testing.T) {
 		return strings.Repeat(piece, []int{0, 1, 30, 39, 61, 110, 111, 400, 10_000}[random.IntN(9)])
 	}
 	for range 500 {
-		e := &Error{Annotation: text(), Entry: []int{0, 1, 256}[random.IntN(3)], Text: text(), Cause: text(), Hint: text()}
+		e := &Error{Identity: Identity{From: Origin{Annotation: text()}, Entry: []int{0, 1, 256}[random.IntN(3)], Text: text()}, Cause: text(), Hint: text()}
 		line := e.Error()
 		checkLine(t, line)
 		if again := e.Error(); again != line || !strings.HasPrefix(line, "nri-blkio: ") || e.Entry > 0 && !strings.Contains(line, fmt.Sprint(": entry ", e.Entry, " ")) {
 			t.Errorf("%s, then %s", line, again)
 		}
-		if short := len(e.Annotation)+len(e.Text)+len(e.Cause)+len(e.Hint) < 25; short && strings.Contains(line, "...") {
+		if short := len(e.From.Annotation)+len(e.Text)+len(e.Cause)+len(e.Hint) < 25; short && strings.Contains(line, "...") {
 			t.Errorf("cut: %s", line)
 		}
 	}

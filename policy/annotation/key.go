@@ -2,8 +2,27 @@ package annotation
 
 import "strings"
 
+// Kinds of annotations.
+const (
+	KindLimits = "limits"
+	KindWeight = "weight"
+	KindClass  = "class"
+)
+
+// Scopes of annotations. That of one container is container.NAME.
+const (
+	ScopeEach  = "containers"
+	ScopeTotal = "pod-total"
+)
+
 // IsKey reports whether the key of an annotation has the plugin's domain, valid or not.
 func IsKey(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
 	return isOurs(prefix)
+}
+
+// CutKey returns the kind of an annotation, known or not, and its scope.
+func CutKey(key string) (kind, scope string) {
+	prefix, scope, _ := strings.Cut(key, "/")
+	return strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), "."), scope
 }

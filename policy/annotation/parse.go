@@ -30,7 +30,7 @@ type Entry struct {
 // List is one annotation of limits or of weights. Entries has the valid ones, even if others
 // are invalid.
 type List struct {
-	Key     string
+	From    Origin
 	Entries []Entry
 	errors  []*Error
 	count   int // of all entries, right and wrong
@@ -42,12 +42,12 @@ type List struct {
 //	/var/lib/postgresql rbps=200Mi wbps=50Mi; "/with blank" wiops=2k
 //	rootfs wbps=10Mi
 func parseLimits(key, value string) *List {
-	return parseList(key, value, "/data wbps=50Mi", (*Entry).parseLimits)
+	return parseList(Origin{Annotation: key}, value, "/data wbps=50Mi", (*Entry).parseLimits)
 }
 
 // parseList parses entries of a target and the text after it, which parse reads.
-func parseList(key, value, example string, parse func(e *Entry, rest string) *Problem) *List {
-	l := &List{Key: key}
+func parseList(from Origin, value, example string, parse func(e *Entry, rest string) *Problem) *List {
+	l := &List{From: from}
 	if len(value) > maxValue {
 		l.fail(0, "", &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
 		return l
@@ -76,12 +76,12 @@ func parseList(key, value, example string, parse func(e *Entry, rest string) *Pr
 }
 
 func (l *List) fail(number int, text string, p *Problem) {
-	l.errors = append(l.errors, &Error{Annotation: l.Key, Entry: number, Text: text, Cause: p.Cause, Hint: p.Hint})
+	l.errors = append(l.errors, New(Identity{From: l.From, Entry: number, Text: text}, p))
 }
 
 // ErrorOf returns an error about an entry of l.
-func (l *List) ErrorOf(en *Entry, kind Kind, p *Problem) *Error {
-	return &Error{Annotation: l.Key, Entry: en.Number, Text: en.text, Cause: p.Cause, Hint: p.Hint, Kind: kind}
+func (l *List) ErrorOf(en *Entry, reason Reason, p *Problem) *Error {
+	return New(Identity{From: l.From, Entry: en.Number, Text: en.text, Reason: reason}, p)
 }
 
 func (l *List) duplicate(e *Entry) *Problem {

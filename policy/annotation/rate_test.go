@@ -27,7 +27,7 @@ func FuzzRate(f *testing.F) {
 		}
 		rate, p := parseRate(k, s)
 		if p != nil {
-			checkLine(t, (&Error{Annotation: keyDB, Entry: 1, Text: s, Cause: p.Cause, Hint: p.Hint}).Error())
+			checkLine(t, (&Error{Identity: Identity{From: Origin{Annotation: keyDB}, Entry: 1, Text: s}, Cause: p.Cause, Hint: p.Hint}).Error())
 			return
 		}
 		if back, p := parseRate(k, FormatAmount(k, rate)); p != nil || back != rate {

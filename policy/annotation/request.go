@@ -22,7 +22,7 @@ const (
 )
 
 // Kinds returns the kinds of annotations.
-func Kinds() []string { return []string{"limits", "weight", "class"} }
+func Kinds() []string { return []string{KindLimits, KindWeight, KindClass} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
@@ -74,7 +74,7 @@ func Parse(annotations map[string]string) *Request {
 
 // tooMuch returns a request that has only the error.
 func (r *Request) tooMuch(key, cause, hint string) *Request {
-	return &Request{keys: r.keys[:1], podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
+	return &Request{keys: r.keys[:1], podWide: []*Error{New(Identity{From: Origin{Annotation: key}}, &Problem{cause, hint})}}
 }
 
 func (r *Request) collectTargets() {
@@ -110,31 +110,30 @@ func isOurs(prefix string) bool {
 }
 
 func (r *Request) parse(key, value string) {
-	prefix, name, _ := strings.Cut(key, "/")
-	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), ".")
+	kind, name := CutKey(key)
 	if !slices.Contains(Kinds(), kind) {
-		p := &Problem{"unknown annotation", spelling.Hint(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
+		p := &Problem{"unknown annotation", spelling.Hint(strings.TrimSuffix(key, "/"+name), "limits."+Domain, "weight."+Domain, "class."+Domain)}
 		if p.Hint == "" {
 			p.Hint = "there are limits." + Domain + ", weight." + Domain + " and class." + Domain
 		}
-		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.Cause, Hint: p.Hint})
+		r.podWide = append(r.podWide, New(Identity{From: Origin{Annotation: key}}, p))
 		return
 	}
 	scope, p := r.scope(name)
 	if p != nil {
-		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.Cause, Hint: p.Hint})
+		r.podWide = append(r.podWide, New(Identity{From: Origin{Annotation: key}}, p))
 		return
 	}
 	switch kind {
-	case "limits":
+	case KindLimits:
 		scope.Limits = parseLimits(key, value)
 		r.entries += scope.Limits.count
-	case "weight":
+	case KindWeight:
 		scope.Weights = parseWeights(key, value)
 		r.entries += scope.Weights.count
-	case "class":
-		if name == "pod-total" {
-			scope.classErr = &Error{Annotation: key, Text: value, Cause: "a class applies to containers", Hint: "write class." + Domain + "/containers"}
+	case KindClass:
+		if name == ScopeTotal {
+			scope.classErr = New(Identity{From: Origin{Annotation: key}, Text: value}, &Problem{"a class applies to containers", "write class." + Domain + "/containers"})
 			return
 		}
 		scope.parseClass(key, value)
@@ -149,9 +148,9 @@ const hintScope = "write /containers for each container, /pod-total for the pod 
 // scope returns the request of the scope with this name.
 func (r *Request) scope(name string) (*Scope, *Problem) {
 	switch name {
-	case "containers":
+	case ScopeEach:
 		return orNew(&r.each), nil
-	case "pod-total":
+	case ScopeTotal:
 		return orNew(&r.total), nil
 	case "":
 		return nil, &Problem{"no scope after the prefix", hintScope}
@@ -185,7 +184,7 @@ func orNew(r **Scope) *Scope {
 }
 
 func unknownScope(name string) *Problem {
-	p := &Problem{"unknown scope " + quote.Text(name), spelling.Hint(name, "containers", "pod-total")}
+	p := &Problem{"unknown scope " + quote.Text(name), spelling.Hint(name, Scopes()...)}
 	if container, ok := strings.CutPrefix(name, "containers."); ok && IsLabel(container) {
 		p.Hint = "did you mean " + quote.Text("container."+container) + "?"
 	}

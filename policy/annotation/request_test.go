@@ -73,10 +73,10 @@ func TestScopes(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	db, each, total := r.Named("db"), r.Each(), r.Total()
-	if db.Limits.Key != keyDB || db.Weights != nil || each.Limits != nil || total.Limits.Key != keyTotal {
+	if db.Limits.From.Annotation != keyDB || db.Weights != nil || each.Limits != nil || total.Limits.From.Annotation != keyTotal {
 		t.Errorf("%+v, %+v, %+v", db, each, total)
 	}
-	if w := each.Weights; w.Key != weight+"containers" || len(w.Entries) != 1 || w.Entries[0].Weight != 70 {
+	if w := each.Weights; w.From.Annotation != weight+"containers" || len(w.Entries) != 1 || w.Entries[0].Weight != 70 {
 		t.Errorf("weight %+v", w)
 	}
 	want := []Entry{
@@ -155,7 +155,7 @@ func TestTooMuch(t *testing.T) {
 				continue
 			}
 			errs := errorsOf(r, "c00")
-			if len(errs) != 1 || errs[0].Error() != "nri-blkio: "+tt.want || errs[0].Kind != Invalid {
+			if len(errs) != 1 || errs[0].Error() != "nri-blkio: "+tt.want || errs[0].Kind() != Invalid {
 				t.Errorf("%s: %v, want %s", tt.name, errs, tt.want)
 			}
 			if r.Empty() || r.ContainerNames() != nil || r.Targets().Paths != nil || r.Targets().Volumes != nil || r.Targets().HasStar() || r.Targets().HasRootfs() || r.Each() != nil || r.Total() != nil {

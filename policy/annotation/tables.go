@@ -4,7 +4,7 @@ package annotation
 // the admission policies of package policy/admission.
 
 // Scopes returns the scopes that are whole words. The other scopes are container.NAME.
-func Scopes() []string { return []string{"containers", "pod-total"} }
+func Scopes() []string { return []string{ScopeEach, ScopeTotal} }
 
 // Suffixes returns the suffixes of Kubernetes quantities that a rate may have. The decimal ones come first, by
 // their powers of 1000, then the binary ones, by their powers of 1024.

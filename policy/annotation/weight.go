@@ -16,9 +16,9 @@ import (
 //	/data 500; rootfs 50; * 100
 func parseWeights(key, value string) *List {
 	if text := strings.TrimSpace(value); len(value) <= maxValue && !hasTarget(text) {
-		return parseWeightOfAll(key, value, text)
+		return parseWeightOfAll(Origin{Annotation: key}, value, text)
 	}
-	return parseList(key, value, "/data 500", (*Entry).parseWeight)
+	return parseList(Origin{Annotation: key}, value, "/data 500", (*Entry).parseWeight)
 }
 
 // hasTarget reports whether a weight annotation is a list of entries. A single word that is no target is a
@@ -32,8 +32,8 @@ const hintWeight = "write a whole number from 1 to 10000; the default is 100"
 
 // parseWeightOfAll parses the weight for all disks. It is an entry with the target "*" and
 // without a number.
-func parseWeightOfAll(key, value, text string) *List {
-	l := &List{Key: key, count: 1}
+func parseWeightOfAll(from Origin, value, text string) *List {
+	l := &List{From: from, count: 1}
 	weight, ok := weightOf(text)
 	switch {
 	case text == "":

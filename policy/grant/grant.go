@@ -92,13 +92,12 @@ func (p *Pod) total(facts []policy.Container) (policy.Desired, error) {
 		return total, err
 	}
 	total.Settings = nil
-	return total, cmp.Or(err, error(&annotation.Error{
-		Annotation: "limits." + annotation.Domain + "/pod-total",
-		Cause:      p.NoTotal,
-		Hint:       "limit its containers instead",
-		Kind:       annotation.Unenforceable,
-	}))
+	of := annotation.Identity{From: annotation.Origin{Annotation: keyOfTotal}, Reason: annotation.NoPodCgroup}
+	return total, cmp.Or(err, error(annotation.New(of, &annotation.Problem{Cause: p.NoTotal, Hint: "limit its containers instead"})))
 }
+
+// keyOfTotal is the annotation that limits a pod as a whole.
+const keyOfTotal = annotation.KindLimits + "." + annotation.Domain + "/" + annotation.ScopeTotal
 
 // tooManyMounts returns the error that rejects a container with more mounts than are known, if it has a limit or a weight, or lacks
 // one that it needs: by the mounts that are not known it would evade that.
@@ -107,7 +106,7 @@ func (p *Pod) tooManyMounts(c *Container, d *Decided, total policy.Settings) err
 	if !isLimited || !c.TooManyMounts {
 		return nil
 	}
-	return p.Policy.Refusal("the pod has too many mounts", "about 4,000 fit: use fewer volumeMounts")
+	return p.Policy.Refusal(annotation.TooManyMounts, &annotation.Problem{Cause: "the pod has too many mounts", Hint: "about 4,000 fit: use fewer volumeMounts"})
 }
 
 // carry keeps limits that were granted before, and that the policy or a changed claim rejects now. It keeps those of claims while

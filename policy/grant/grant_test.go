@@ -216,7 +216,7 @@ func TestTooManyMounts(t *testing.T) {
 func TestFirst(t *testing.T) {
 	pol := policy.Default()
 	pol.OnError = policy.OnError{Invalid: policy.Reject, Unenforceable: policy.Ignore, Internal: policy.Ignore}
-	invalid, unenforceable := &annotation.Error{Cause: "invalid"}, &annotation.Error{Cause: "unenforceable", Kind: annotation.Unenforceable}
+	invalid, unenforceable := &annotation.Error{Cause: "invalid"}, annotation.New(annotation.Identity{Reason: annotation.NoDisk}, &annotation.Problem{Cause: "unenforceable"})
 	internal := errors.New("internal")
 	for _, tt := range []struct {
 		errs    []error

@@ -81,7 +81,7 @@ func agreesOnRate(t testing.TB, p *validating, value string) {
 			t.Errorf("%.300q: %v", value, errs)
 		}
 		rate := annotation.Rate{Parameter: key, Key: k, Text: strings.TrimSpace(value)}
-		_, err := annotation.ParseRates("claim data", "data", []annotation.Rate{rate})
+		_, err := annotation.ParseRates("data", "", []annotation.Rate{rate})
 		if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxRate && (err == nil || !strings.Contains(err.Cause, "is not a whole number")) {
 			t.Errorf("%s %.300q: denied %q, by the grammar %v", key, value, denials, err)
 		}

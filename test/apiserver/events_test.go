@@ -23,6 +23,7 @@ func (p *part) note(pod podevent.Pod, count int, events ...podevent.Event) {
 	p.Helper()
 	now := podevent.Time(time.Now())
 	for i := range events {
+		events[i].Key = podevent.KeyOf(events[i].Note)
 		events[i].Count, events[i].First, events[i].Last = count, now.Add(-time.Minute), now
 	}
 	data, err := podevent.Format().Encode(&podevent.Document{Version: podevent.Version, Pod: pod, Events: events})

@@ -91,9 +91,9 @@ func TestEventManyClaims(t *testing.T) {
 	}
 }
 
-// BenchmarkNoteDecisions measures what events cost in a pass over a node with 250 pods of two containers, after all were noted: without
+// BenchmarkTell measures what notices cost in a pass over a node with 250 pods of two containers, after all were told: without
 // anything that is not in force, and with one cause for each container.
-func BenchmarkNoteDecisions(b *testing.B) {
+func BenchmarkTell(b *testing.B) {
 	for name, value := range map[string]string{"none": "rootfs wbps=1Mi", "causes": "rootfs wbps=1Mi; rootfs wpbs=1Mi"} {
 		n := newBudgetNode(b, "onError: {invalid: ignore}\n")
 		n.events = &noted{}
@@ -108,9 +108,49 @@ func BenchmarkNoteDecisions(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for _, g := range groups {
-					n.noteDecisions(g)
+					n.tell(g)
 				}
 			}
 		})
+	}
+}
+
+// TestTold verifies that a notice is told when it has lasted, again if it is to be, and again after it was not listed or was forgotten.
+func TestTold(t *testing.T) {
+	var told told
+	once := notice{noticeKey: noticeKey{reason: podevent.ChangeRejected}}
+	lasting := notice{noticeKey: noticeKey{reason: podevent.NotInForce}, patience: patience, again: time.Hour}
+	at := time.Unix(1e9, 0)
+	for i, step := range []struct {
+		after  time.Duration
+		listed []notice
+		want   int
+	}{
+		{0, []notice{once, lasting, once}, 1},
+		{patience - 1, []notice{once, lasting}, 0},
+		{1, []notice{lasting, once}, 1},
+		{time.Hour - 1, []notice{once, lasting}, 0},
+		{1, []notice{once, lasting}, 1},
+		{1, nil, 0},
+		{1, []notice{once, lasting}, 1},
+		{patience, []notice{lasting}, 1},
+		{1, []notice{once}, 1},
+	} {
+		at = at.Add(step.after)
+		if got := told.due(step.listed, at); len(got) != step.want || len(told) != min(len(step.listed), 2) {
+			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(told))
+		}
+	}
+	told.forget(podevent.NotInForce)
+	if got := told.due([]notice{once}, at); len(got) > 0 {
+		t.Error("a notice of another reason was forgotten")
+	}
+	told.forget(podevent.ChangeRejected)
+	if got := told.due([]notice{once}, at); len(got) != 1 {
+		t.Error("a forgotten notice is not told again")
+	}
+	early := notice{noticeKey: noticeKey{isKept: true}, patience: patience, since: at.Add(-patience)}
+	if got := told.due([]notice{early}, at); len(got) != 1 {
+		t.Error("a notice that began before it was listed is not told")
 	}
 }
