@@ -118,10 +118,11 @@ func (p *Pod) tooManyMounts(c *Container, d *Decided, total policy.Settings) err
 // the claims are unknown.
 func (c *Container) carry(pol *policy.Pod, d *policy.Desired) {
 	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
-	if pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
+	before := c.Before
+	isNew := len(before.Settings)+len(before.Lowered) == 0
+	if isNew || pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
 		return
 	}
-	before := c.Before
 	if !pol.KnowsClaims() {
 		pol.KeepClass(d, c.Facts.Name, before)
 	}
