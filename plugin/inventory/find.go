@@ -185,6 +185,9 @@ type search struct {
 	volumes []string // sorted
 	sources map[string]source
 	found   [][]blkio.Disk // the sets of disks that "*" has already
+	// into is the mount whose submounts add adds. Both are in use for "*" only.
+	into *policy.Mount
+	add  func(at string, b blkio.Backing) (more bool)
 }
 
 // source is a directory of the host that was resolved.
@@ -259,11 +262,19 @@ func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) 
 	}
 	known.through = true
 	s.sources[source] = known
-	for at, b := range s.storage.Submounts(ctx, source) {
-		if len(b.Disks) > 0 && s.isNew(b.Disks) {
-			m.Below = append(m.Below, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
-		}
+	s.into = m
+	if s.add == nil {
+		s.add = s.addSubmount
 	}
+	s.storage.Submounts(ctx, source)(s.add)
+}
+
+// addSubmount adds a mount below the volume of the mount into, unless its disks are known.
+func (s *search) addSubmount(at string, b blkio.Backing) (more bool) {
+	if len(b.Disks) > 0 && s.isNew(b.Disks) {
+		s.into.Below = append(s.into.Below, policy.Below{Path: path.Join(s.into.Destination, at), Backing: b})
+	}
+	return true
 }
 
 // isNew adds a set of disks, and reports whether it was not there before. Their number is
