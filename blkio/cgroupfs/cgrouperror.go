@@ -66,6 +66,6 @@ type classified struct{ kind, err error }
 
 func (e *classified) Error() string { return e.kind.Error() + ": " + e.err.Error() }
 
-func (e *classified) Unwrap() []error { return []error{e.kind, e.err} }
+func (e *classified) Unwrap() error { return e.err }
 
 func (e *classified) Is(target error) bool { return target == e.kind }

@@ -38,10 +38,6 @@ func containerCgroup(cgroupsPath, podParent string) (string, error) {
 	if id == "" || strings.Contains(prefix, "/") || strings.Contains(id, "/") {
 		return "", fmt.Errorf("no unit name in %.80q", prefix+":"+id)
 	}
-	unit := id // an ID that is a slice is the unit itself
-	if !strings.HasSuffix(id, sliceSuffix) {
-		unit = prefix + "-" + id + ".scope"
-	}
 	if slice == "" {
 		slice = "system.slice"
 	}
@@ -54,7 +50,10 @@ func containerCgroup(cgroupsPath, podParent string) (string, error) {
 			return "", err
 		}
 	}
-	return cleanCgroup(parent + "/" + unit)
+	if strings.HasSuffix(id, sliceSuffix) { // an ID that is a slice is the unit itself
+		return cleanCgroup(parent + "/" + id)
+	}
+	return cleanCgroup(parent + "/" + prefix + "-" + id + ".scope")
 }
 
 // PodCgroup returns the path below the cgroup root, without a leading slash, for a pod's

@@ -56,14 +56,8 @@ type Decided struct {
 
 // Decide decides all containers of a pod.
 func Decide(p *Pod) Decision {
-	facts := slices.Grow(slices.Clip(p.Others), len(p.Containers))
-	for i := range p.Containers {
-		if !p.Containers[i].IsReplaced {
-			facts = append(facts, p.Containers[i].Facts)
-		}
-	}
 	out := Decision{Containers: make([]Decided, len(p.Containers))}
-	out.Total, out.TotalErr = p.total(facts)
+	out.Total, out.TotalErr = p.total()
 	for i := range p.Containers {
 		d := &out.Containers[i]
 		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts)
@@ -90,7 +84,16 @@ func dropWeight(d *policy.Desired, noWeights bool) error {
 	return d.DropWeight()
 }
 
-func (p *Pod) total(facts []policy.Container) (policy.Desired, error) {
+func (p *Pod) total() (policy.Desired, error) {
+	var facts []policy.Container
+	if p.Policy.AsksTotal() {
+		facts = slices.Grow(slices.Clip(p.Others), len(p.Containers))
+		for i := range p.Containers {
+			if !p.Containers[i].IsReplaced {
+				facts = append(facts, p.Containers[i].Facts)
+			}
+		}
+	}
 	total, err := Total(p.Policy, facts, p.Total, p.NoWeights)
 	if len(total.Settings) == 0 || p.NoTotal == "" {
 		return total, err
