@@ -42,33 +42,45 @@ func (n *Node) Budgets() []BudgetUse {
 
 // overBudget counts the namespaces that are granted more than their budget.
 func (n *Node) overBudget() int {
-	over := map[string]bool{}
-	for _, u := range n.pods.budgets(n.policy.Load()) {
-		if u.IsOver() {
-			over[u.Namespace] = true
+	return n.pods.overBudget(n.policy.Load())
+}
+
+func (t *podTable) overBudget(pol *policy.Policy) (namespaces int) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for name, ns := range s.namespaces {
+		isOver := false
+		s.uses(name, ns, pol, func(u BudgetUse) { isOver = isOver || u.IsOver() })
+		if isOver {
+			namespaces++
 		}
 	}
-	return len(over)
+	return namespaces
 }
 
 func (t *podTable) budgets(pol *policy.Policy) (out []BudgetUse) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for name, ns := range s.namespaces {
-		b := pol.BudgetFor(name)
-		if b == nil {
-			ns.sums = nil
-			continue
-		}
-		sums := s.sumsOf(name, b)
-		sums.update(nil)
-		undecided := len(sums.undecided) + s.joining(name)
-		sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
-			out = append(out, BudgetUse{
-				Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
-				Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: undecided,
-			})
-		})
+		s.uses(name, ns, pol, func(u BudgetUse) { out = append(out, u) })
 	}
 	return out
+}
+
+// uses yields what the pods of a namespace are granted of its budget, in any order.
+func (s *state) uses(name string, ns *namespace, pol *policy.Policy, yield func(BudgetUse)) {
+	b := pol.BudgetFor(name)
+	if b == nil {
+		ns.sums = nil
+		return
+	}
+	sums := s.sumsOf(name, b)
+	sums.update(nil)
+	undecided := len(sums.undecided) + s.joining(name)
+	sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
+		yield(BudgetUse{
+			Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
+			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: undecided,
+		})
+	})
 }
