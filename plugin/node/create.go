@@ -45,9 +45,9 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		fresh := c
-		fresh.disks.Facts.Stage = policy.Created
-		p := v.propose(v.request, of, []snapshot{fresh}, n.hasNoWeights(of))
+		fresh := []snapshot{c}
+		fresh[0].disks.Facts.Stage = policy.Created
+		p := v.propose(v.request, of, fresh, n.hasNoWeights(of))
 		spec, err := n.admit(ctx, p, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
