@@ -37,7 +37,7 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 
 // find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
 func (u *undeclared) find(ctx context.Context, g groupIdentity) {
-	of := slices.DeleteFunc(u.pods.coveringUndeclared(g), func(c usedDisks) bool { return !u.mayUseUndeclared(&c) })
+	of := slices.DeleteFunc(u.pods.coveringUndeclared(g, u.above), func(c usedDisks) bool { return !u.mayUseUndeclared(&c) })
 	if len(of) == 0 {
 		return
 	}
@@ -60,17 +60,19 @@ type usedDisks struct {
 	isExamined bool // the last comparison of its I/O is due, has failed, or has found something
 }
 
-// coveringUndeclared returns the containers of a group for which coversUndeclared holds.
-func (t *podTable) coveringUndeclared(g groupIdentity) (out []usedDisks) {
+// coveringUndeclared returns the containers of a group for which coversUndeclared holds. It leaves out those that have used no
+// undeclared disk by what is known of the cgroups above them, which are nearly all.
+func (t *podTable) coveringUndeclared(g groupIdentity, above *inventory.AncestorStats) (out []usedDisks) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
-			if c.coversUndeclared() {
-				if out == nil {
-					out = make([]usedDisks, 0, len(pod.containers))
-				}
-				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, c.use.pending || c.use.failure != "" || !c.use.seen.IsZero()})
+			if !c.coversUndeclared() {
+				continue
+			}
+			isExamined := c.use.pending || c.use.failure != "" || !c.use.seen.IsZero()
+			if isExamined || !above.IsClear(c.cgroup, &c.disks.Facts) {
+				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 			}
 		}
 	}
