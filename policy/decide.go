@@ -94,12 +94,31 @@ func (e *evaluation) hasUnknown() bool {
 	return slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind() == annotation.Internal })
 }
 
+// count returns the number of values that were decided.
+func (e *evaluation) count() (n int) {
+	isSet := func(c *cell) {
+		if c.entry != nil {
+			n++
+		}
+	}
+	for i := range e.rows {
+		for k := range e.rows[i].cells {
+			isSet(&e.rows[i].cells[k])
+		}
+	}
+	isSet(&e.weight)
+	return n
+}
+
 // desired closes the evaluation.
 func (e *evaluation) desired() (Desired, error) {
 	d := e.out
 	slices.SortFunc(e.rows, func(a, b row) int { return a.disk.Dev.Compare(b.disk.Dev) })
 	if len(e.rows) > 0 {
 		d.Disks = make(map[blkio.Dev]string, len(e.rows))
+	}
+	if n := e.count(); n > 0 {
+		d.Settings = make(Settings, 0, n)
 	}
 	for i := range e.rows {
 		disk := &e.rows[i].disk

@@ -166,6 +166,9 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 	}
 }
 
+// AsksTotal reports whether the annotations that count ask for settings of the pod's cgroup.
+func (p *Pod) AsksTotal() bool { return !p.request.Empty() && p.request.Total() != nil }
+
 // Total decides the settings of the pod's cgroup, from the disks of the containers that
 // are known, in any order. It skips containers without the mount of a path, and those that
 // were rejected: a mount of theirs must not raise the limit of the others. A mount of a late

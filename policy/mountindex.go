@@ -12,7 +12,7 @@ import (
 // the number of mounts.
 type MountIndex struct {
 	mounts []Mount
-	dirs   dirIndex
+	dirs   dirIndex          // only with more than fewDirs mounts
 	below  map[int]*dirIndex // of the mounts, made when first asked for
 	// volumes are the mounts of each volume.
 	volumes map[string][]int
@@ -21,9 +21,11 @@ type MountIndex struct {
 // IndexMounts returns an index of mounts. It reads their Destination and Volume; other
 // fields may be set later.
 func IndexMounts(mounts []Mount) *MountIndex {
-	x := &MountIndex{mounts: mounts, dirs: dirIndex{dirs: make([]dirValue, 0, len(mounts))}}
+	x := &MountIndex{mounts: mounts}
 	for i := range mounts {
-		x.dirs.add(mounts[i].Destination, i)
+		if len(mounts) > fewDirs {
+			x.dirs.add(mounts[i].Destination, i)
+		}
 		if v := mounts[i].Volume; v != "" {
 			if x.volumes == nil {
 				x.volumes = map[string][]int{}
@@ -36,7 +38,18 @@ func IndexMounts(mounts []Mount) *MountIndex {
 
 // Find returns the index of the mount that a clean path is on. That is the mount with the longest destination
 // that covers the path, and of several the last one. It returns -1 if the path is on the root filesystem.
-func (x *MountIndex) Find(path string) int { return x.dirs.find(path) }
+func (x *MountIndex) Find(path string) int {
+	if len(x.mounts) > fewDirs {
+		return x.dirs.find(path)
+	}
+	best, longest := -1, 0
+	for i := range x.mounts {
+		if dir := x.mounts[i].Destination; covers(dir, path) && len(dir) >= longest {
+			best, longest = i, len(dir)
+		}
+	}
+	return best
+}
 
 // backing returns the backing of a path that mount i covers, see Mount.BackingOf.
 func (x *MountIndex) backing(i int, path string) *blkio.Backing {

@@ -35,8 +35,11 @@ func FuzzMountIndex(f *testing.F) {
 		if strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
 			return
 		}
-		x := IndexMounts(mounts)
-		if got, tree := x.Find(path), x.dirs.findInTree(path); got != want || tree != want {
+		var index dirIndex
+		for i := range mounts {
+			index.add(mounts[i].Destination, i)
+		}
+		if got, tree := IndexMounts(mounts).Find(path), index.findInTree(path); got != want || tree != want {
 			t.Errorf("%q is on mount %d, by the tree %d, want %d", path, got, tree, want)
 		}
 		of := &Mount{Below: below}

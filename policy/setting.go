@@ -100,7 +100,15 @@ func (s Settings) Without(o Settings) Settings {
 }
 
 // Join returns the settings of s, and those of o whose addresses are not in s.
-func (s Settings) Join(o Settings) Settings { return NewSettings(slices.Concat(s, o)...) }
+func (s Settings) Join(o Settings) Settings {
+	switch {
+	case len(o) == 0:
+		return slices.Clip(s)
+	case len(s) == 0:
+		return slices.Clip(o)
+	}
+	return NewSettings(slices.Concat(s, o)...)
+}
 
 // Lowest returns the settings of both. If both have an address, it keeps the setting with
 // the lower value, or that of s if the values are equal.

@@ -174,11 +174,21 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 	// does this for each cgroup. The path is clean, and cgroupfs has no
 	// symlinks.
 	file := c.h.dir + "/" + c.path
-	value, err := getxattr(make([]byte, xattrSize), func(buf []byte) (int, error) { return unix.Lgetxattr(file, name, buf) })
-	if err != nil {
-		return nil, c.xattrError("read", name, err)
+	var small [xattrSize]byte
+	n, err := unix.Lgetxattr(file, name, small[:])
+	switch {
+	case err == nil:
+		return bytes.Clone(small[:n]), nil
+	case errors.Is(err, unix.ENODATA):
+		return nil, nil
+	case errors.Is(err, unix.ERANGE):
+		var value []byte
+		value, err = getxattr(make([]byte, 4*xattrSize), func(buf []byte) (int, error) { return unix.Lgetxattr(file, name, buf) })
+		if err == nil {
+			return value, nil
+		}
 	}
-	return value, nil
+	return nil, c.xattrError("read", name, err)
 }
 
 // Above returns the directory and the name under which an extended attribute about a

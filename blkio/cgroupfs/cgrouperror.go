@@ -47,7 +47,7 @@ func (c Cgroup) fileError(op, name, data string, err error) error {
 		// that is no whole disk.
 		err = c.sentinel(blkio.ErrNoDevice, err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		err = fmt.Errorf("%w: %w", blkio.ErrNotSupported, err)
+		err = &classified{blkio.ErrNotSupported, err}
 	}
 	return &CgroupError{Op: op, Name: name, Data: data, Cgroup: c.path, Err: err}
 }
@@ -57,5 +57,15 @@ func (c Cgroup) sentinel(alive, err error) error {
 	if !c.Exists() {
 		alive = blkio.ErrGone
 	}
-	return fmt.Errorf("%w: %w", alive, err)
+	return &classified{alive, err}
 }
+
+// classified is an error of the system that is also one of package blkio. Its text is made when it is asked for: a
+// cgroup that does not exist yet is common.
+type classified struct{ kind, err error }
+
+func (e *classified) Error() string { return e.kind.Error() + ": " + e.err.Error() }
+
+func (e *classified) Unwrap() error { return e.err }
+
+func (e *classified) Is(target error) bool { return target == e.kind }

@@ -2,6 +2,7 @@ package cgroupfs
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 )
@@ -29,17 +30,13 @@ func containerCgroup(cgroupsPath, podParent string) (string, error) {
 	if strings.HasPrefix(cgroupsPath, "/") {
 		return cleanCgroup(cgroupsPath)
 	}
-	parts := strings.Split(cgroupsPath, ":")
-	if len(parts) != 3 {
+	slice, name, hasPrefix := strings.Cut(cgroupsPath, ":")
+	prefix, id, hasID := strings.Cut(name, ":")
+	if !hasPrefix || !hasID || strings.Contains(id, ":") {
 		return "", fmt.Errorf("neither SLICE:PREFIX:ID nor absolute")
 	}
-	slice, prefix, id := parts[0], parts[1], parts[2]
 	if id == "" || strings.Contains(prefix, "/") || strings.Contains(id, "/") {
 		return "", fmt.Errorf("no unit name in %.80q", prefix+":"+id)
-	}
-	unit := id // an ID that is a slice is the unit itself
-	if !strings.HasSuffix(id, sliceSuffix) {
-		unit = prefix + "-" + id + ".scope"
 	}
 	if slice == "" {
 		slice = "system.slice"
@@ -53,7 +50,10 @@ func containerCgroup(cgroupsPath, podParent string) (string, error) {
 			return "", err
 		}
 	}
-	return cleanCgroup(parent + "/" + unit)
+	if strings.HasSuffix(id, sliceSuffix) { // an ID that is a slice is the unit itself
+		return cleanCgroup(parent + "/" + id)
+	}
+	return cleanCgroup(parent + "/" + prefix + "-" + id + ".scope")
 }
 
 // PodCgroup returns the path below the cgroup root, without a leading slash, for a pod's
@@ -112,8 +112,10 @@ func cleanCgroup(p string) (string, error) {
 			return "", fmt.Errorf("contains \"..\"")
 		}
 	}
-	p = path.Clean("/" + p)[1:]
-	if p == "" {
+	if p = strings.TrimPrefix(p, "/"); p != "." && fs.ValidPath(p) { // it is clean
+		return p, nil
+	}
+	if p = path.Clean("/" + p)[1:]; p == "" {
 		return "", fmt.Errorf("is the root cgroup")
 	}
 	return p, nil

@@ -21,6 +21,9 @@ type Hierarchy struct {
 	dir  string
 	fd   int // of dir, O_PATH
 	fake Fake
+	// isKernel is true for a mounted tree. In a directory of plain files, a removed file stays readable.
+	isKernel bool
+	held     heldFiles
 }
 
 // Fake has what replaces the kernel in a directory of plain files. Its functions may be nil.
@@ -39,7 +42,11 @@ func OpenHierarchy(dir string) (*Hierarchy, error) {
 	if err := checkCgroup2(dir); err != nil {
 		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
 	}
-	return OpenTree(dir)
+	h, err := OpenTree(dir)
+	if err == nil {
+		h.isKernel = true
+	}
+	return h, err
 }
 
 const unifiedHint = "boot with systemd.unified_cgroup_hierarchy=1 for cgroup v2 alone"
@@ -106,7 +113,10 @@ func hasField(data []byte, field string) bool {
 }
 
 // Close closes the tree. Its cgroups must not be used afterwards.
-func (h *Hierarchy) Close() error { return unix.Close(h.fd) }
+func (h *Hierarchy) Close() error {
+	h.closeHeld()
+	return unix.Close(h.fd)
+}
 
 // Cgroup returns the cgroup at a path below the root. The cgroup need not exist. Elements
 // ".." of the path do not lead above the root.

@@ -25,10 +25,16 @@ func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b
 // their mountpoints relative to the directory, sorted by their bytes, and their backings.
 // The sequence ends early when ctx ends. See Resolve for the rest.
 func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing] {
-	return func(yield func(string, blkio.Backing) bool) {
-		s.current.Load().submounts(ctx, hostPath, yield)
+	now := s.current.Load()
+	dir, mounts := now.mountsBelow(ctx, hostPath)
+	if len(mounts) == 0 || !isBelow(mounts[0].Mountpoint, dir) {
+		return noMounts
 	}
+	return func(yield func(string, blkio.Backing) bool) { now.submounts(ctx, dir, mounts, yield) }
 }
+
+// noMounts is the sequence for most directories.
+func noMounts(func(string, blkio.Backing) bool) {}
 
 // Device returns the backing of a raw block device: the whole disk that its number belongs
 // to. It reads sysfs at each call, because devices come and go without a change of the
@@ -60,8 +66,7 @@ func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, 
 	return m.Mountpoint[len(dir)+1:], *b, true
 }
 
-func (s *snapshot) submounts(ctx context.Context, hostPath string, yield func(string, blkio.Backing) bool) {
-	dir, mounts := s.mountsBelow(ctx, hostPath)
+func (s *snapshot) submounts(ctx context.Context, dir string, mounts []*Mount, yield func(string, blkio.Backing) bool) {
 	for _, m := range s.visibleOf(dir, mounts) {
 		if ctx.Err() != nil {
 			return

@@ -110,7 +110,7 @@ func (e *Enforcer) isUnchanged(t *plan.Target, last *seen, buf []byte) bool {
 	}
 	cg := e.Cgroups.Cgroup(t.Cgroup)
 	for _, before := range last.texts {
-		if text, err := cg.ReadText(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
+		if text, err := cg.ReadHeld(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
 			return false
 		}
 	}

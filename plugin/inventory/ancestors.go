@@ -34,6 +34,23 @@ func (s *AncestorStats) MayUseUndeclared(cgroup string, facts *policy.Container)
 	return true
 }
 
+// IsClear reports whether MayUseUndeclared would return false by counters that were read before. It reads nothing.
+func (s *AncestorStats) IsClear(cgroup string, facts *policy.Container) bool {
+	for i, r := range cgroup {
+		if r != '/' {
+			continue
+		}
+		one, known := s.known.get(cgroup[:i])
+		if !known {
+			return false
+		}
+		if !one.mayUseUndeclared(facts) {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *AncestorStats) of(cgroup string) ancestor {
 	one, known := s.known.get(cgroup)
 	if !known {

@@ -125,6 +125,9 @@ func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
 			Below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
 		}
 		if u.Self || u.Below {
+			if out == nil {
+				out = make([]UnresolvedMount, 0, len(s.Mounts)-i)
+			}
 			out = append(out, u)
 		}
 	}

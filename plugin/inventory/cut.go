@@ -28,9 +28,12 @@ func (s *Spec) Within(room int) (*Spec, int) {
 		return true
 	}
 	out.Mounts = make([]Mount, 0, min(len(s.Mounts), usualMounts))
+	options := make([]string, 0, 2*min(len(s.Mounts), usualMounts)) // of all mounts
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
-			out.Mounts = append(out.Mounts, m.essential())
+			begin := len(options)
+			options = m.appendEssential(options)
+			out.Mounts = append(out.Mounts, m.essential(options[begin:len(options):len(options)]))
 		}
 	}
 	out.Mounts = slices.Clip(out.Mounts)
@@ -47,21 +50,29 @@ func (s *Spec) Within(room int) (*Spec, int) {
 	return out, size
 }
 
-// essential returns the mount with only those facts that a decision depends on.
-func (m *Mount) essential() Mount {
+// essential returns the mount with only those facts that a decision depends on, and with these options.
+func (m *Mount) essential(options []string) Mount {
 	if !m.IsBind() {
 		return Mount{Destination: m.Destination, Type: m.Type, IsCut: m.IsCut}
 	}
 	out := Mount{Source: m.Source, Destination: m.Destination, Type: "bind", IsCut: m.IsCut}
-	if n := m.essentialOptions(); n > 0 {
-		out.Options = make([]string, 0, n)
+	if len(options) > 0 {
+		out.Options = options
+	}
+	return out
+}
+
+// appendEssential appends the options that decisions depend on.
+func (m *Mount) appendEssential(to []string) []string {
+	if !m.IsBind() {
+		return to
 	}
 	for _, o := range m.Options {
 		if o = essentialOption(o); o != "" {
-			out.Options = append(out.Options, o)
+			to = append(to, o)
 		}
 	}
-	return out
+	return to
 }
 
 // essentialOptions returns the number of the options that decisions depend on.

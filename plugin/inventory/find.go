@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -61,22 +62,18 @@ func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec)
 	if !pod.Targets.HasRootfs() {
 		out.Rootfs.Err = nil // no target means it
 	}
-	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
-	if paths := pod.Targets.Paths; len(paths) > 0 {
-		index := policy.IndexMounts(out.Mounts)
-		for _, path := range paths {
-			if i := index.Find(path); i >= 0 {
-				named[i] = append(named[i], path)
-			}
-		}
-	}
-	s := search{storage: f.Storage, star: pod.Targets.HasStar(), volumes: pod.Targets.Volumes}
+	named := namePaths(out.Mounts, pod.Targets.Paths)
+	s := search{storage: f.Storage, star: pod.Targets.HasStar(), volumes: pod.Targets.Volumes, sources: map[string]source{}}
 	for i := range spec.Mounts {
 		// Not after the last one: a disk that answers late has answered.
 		if err := ctx.Err(); err != nil {
 			return out, fmt.Errorf("look up the disks of %d mounts: %w", len(out.Mounts)-i, err)
 		}
-		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], named[i])
+		of := named
+		for len(named) > 0 && named[0].mount == i {
+			named = named[1:]
+		}
+		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], of[:len(of)-len(named)])
 	}
 	if pod.Targets.Weights {
 		out.Physical = f.physical(&out)
@@ -85,6 +82,27 @@ func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec)
 		f.nameDisks(unhurried, &out)
 	}
 	return out, nil
+}
+
+// namedPath is a path that a target names, and the number of the mount that it is on.
+type namedPath struct {
+	mount int
+	path  string
+}
+
+// namePaths finds the mounts that paths are on, in the order of the mounts.
+func namePaths(mounts []policy.Mount, paths []string) []namedPath {
+	if len(paths) == 0 {
+		return nil
+	}
+	index, out := policy.IndexMounts(mounts), make([]namedPath, 0, len(paths))
+	for _, path := range paths {
+		if i := index.Find(path); i >= 0 {
+			out = append(out, namedPath{i, path})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b namedPath) int { return cmp.Compare(a.mount, b.mount) })
+	return out
 }
 
 // nameDisks adds what a target by the name of a disk can select: the disks below the disks of a container, and
@@ -162,27 +180,39 @@ func (f *Finder) devices(spec *Spec) []policy.Mount {
 // search finds the disks of a container's mounts. It resolves each directory of the host once, and keeps each
 // set of disks once, because a tenant may mount the same volume a thousand times.
 type search struct {
-	storage  Storage
-	star     bool
-	volumes  []string                  // sorted
-	backings map[string]*blkio.Backing // backings by source
-	// These two are for "*": the sets of disks that it has already, and the directories whose submounts have
-	// been resolved.
-	found   [][]blkio.Disk
-	through map[string]bool
+	storage Storage
+	star    bool
+	volumes []string // sorted
+	sources map[string]source
+	found   [][]blkio.Disk // the sets of disks that "*" has already
+	// into is the mount whose submounts add adds. Both are in use for "*" only.
+	into *policy.Mount
+	add  func(at string, b blkio.Backing) (more bool)
 }
+
+// source is a directory of the host that was resolved.
+type source struct {
+	backing *blkio.Backing // nil if only its submounts were resolved
+	through bool           // its submounts were resolved for "*"
+}
+
+// notNamed is the reason why a mount has no disks that no target selects.
+const notNamed = "not resolved: no annotation names it"
 
 // find resolves the disks of a mount if a target of the request can select it. That takes longer than all other
 // parts of a decision.
-func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []string) {
+func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []namedPath) {
 	star := s.star && !out.Injected
 	_, volume := slices.BinarySearch(s.volumes, out.Volume)
 	switch {
 	case !m.IsBind():
-		out.Backing = blkio.Backing{FSType: m.Type, Reason: m.Type + " is not stored on a disk"}
+		out.Backing = blkio.Backing{FSType: m.Type, Reason: notNamed}
+		if len(named) > 0 { // otherwise no message has the reason
+			out.Backing.Reason = m.Type + " is not stored on a disk"
+		}
 		return
 	case !star && !volume && len(named) == 0:
-		out.Backing = blkio.Backing{Reason: "not resolved: no annotation names it", Unresolved: true}
+		out.Backing = blkio.Backing{Reason: notNamed, Unresolved: true}
 		return
 	}
 	s.resolve(ctx, m.Source, &out.Backing)
@@ -198,22 +228,21 @@ func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []
 }
 
 func (s *search) resolve(ctx context.Context, source string, out *blkio.Backing) {
-	if known := s.backings[source]; known != nil {
-		*out = *known
+	known := s.sources[source]
+	if known.backing != nil {
+		*out = *known.backing
 		return
 	}
-	if s.backings == nil {
-		s.backings = map[string]*blkio.Backing{}
-	}
 	*out = s.storage.Resolve(ctx, source)
-	s.backings[source] = out
+	known.backing = out
+	s.sources[source] = known
 }
 
 // named adds the mounts below a volume that named paths are on.
-func (s *search) named(ctx context.Context, source string, m *policy.Mount, named []string) {
+func (s *search) named(ctx context.Context, source string, m *policy.Mount, named []namedPath) {
 	known := map[string]bool{}
 	for _, name := range named {
-		rel := strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(m.Destination, "/")), "/")
+		rel := strings.Trim(strings.TrimPrefix(name.path, strings.TrimSuffix(m.Destination, "/")), "/")
 		if rel == "" {
 			continue
 		}
@@ -226,18 +255,26 @@ func (s *search) named(ctx context.Context, source string, m *policy.Mount, name
 
 // submounts adds, for "*", the mounts below a volume: one for each further set of disks.
 func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) {
-	if source = path.Clean(source); s.through[source] {
+	source = path.Clean(source)
+	known := s.sources[source]
+	if known.through {
 		return
 	}
-	if s.through == nil {
-		s.through = map[string]bool{}
+	known.through = true
+	s.sources[source] = known
+	s.into = m
+	if s.add == nil {
+		s.add = s.addSubmount
 	}
-	s.through[source] = true
-	for at, b := range s.storage.Submounts(ctx, source) {
-		if len(b.Disks) > 0 && s.isNew(b.Disks) {
-			m.Below = append(m.Below, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
-		}
+	s.storage.Submounts(ctx, source)(s.add)
+}
+
+// addSubmount adds a mount below the volume of the mount into, unless its disks are known.
+func (s *search) addSubmount(at string, b blkio.Backing) (more bool) {
+	if len(b.Disks) > 0 && s.isNew(b.Disks) {
+		s.into.Below = append(s.into.Below, policy.Below{Path: path.Join(s.into.Destination, at), Backing: b})
 	}
+	return true
 }
 
 // isNew adds a set of disks, and reports whether it was not there before. Their number is

@@ -55,6 +55,12 @@ func TestAncestorStats(t *testing.T) {
 		if got := s.MayUseUndeclared(cgroup, facts); got != want {
 			t.Errorf("%s: %t", cgroup, got)
 		}
+		if got := s.IsClear(cgroup, facts); got == want {
+			t.Errorf("%s is clear: %t", cgroup, got)
+		}
+	}
+	if s.IsClear("pods/c/d", facts) {
+		t.Error("a cgroup is clear by counters that were not read")
 	}
 	if diff := cmp.Diff(map[string]int{"pods": 1, "pods/a": 1, "pods/b": 1}, reads); diff != "" {
 		t.Error(diff)

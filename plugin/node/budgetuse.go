@@ -42,13 +42,17 @@ func (n *Node) Budgets() []BudgetUse {
 
 // overBudget counts the namespaces that are granted more than their budget.
 func (n *Node) overBudget() int {
-	over := map[string]bool{}
-	for _, u := range n.budgetUses(n.policy.Load()) {
-		if u.IsOver() {
-			over[u.Namespace] = true
+	pol, over := n.policy.Load(), 0
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for name, ns := range s.namespaces {
+		isOver := false
+		s.uses(name, ns, pol, func(u BudgetUse) { isOver = isOver || u.IsOver() })
+		if isOver {
+			over++
 		}
 	}
-	return len(over)
+	return over
 }
 
 // budgetUses returns what the pods of each namespace with a budget are granted under a policy.
@@ -56,20 +60,25 @@ func (n *Node) budgetUses(pol *policy.Policy) (out []BudgetUse) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for name, ns := range s.namespaces {
-		b := pol.BudgetFor(name)
-		if b == nil {
-			ns.sums = nil
-			continue
-		}
-		sums := s.sumsOf(name, b)
-		sums.update(nil)
-		undecided := len(sums.undecided) + s.joining(name)
-		sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
-			out = append(out, BudgetUse{
-				Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
-				Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: undecided,
-			})
-		})
+		s.uses(name, ns, pol, func(u BudgetUse) { out = append(out, u) })
 	}
 	return out
+}
+
+// uses yields what the pods of a namespace are granted of its budget, in any order.
+func (s *state) uses(name string, ns *namespace, pol *policy.Policy, yield func(BudgetUse)) {
+	b := pol.BudgetFor(name)
+	if b == nil {
+		ns.sums = nil
+		return
+	}
+	sums := s.sumsOf(name, b)
+	sums.update(nil)
+	undecided := len(sums.undecided) + s.joining(name)
+	sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
+		yield(BudgetUse{
+			Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
+			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: undecided,
+		})
+	})
 }

@@ -20,16 +20,15 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 	if pod.isNone() {
 		return nil, err
 	}
-	answer := make(chan policy.Settings, 1) // the call may go on after this returns
-	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error {
-		spec, err := n.decideNew(ctx, pod, ctr, splitsLines)
-		answer <- spec
+	var spec policy.Settings
+	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) (err error) {
+		spec, err = n.decideNew(ctx, pod, ctr, splitsLines)
 		return err
 	})
-	if err != nil {
+	if err != nil { // the call may go on, and write spec
 		return nil, err
 	}
-	return <-answer, nil
+	return spec, nil
 }
 
 // decideNew decides the limits of a new container, and returns those of its spec. It decides again after each change of the pod
@@ -46,9 +45,9 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		fresh := c
-		fresh.disks.Facts.Stage = policy.Created
-		p := v.propose(v.request, of, []snapshot{fresh}, n.hasNoWeights())
+		fresh := []snapshot{c}
+		fresh[0].disks.Facts.Stage = policy.Created
+		p := v.propose(v.request, of, fresh, n.hasNoWeights(of))
 		spec, err := n.admit(ctx, p, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
@@ -130,11 +129,11 @@ func (c *snapshot) refusal() error {
 
 // logRefusal logs why a container is refused, or why a part of its request is not granted, and returns the former.
 func (n *Node) logRefusal(c *snapshot, refusal error) error {
-	switch log := c.logger(n.log).WithError(c.decision.err); {
+	switch {
 	case refusal != nil:
-		log.Info("Rejected a container")
+		c.logger(n.log).WithError(c.decision.err).Info("Rejected a container")
 	case c.decision.err != nil:
-		log.Warn("Some requested limits are not enforced")
+		c.logger(n.log).WithError(c.decision.err).Warn("Some requested limits are not enforced")
 	}
 	return refusal
 }

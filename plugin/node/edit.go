@@ -125,7 +125,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	}
 	var rejection error
 	for _, by := range e.candidates(v.request) {
-		p := v.propose(by, by.under(pol), slices.Clone(v.containers), n.hasNoWeights())
+		p := v.propose(by, by.under(pol), slices.Clone(v.containers), n.hasNoWeights(by.under(pol)))
 		reason := p.refused()
 		if reason == nil {
 			excess, err := n.commitEdit(p, e)

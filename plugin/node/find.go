@@ -185,7 +185,8 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another search for the container's disks: %w", context.Cause(ctx))
 	}
-	defer n.endSearch(of)
+	isUnused := false // by the caller
+	defer func() { n.endSearch(of, isUnused) }()
 	c, layers := n.beginSearch(of), n.layers.current.Load()
 	what := soughtBy(of.pod.request.now.Load().under(n.policy.Load()))
 	if c.isFound(what, layers) {
@@ -196,7 +197,8 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	if err == nil {
 		err = n.finder().find(ctx, what, layers, &c)
 	}
-	n.noteFound(ctx, &c, isSame, err)
+	n.noteFound(&c, isSame, err)
+	isUnused = err == nil && ctx.Err() != nil
 	return cmp.Or(err, c.search.notCompared)
 }
 
@@ -217,16 +219,21 @@ func (n *Node) beginSearch(of identity) snapshot {
 	return c.snapshot
 }
 
-// endSearch returns the token that was taken for a search.
-func (n *Node) endSearch(c identity) {
+// endSearch returns the token that was taken for a search. Then the reconciler uses what was found, if the caller has given up waiting
+// for it, and searches again, if the disks may have changed since. While the token was held, it could do neither.
+func (n *Node) endSearch(of identity, isUnused bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c.in(s).search.began = time.Time{}
-	<-c.token
+	c := of.in(s)
+	c.search.began = time.Time{}
+	<-of.token
+	if isUnused || c.search.again {
+		s.markDirty(of.pod.group.in(s))
+	}
 }
 
 // noteFound notes what a search has found, or its error. isSame is true if the search before was for the same targets.
-func (n *Node) noteFound(ctx context.Context, found *snapshot, isSame bool, err error) {
+func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	c := found.in(s)
@@ -251,9 +258,6 @@ func (n *Node) noteFound(ctx context.Context, found *snapshot, isSame bool, err 
 	c.search.rev++
 	if c.search.again {
 		s.resolveAgain(c)
-	}
-	if c.search.again || ctx.Err() != nil { // too late for the caller to write the limits
-		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(&c.snapshot)
 }

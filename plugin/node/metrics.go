@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -142,15 +141,17 @@ func (n *Node) census() census {
 		if len(g.foreign) > 0 {
 			out.foreign++
 		}
-		if g.retry.err != nil || g.hasPendingLimits() {
-			out.notInForce++
-		}
+		isPending := g.retry.err != nil
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
 				if c.mayRun() {
+					isPending = isPending || c.hasPendingLimits()
 					out.add(&c.snapshot, weightsWork)
 				}
 			}
+		}
+		if isPending {
+			out.notInForce++
 		}
 	}
 	return out
@@ -159,7 +160,7 @@ func (n *Node) census() census {
 // add counts a container, and each kind of its warnings once.
 func (s *census) add(c *snapshot, weightsWork bool) {
 	s.states[c.state()]++
-	other := !weightsWork && len(c.decision.desired.Settings.In(blkio.IOWeight)) > 0
+	other := !weightsWork && slices.ContainsFunc(c.decision.desired.Settings, func(s policy.Setting) bool { return s.File() == blkio.IOWeight })
 	for _, kind := range c.decision.desired.WarningKinds {
 		if i := slices.Index(warningKinds[:otherWarning], kind); i >= 0 {
 			s.warnings[i]++
@@ -172,12 +173,15 @@ func (s *census) add(c *snapshot, weightsWork bool) {
 	}
 }
 
+// isKeptLimit reports whether a setting is a limit that the plugin keeps in force.
+func isKeptLimit(s policy.Setting) bool { return s.IsLimit() && s.Key != blkio.MemoryHigh }
+
 // state returns the index in states of the decision on a container.
 func (c *snapshot) state() int {
 	switch {
 	case c.decision.err != nil:
 		return stateFailed
-	case c.decision.policy == nil || !slices.ContainsFunc(plan.Kept(c.decision.desired.Settings), policy.Setting.IsLimit):
+	case c.decision.policy == nil || !slices.ContainsFunc(c.decision.desired.Settings, isKeptLimit):
 		return stateUnlimited
 	case c.decision.policy.Mode() == policy.ModeObserve:
 		return stateObserved

@@ -37,7 +37,7 @@ func (n *Node) viewPod(of podIdentity) podView {
 	defer n.state.Unlock()
 	p, g := of.in(s), of.group.in(s)
 	v := podView{pod: of, request: of.request.now.Load(), former: p.former, changes: g.changes}
-	v.known = slices.Collect(maps.Values(p.known))
+	v.known = slices.AppendSeq(make([]knownFacts, 0, len(p.known)), maps.Values(p.known))
 	switch {
 	case of.group.cgroup == "":
 		v.noTotal = "the runtime reports no cgroup for the pod"
@@ -139,7 +139,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 				*stage = policy.Running // there may be room now
 			}
 		}
-		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights())
+		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights(v.request.under(pol)))
 		n.readFormer(&some[0])
 		over, err := n.commit(ctx, p, late)
 		if err != nil {
@@ -164,7 +164,10 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	return false, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
 }
 
-func (n *Node) hasNoWeights() bool { return !n.weight.Support().Exist }
+// hasNoWeights reports whether a pod asks for weights that the kernel does not have.
+func (n *Node) hasNoWeights(pol *policy.Pod) bool {
+	return pol.Targets().Weights && !n.weight.Support().Exist
+}
 
 // overBudget is a container for which a budget has no room.
 type overBudget struct {

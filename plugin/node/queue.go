@@ -163,7 +163,11 @@ func (q *queue) insert(e *entry) {
 
 // remove is the inverse of insert. It does nothing if the group does not wait.
 func (q *queue) remove(e *entry) {
-	if at, found := slices.BinarySearchFunc(q.waiting, e, byDue); found {
+	switch at, found := slices.BinarySearchFunc(q.waiting, e, byDue); {
+	case !found:
+	case at == 0: // mostly it is so, and a pass takes all groups one by one
+		q.waiting[0], q.waiting = nil, q.waiting[1:]
+	default:
 		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
 }

@@ -84,6 +84,7 @@ func (n *Node) beginPass(ctx context.Context) {
 		}
 	})
 	n.recovery.Step("find unknown facts", n.warnLacking)
+	n.cgroups.CloseUnread()
 	n.shared.Store(newSharedReads(&n.environment))
 	for _, g := range n.markAllDue(began) {
 		n.logProblem(ctx, g, errWriteHangs)

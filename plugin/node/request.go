@@ -23,7 +23,7 @@ type request struct {
 	// them.
 	annotations map[string]string
 	edited      edited
-	parse       func() *annotation.Request // parses the annotations when it is first called
+	parsed      *parsed
 	last        atomic.Pointer[policy.Pod]
 }
 
@@ -55,8 +55,20 @@ func requestBy(facts policy.PodFacts, annotations map[string]string) *request {
 			own[key] = value
 		}
 	}
-	parse := sync.OnceValue(func() *annotation.Request { return annotation.Parse(own) })
-	return &request{facts: facts, annotations: own, parse: parse}
+	return &request{facts: facts, annotations: own, parsed: &parsed{from: own}}
+}
+
+// parsed has the parsed form of annotations.
+type parsed struct {
+	from    map[string]string
+	once    sync.Once
+	request *annotation.Request
+}
+
+// get parses the annotations when it is first called.
+func (p *parsed) get() *annotation.Request {
+	p.once.Do(func() { p.request = annotation.Parse(p.from) })
+	return p.request
 }
 
 // with returns a request with the annotations of a live change.
@@ -68,7 +80,7 @@ func (r *request) with(annotations map[string]string) *request {
 
 // withLabels returns a request with the labels of a live change.
 func (r *request) withLabels(labels map[string]string) *request {
-	out := &request{facts: r.facts, annotations: r.annotations, edited: r.edited, parse: r.parse}
+	out := &request{facts: r.facts, annotations: r.annotations, edited: r.edited, parsed: r.parsed}
 	out.facts.Labels, out.edited.labels = labels, true
 	return out
 }
@@ -83,7 +95,7 @@ func (r *request) withFacts(facts *policy.PodFacts) *request {
 
 // withAnnotationsOf returns a request with the annotations of an edited one.
 func (r *request) withAnnotationsOf(edited *request) *request {
-	out := &request{facts: r.facts, annotations: edited.annotations, edited: r.edited, parse: edited.parse}
+	out := &request{facts: r.facts, annotations: edited.annotations, edited: r.edited, parsed: edited.parsed}
 	out.edited.annotations = true
 	return out
 }
@@ -167,7 +179,7 @@ func (r *request) under(pol *policy.Policy) *policy.Pod {
 	if known := r.last.Load(); known.Of() == pol {
 		return known
 	}
-	fresh := pol.ForPod(&r.facts, r.parse())
+	fresh := pol.ForPod(&r.facts, r.parsed.get())
 	r.last.Store(fresh)
 	return fresh
 }

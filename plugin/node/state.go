@@ -297,18 +297,6 @@ func (s *state) drop(g *group) {
 	}
 }
 
-// hasPendingLimits reports whether some limits of the group are not in force yet. It does not count errors in g.retry.
-func (g *group) hasPendingLimits() bool {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.hasPendingLimits() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // hasPendingLimits reports whether a running container has limits that are not decided yet, or not written because its
 // cgroup was not seen yet.
 func (c *snapshot) hasPendingLimits() bool {

@@ -70,7 +70,7 @@ func TestTrialRepeated(t *testing.T) {
 	l.storage = disks{func(path string) blkio.Backing {
 		if once {
 			once = false
-			l.noteFound(t.Context(), &c.snapshot, true, nil)
+			l.noteFound(&c.snapshot, true, nil)
 		}
 		return twoDisks(path)
 	}}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // undeclared finds the undeclared disks of containers.
@@ -33,13 +34,13 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 
 // find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
 func (u *undeclared) find(ctx context.Context, g groupIdentity) {
-	of := slices.DeleteFunc(u.covering(g), func(c containerRef) bool { return !u.mayUseUndeclared(c) })
+	of := slices.DeleteFunc(u.covering(g), func(c usedDisks) bool { return !u.mayUseUndeclared(&c) })
 	if len(of) == 0 {
 		return
 	}
 	err := u.inFlight.passes.For(ctx, g.key+" undeclared", resolveDeadline, func(ctx context.Context) error {
 		for _, c := range of {
-			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c) })
+			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c.ref) })
 		}
 		return ctx.Err()
 	})
@@ -48,14 +49,27 @@ func (u *undeclared) find(ctx context.Context, g groupIdentity) {
 	}
 }
 
-// covering returns the containers of a group for which coversUndeclared holds.
-func (u *undeclared) covering(g groupIdentity) (out []containerRef) {
+// usedDisks is what is known of the disks that a container uses.
+type usedDisks struct {
+	ref        containerRef
+	cgroup     string
+	declared   policy.Container
+	isExamined bool // the last comparison of its I/O is due, has failed, or has found something
+}
+
+// covering returns the containers of a group for which coversUndeclared holds. It leaves out those that have used no
+// undeclared disk by what is known of the cgroups above them, which are nearly all.
+func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
 	s := u.state.Lock()
 	defer u.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
-			if c.coversUndeclared() {
-				out = append(out, c.ref)
+			if !c.coversUndeclared() {
+				continue
+			}
+			isExamined := c.use.pending || c.use.failure != "" || !c.use.seen.IsZero()
+			if isExamined || !u.above.IsClear(c.cgroup, &c.disks.Facts) {
+				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 			}
 		}
 	}
@@ -75,10 +89,8 @@ func (c *snapshot) isPartial() bool {
 
 // mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
 // own: no cgroup above them has used another disk than the declared disks of the container.
-func (u *undeclared) mayUseUndeclared(c containerRef) bool {
-	now := u.snapshot(c)
-	known := now.use.pending || now.use.failure != "" || !now.use.seen.IsZero()
-	return known || u.above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
+func (u *undeclared) mayUseUndeclared(c *usedDisks) bool {
+	return c.isExamined || u.above.MayUseUndeclared(c.cgroup, &c.declared)
 }
 
 func (e *environment) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {

@@ -53,6 +53,9 @@ func Parse(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
 		if IsKey(key) {
+			if keys == nil {
+				keys = make([]string, 0, min(len(annotations), maxKeys))
+			}
 			keys = append(keys, key)
 		}
 	}

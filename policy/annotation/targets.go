@@ -64,6 +64,9 @@ func (t *Targets) tidy() {
 // And returns the targets of t and of all others.
 func (t Targets) And(others ...Targets) Targets {
 	out, grows := t, false
+	if len(others) == 1 && others[0].Covers(t) {
+		return others[0]
+	}
 	for _, o := range others {
 		if t.Covers(o) {
 			continue

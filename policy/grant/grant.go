@@ -54,12 +54,8 @@ type Decided struct {
 
 // Decide decides all containers of a pod.
 func Decide(p *Pod) Decision {
-	facts := slices.Grow(slices.Clip(p.Others), len(p.Containers))
-	for i := range p.Containers {
-		facts = append(facts, p.Containers[i].Facts)
-	}
 	out := Decision{Containers: make([]Decided, len(p.Containers))}
-	out.Total, out.TotalErr = p.total(facts)
+	out.Total, out.TotalErr = p.total()
 	for i := range p.Containers {
 		d := &out.Containers[i]
 		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts)
@@ -86,7 +82,14 @@ func dropWeight(d *policy.Desired, noWeights bool) error {
 	return d.DropWeight()
 }
 
-func (p *Pod) total(facts []policy.Container) (policy.Desired, error) {
+func (p *Pod) total() (policy.Desired, error) {
+	var facts []policy.Container
+	if p.Policy.AsksTotal() {
+		facts = slices.Grow(slices.Clip(p.Others), len(p.Containers))
+		for i := range p.Containers {
+			facts = append(facts, p.Containers[i].Facts)
+		}
+	}
 	total, err := Total(p.Policy, facts, p.Total, p.NoWeights)
 	if len(total.Settings) == 0 || p.NoTotal == "" {
 		return total, err
@@ -113,10 +116,11 @@ func (p *Pod) tooManyMounts(c *Container, d *Decided, total policy.Settings) err
 // the claims are unknown.
 func (c *Container) carry(pol *policy.Pod, d *policy.Desired) {
 	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
-	if pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
+	before := c.Before
+	isNew := len(before.Settings)+len(before.Lowered) == 0
+	if isNew || pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
 		return
 	}
-	before := c.Before
 	if !pol.KnowsClaims() {
 		pol.KeepClass(d, c.Facts.Name, before)
 	}
