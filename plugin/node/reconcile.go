@@ -229,18 +229,22 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	}
 	err := errors.Join(resolved, written)
 	n.logProblem(ctx, g, err)
-	n.retryLater(g, err != nil || waits)
+	n.retryLater(g, err != nil, waits)
 }
 
 // errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
 var errWritten = errors.New("another goroutine is writing")
 
 // retryLater has the reconciler retry a group after a failure, and with a late container. The pause grows with each failure in a row. Once
-// it reaches that between two passes over the node, the next pass is the retry.
-func (n *Node) retryLater(of groupIdentity, failed bool) {
+// it reaches that between two passes over the node, the next pass is the retry. A group whose writer is at work is no failure: the
+// writer may not know all that was decided, so the group is written again when the writer is done (release), or soon.
+func (n *Node) retryLater(of groupIdentity, failed, waits bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
+	if waits {
+		s.reconcileAt(g, time.Now().Add(firstPause))
+	}
 	if !failed && !g.hasLate() {
 		g.retry.pause = 0
 		return
