@@ -240,7 +240,7 @@ func (n *Node) noteFound(ctx context.Context, found *snapshot, isSame bool, err 
 		}
 		return
 	}
-	if isSame && found.usesMoreThan(&c.snapshot) { // the budget was asked about other disks
+	if isSame && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
 		if c.vetted = false; c.start == startDue {
 			c.start = startUnvetted
 		}
@@ -258,20 +258,11 @@ func (n *Node) noteFound(ctx context.Context, found *snapshot, isSame bool, err 
 	s.remember(&c.snapshot)
 }
 
-// usesMoreThan reports whether a container has a disk that it did not have before.
-func (c *snapshot) usesMoreThan(before *snapshot) bool {
-	had := map[blkio.Dev]bool{}
-	for b := range before.disks.Facts.Backings() {
-		for _, d := range b.Disks {
-			had[d.Dev] = true
-		}
-	}
-	for b := range c.disks.Facts.Backings() {
-		if slices.ContainsFunc(b.Disks, func(d blkio.Disk) bool { return !had[d.Dev] }) {
-			return true
-		}
-	}
-	return false
+// hasOtherDisks reports whether other disks were found for the container than before, or others for one of its mounts: also among
+// the same disks, a mount can bring a higher limit, or a use that was none.
+func (c *snapshot) hasOtherDisks(before *snapshot) bool {
+	now, former := slices.Collect(c.disks.Facts.Backings()), slices.Collect(before.disks.Facts.Backings())
+	return !slices.EqualFunc(now, former, func(a, b *blkio.Backing) bool { return slices.Equal(a.Disks, b.Disks) })
 }
 
 // hangs reports whether a search for the disks of the container has been under way for too long.
