@@ -62,7 +62,7 @@ func (f finder) find(ctx context.Context, what *sought, now *layerLocations, c *
 			return err
 		}
 	} else if now.moved(c) {
-		if err := f.move(ctx, c, now); err != nil {
+		if err := f.move(ctx, targets, c, now); err != nil {
 			return err
 		}
 	}
@@ -125,11 +125,15 @@ func (f finder) isMemoryLimited(c *snapshot) bool {
 
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
-func (f finder) move(ctx context.Context, c *snapshot, now *layerLocations) error {
+func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapshot, now *layerLocations) error {
 	layer := now.Of(c.pod.request.handler)
 	rootfs := layer.Backing(ctx, f.storage)
-	if rootfs.Err != nil {
+	switch {
+	case rootfs.Err == nil:
+	case targets.HasRootfs():
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
+	default:
+		rootfs.Err = nil // no target means it
 	}
 	c.layer, c.disks.Facts.Rootfs = ownLayer{&layer, now.registration}, rootfs
 	return nil
