@@ -181,8 +181,8 @@ func names(disks []blkio.Disk) string {
 	return strings.Join(out, " ")
 }
 
-// find finds those disks of a container of the state that are not known yet, for the targets that count. It does only what earlier
-// searches have left open.
+// find finds those disks of a container of the state that are not known yet, for the targets that count: also if others begin to
+// count meanwhile. It does only what earlier searches have left open.
 func (n *Node) find(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
@@ -190,18 +190,23 @@ func (n *Node) find(ctx context.Context, of identity) error {
 		return fmt.Errorf("wait for another search for the container's disks: %w", context.Cause(ctx))
 	}
 	defer n.endSearch(of)
-	c, layers := n.beginSearch(of), n.layers.current.Load()
-	what := soughtBy(of.pod.request.now.Load().under(n.policy.Load()))
-	if c.isFound(what, layers) {
-		return nil
+	for {
+		c, layers, pol := n.beginSearch(of), n.layers.current.Load(), n.policy.Load()
+		by := of.pod.request.now.Load().under(pol)
+		what := soughtBy(by)
+		if c.isFound(what, layers) {
+			return nil
+		}
+		isSame := c.decidedBy(pol) || c.disks.Covers(what.targets)
+		err := n.recallContainer(&c)
+		if err == nil {
+			err = n.finder().find(ctx, what, layers, &c)
+		}
+		n.noteFound(ctx, &c, isSame, err)
+		if now := of.pod.request.now.Load().under(n.policy.Load()); err != nil || now == by || c.disks.Covers(now.Targets()) {
+			return cmp.Or(err, c.search.notCompared)
+		}
 	}
-	isSame := c.disks.Covers(what.targets)
-	err := n.recallContainer(&c)
-	if err == nil {
-		err = n.finder().find(ctx, what, layers, &c)
-	}
-	n.noteFound(ctx, &c, isSame, err)
-	return cmp.Or(err, c.search.notCompared)
 }
 
 // isFound reports whether all that is sought about the disks of the container is known.
@@ -229,7 +234,8 @@ func (n *Node) endSearch(c identity) {
 	<-c.token
 }
 
-// noteFound notes what a search has found, or its error. isSame is true if the search before was for the same targets.
+// noteFound notes what a search has found, or its error. isSame is false if a new policy, or other
+// labels of the namespace, can have further targets.
 func (n *Node) noteFound(ctx context.Context, found *snapshot, isSame bool, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()

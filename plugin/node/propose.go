@@ -126,7 +126,10 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	late := map[containerRef]*annotation.Error{}
 	for ctx.Err() == nil {
 		pol, v := n.policy.Load(), n.viewPod(pod)
-		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool { return !c.isDecidable() || c.isDecided(pol) })
+		of := v.request.under(pol)
+		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool {
+			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
+		})
 		if len(before) == 0 {
 			return false, nil
 		}
@@ -139,7 +142,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 				*stage = policy.Running // there may be room now
 			}
 		}
-		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights())
+		p := v.propose(v.request, of, some, n.hasNoWeights())
 		n.readFormer(&some[0])
 		over, err := n.commit(ctx, p, late)
 		if err != nil {
