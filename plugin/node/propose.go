@@ -21,6 +21,9 @@ import (
 // errStale means that a pod has changed since the facts were read by which it was decided.
 var errStale = errors.New("the pod has changed meanwhile")
 
+// errRemoved means that a pod has left since a container of it was to be created.
+var errRemoved = errors.New("the pod was removed meanwhile")
+
 // podView has the facts about a pod by which it is decided, as they were at one moment.
 type podView struct {
 	pod        podIdentity
