@@ -105,20 +105,21 @@ func (c *Claim) charges(next *Share) (out []charge, unlimited blkio.Address, isU
 }
 
 // checkOne returns an error if what the pod is granted at an address would grow beyond the budget. before and after are the
-// portions of the pod.
+// portions of the pod. Of other containers of the pod only what is known counts: the budget is asked about the rest once it is known.
 func (c *Claim) checkOne(x *charge, before, after []Portion) *annotation.Error {
-	now, others, most := c.Own.grantedIn(before, x.Address), c.Others(x.Address), c.Pod.budget.Limits[x.Key]
+	others, most := c.Others(x.Address), c.Pod.budget.Limits[x.Key]
+	now := knownAt(before, x.Address)
 	next, _ := PortionAt(after, x.Address)
-	if next.Granted <= now || Plus(others.Amount, next.Granted) <= most {
+	if next.Known <= now || Plus(others.Amount, next.Known) <= most {
 		return nil
 	}
 	source, value, used := c.source(x.from), x.amount, Plus(others.Amount, now)
 	room := most - min(used, most)
-	if next.Sum > next.Granted || x.amount == 0 { // the limit of the pod decides
+	if next.Sum > next.Known || x.amount == 0 { // the limit of the pod decides
 		if s, found := c.Total.Get(x.from); found {
 			source = s.Source
 		}
-		value, room = next.Granted, most-min(others.Amount, most)
+		value, room = next.Known, most-min(others.Amount, most)
 	}
 	pods := others.Pods
 	if now != 0 {

@@ -58,8 +58,8 @@ func (c *Claim) roomFor(x blkio.Value, own *Share) (room blkio.Amount, exceeds b
 	room, exceeds = most, x.Amount == blkio.Max && own.bound(x.Address) == blkio.Max
 	own.below(x.Dev, "", func(d blkio.Disk) {
 		at := blkio.Address{Key: x.Key, Dev: d.Dev}
-		now, others := own.grantedIn(before, at), c.Others(at).Amount
-		then := own.grantedIn(after, at)
+		now, others := knownAt(before, at), c.Others(at).Amount
+		then := knownAt(after, at)
 		exceeds = exceeds || then > now && Plus(others, then) > most
 		room = min(room, most-min(Plus(others, now), most))
 	})

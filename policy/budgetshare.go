@@ -144,13 +144,10 @@ func (s *Share) Portions() []Portion {
 	return out[:min(len(out), last+1)]
 }
 
-// grantedIn returns what the pod is granted at an address of a physical disk, by its portions.
-func (s *Share) grantedIn(portions []Portion, at blkio.Address) blkio.Amount {
-	p, found := PortionAt(portions, at)
-	if !found && s.Undecided {
-		return blkio.Max
-	}
-	return p.Granted
+// knownAt returns what is known to be granted at an address, by a list of Portions.
+func knownAt(of []Portion, at blkio.Address) blkio.Amount {
+	p, _ := PortionAt(of, at)
+	return p.Known
 }
 
 // PortionAt returns the portion of an address in a list of Portions.

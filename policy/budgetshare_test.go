@@ -9,7 +9,13 @@ import (
 )
 
 // granted returns what a share is granted at an address of a physical disk.
-func (s *Share) granted(at blkio.Address) blkio.Amount { return s.grantedIn(s.Portions(), at) }
+func (s *Share) granted(at blkio.Address) blkio.Amount {
+	p, found := PortionAt(s.Portions(), at)
+	if !found && s.Undecided {
+		return blkio.Max
+	}
+	return p.Granted
+}
 
 // shareModel has six devices, of which the last three may be on some of the first three. It has what a pod is granted on each.
 type shareModel struct {

@@ -136,13 +136,14 @@ func (c *change) isEmpty() bool {
 
 // keep adds the recorded settings to the desired ones: those that are not known to be
 // desired are not lifted for that reason. It leaves out a backstop unless all containers
-// have ended, because an unknown container counts as one without limits.
+// have ended, because an unknown container counts as one without limits. A container that
+// the budget was not asked about stays one: a restarted process may not have read that yet.
 func (c *change) keep(old *record.Record) {
 	if old.Observed || c.record.Observed {
 		return
 	}
 	c.found.isCurrent = false
-	c.record.Lowered = c.record.Lowered.Join(old.Lowered)
+	c.record.Lowered, c.record.Unvetted = c.record.Lowered.Join(old.Lowered), c.record.Unvetted || old.Unvetted
 	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.Target.Ended }))
 	c.Want = c.record.Settings
 }

@@ -337,6 +337,9 @@ func (m *sumModel) synchronize(restart bool) {
 	var containers []*Container
 	allRun := m.budget != 0
 	startAll := m.rng.IntN(2) == 0
+	if restart && slices.ContainsFunc(m.Budgets(), func(u BudgetUse) bool { return u.IsOver() }) {
+		startAll = true // a new process asks the budget about those that have not started, see lower-budget-before-start.txt
+	}
 	for _, p := range m.pods {
 		if startAll {
 			m.start(p)

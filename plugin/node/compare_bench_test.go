@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,4 +72,31 @@ func newCompared(b *testing.B, count int) (*Node, *container) {
 	known.pid = 123
 	n.peek().handle(known, lifecycle.StartContainer)
 	return n, known
+}
+
+// BenchmarkUnresolved measures how long the lock is held to find that nothing is to be done for a pod with many containers and as many
+// targets as its author can write.
+func BenchmarkUnresolved(b *testing.B) {
+	h, _ := tree(b, podCgroup)
+	n := newNode(b, h)
+	var pairs []string
+	for i := range 4 {
+		var l []string
+		for k := range 250 {
+			l = append(l, fmt.Sprintf("/d/%x wbps=1M", i*250+k))
+		}
+		pairs = append(pairs, limitsKey+fmt.Sprint("container.n", i), strings.Join(l, ";"))
+	}
+	sb := sandbox(annotationsOf(pairs...))
+	for i := range 100 {
+		if _, err := n.create(b.Context(), sb, ctr(fmt.Sprint("x", i)), false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	g := n.peek().pods[sb.ID].group
+	for b.Loop() {
+		if out, _ := n.unresolved(g, n.policy.Load(), n.layers.current.Load()); len(out) > 0 {
+			b.Fatal("a container is not decided")
+		}
+	}
 }

@@ -97,6 +97,8 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 		return nil, nil
 	case given != nil:
 		return nil, given
+	case s.pods[c.pod.id] != c.pod.in(s):
+		return nil, errRemoved
 	case !p.view.isCurrent(s):
 		return nil, errStale
 	case isRefused:

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,4 +44,45 @@ func TestLongEditRestart(t *testing.T) {
 	l.restart(policy.Default())
 	l.list(sb, names...)
 	l.want("restarted", want)
+}
+
+// interrupted is a Storage that calls something during a search for disks.
+type interrupted struct {
+	Storage
+	during *func()
+}
+
+func (s interrupted) Refresh(ctx context.Context) error {
+	if f := *s.during; f != nil {
+		*s.during = nil
+		f()
+	}
+	return s.Storage.Refresh(ctx)
+}
+
+// TestEditMeetsStart verifies that a container that starts gets the limits of an edit that begins to count while its disks are searched
+// for.
+func TestEditMeetsStart(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("x"))
+	n := newNode(t, h)
+	var during func()
+	n.storage = interrupted{n.storage, &during}
+	sb := sandbox(annotationsOf(limitsKey+"containers", "/data wbps=1Mi"))
+	x := ctr("x", bind("/mnt/data/x", "/data", "rbind", "rslave"), bind("/mnt/data/y", "/other"))
+	if _, err := n.create(t.Context(), sb, x, false); err != nil {
+		t.Fatal(err)
+	}
+	during = func() {
+		n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: annotationsOf(limitsKey+"containers", "/data wbps=1Mi; /other riops=100")})
+		n.reconcileGroup(t.Context(), n.peek().pods[sb.ID].group)
+		if n.peek().pods[sb.ID].edit.next != nil {
+			t.Error("the edit does not count")
+		}
+	}
+	if err := n.start(t.Context(), sb, x, true); err != nil {
+		t.Error("start:", err)
+	}
+	if got := read(t, filepath.Join(dir, cgroupOf("x"), "io.max")); got != "254:16 wbps=1048576 riops=100" {
+		t.Errorf("io.max is %q", got)
+	}
 }

@@ -62,7 +62,7 @@ func (f finder) find(ctx context.Context, what *sought, now *layerLocations, c *
 			return err
 		}
 	} else if now.moved(c) {
-		if err := f.move(ctx, c, now); err != nil {
+		if err := f.move(ctx, targets, c, now); err != nil {
 			return err
 		}
 	}
@@ -125,11 +125,15 @@ func (f finder) isMemoryLimited(c *snapshot) bool {
 
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
-func (f finder) move(ctx context.Context, c *snapshot, now *layerLocations) error {
+func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapshot, now *layerLocations) error {
 	layer := now.Of(c.pod.request.handler)
 	rootfs := layer.Backing(ctx, f.storage)
-	if rootfs.Err != nil {
+	switch {
+	case rootfs.Err == nil:
+	case targets.HasRootfs():
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
+	default:
+		rootfs.Err = nil // no target means it
 	}
 	c.layer, c.disks.Facts.Rootfs = ownLayer{&layer, now.registration}, rootfs
 	return nil
@@ -177,8 +181,8 @@ func names(disks []blkio.Disk) string {
 	return strings.Join(out, " ")
 }
 
-// find finds those disks of a container of the state that are not known yet, for the targets that count. It does only what earlier
-// searches have left open.
+// find finds those disks of a container of the state that are not known yet, for the targets that count: also if others begin to
+// count meanwhile. It does only what earlier searches have left open.
 func (n *Node) find(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
@@ -187,19 +191,24 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	}
 	isUnused := false // by the caller
 	defer func() { n.endSearch(of, isUnused) }()
-	c, layers := n.beginSearch(of), n.layers.current.Load()
-	what := soughtBy(of.pod.request.now.Load().under(n.policy.Load()))
-	if c.isFound(what, layers) {
-		return nil
+	for {
+		c, layers, pol := n.beginSearch(of), n.layers.current.Load(), n.policy.Load()
+		by := of.pod.request.now.Load().under(pol)
+		what := soughtBy(by)
+		if c.isFound(what, layers) {
+			return nil
+		}
+		isSame := c.decidedBy(pol) || c.disks.Covers(what.targets)
+		err := n.recallContainer(&c)
+		if err == nil {
+			err = n.finder().find(ctx, what, layers, &c)
+		}
+		n.noteFound(&c, isSame, err)
+		isUnused = err == nil && ctx.Err() != nil
+		if now := of.pod.request.now.Load().under(n.policy.Load()); err != nil || now == by || c.disks.Covers(now.Targets()) {
+			return cmp.Or(err, c.search.notCompared)
+		}
 	}
-	isSame := c.disks.Covers(what.targets)
-	err := n.recallContainer(&c)
-	if err == nil {
-		err = n.finder().find(ctx, what, layers, &c)
-	}
-	n.noteFound(&c, isSame, err)
-	isUnused = err == nil && ctx.Err() != nil
-	return cmp.Or(err, c.search.notCompared)
 }
 
 // isFound reports whether all that is sought about the disks of the container is known.
@@ -232,7 +241,8 @@ func (n *Node) endSearch(of identity, isUnused bool) {
 	}
 }
 
-// noteFound notes what a search has found, or its error. isSame is true if the search before was for the same targets.
+// noteFound notes what a search has found, or its error. isSame is false if a new policy, or other
+// labels of the namespace, can have further targets.
 func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -247,7 +257,7 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 		}
 		return
 	}
-	if isSame && found.usesMoreThan(&c.snapshot) { // the budget was asked about other disks
+	if isSame && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
 		if c.vetted = false; c.start == startDue {
 			c.start = startUnvetted
 		}
@@ -262,20 +272,11 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	s.remember(&c.snapshot)
 }
 
-// usesMoreThan reports whether a container has a disk that it did not have before.
-func (c *snapshot) usesMoreThan(before *snapshot) bool {
-	had := map[blkio.Dev]bool{}
-	for b := range before.disks.Facts.Backings() {
-		for _, d := range b.Disks {
-			had[d.Dev] = true
-		}
-	}
-	for b := range c.disks.Facts.Backings() {
-		if slices.ContainsFunc(b.Disks, func(d blkio.Disk) bool { return !had[d.Dev] }) {
-			return true
-		}
-	}
-	return false
+// hasOtherDisks reports whether other disks were found for the container than before, or others for one of its mounts: also among
+// the same disks, a mount can bring a higher limit, or a use that was none.
+func (c *snapshot) hasOtherDisks(before *snapshot) bool {
+	now, former := slices.Collect(c.disks.Facts.Backings()), slices.Collect(before.disks.Facts.Backings())
+	return !slices.EqualFunc(now, former, func(a, b *blkio.Backing) bool { return slices.Equal(a.Disks, b.Disks) })
 }
 
 // hangs reports whether a search for the disks of the container has been under way for too long.

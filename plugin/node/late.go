@@ -14,15 +14,16 @@ import (
 // its start. If it runs already, or the runtime does not reject it, it gets the room that is left, and the budget is asked again
 // with each retry.
 
-// needsVetting reports whether the budget was not asked yet for a container that runs or starts, or had no room for it.
+// needsVetting reports whether the budget was not asked yet about all disks of a live container, or had no room for it. Before its
+// start as well: what a decision grants without that question would be no growth afterwards.
 func (c *snapshot) needsVetting() bool {
-	return !c.vetted && c.mayRun() && !c.isRefused()
+	return !c.vetted && c.isLive() && !c.isRefused()
 }
 
-// isLate reports whether the budget had no room for a container that runs or starts.
+// isLate reports whether the budget had no room for a live container.
 func (c *snapshot) isLate() bool { return c.disks.Facts.Stage == policy.Late }
 
-// hasLate reports whether the budget had no room for a running container of a group.
+// hasLate reports whether the budget had no room for a live container of a group.
 func (g *group) hasLate() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {

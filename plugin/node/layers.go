@@ -24,8 +24,8 @@ type layerLocations struct {
 // moved reports whether the layer of a container is known to be at another location than when the container was
 // resolved.
 func (l *layerLocations) moved(c *snapshot) bool {
-	at := c.layer.at
-	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.request.handler)
+	at, now := c.layer.at, l.Of(c.pod.request.handler)
+	return at != nil && now.Unknown == "" && (c.layer.registration == l.registration || at.Unknown != "") && *at != now
 }
 
 // layers has the locations of writable layers. It asks the runtime for them.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -202,4 +203,35 @@ func TestRegisteredDoesNotWait(t *testing.T) {
 			t.Errorf("the late answer is lost, layers are in %s", got)
 		}
 	})
+}
+
+// TestUnknownLayers verifies that a location that stays unknown, or a writable layer that cannot be found, is no error of a container
+// that has no target there.
+func TestUnknownLayers(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("db"))
+	told := inventory.Layers{Default: inventory.Layer{Unknown: "not asked yet"}}
+	n := newReader(t, h, func(context.Context, string, string) (inventory.Layers, error) { return told, errors.New("no answer") })
+	n.layers.current.Store(&layerLocations{Layers: told})
+	sb := sandbox(map[string]string{limitsKey + "containers": "/data wbps=1Mi"})
+	if err := n.start(t.Context(), sb, ctr("db", bind("/mnt/data", "/data")), true); err != nil {
+		t.Fatal(err)
+	}
+	for _, now := range []inventory.Layer{{Unknown: "no answer"}, {Dir: "/mnt/dead"}} {
+		told.Default = now
+		n.layers.askAtRegistration(t.Context(), "containerd", "v2")
+		n.storage = deadDir{n.storage}
+		if errs := n.resolveAll(t.Context(), n.peek().pods["sb1"].group); len(errs) > 0 {
+			t.Errorf("layers are at %+v: %v", now, errs)
+		}
+	}
+}
+
+// deadDir is a Storage without an answer about /mnt/dead.
+type deadDir struct{ Storage }
+
+func (d deadDir) Resolve(ctx context.Context, path string) blkio.Backing {
+	if path == "/mnt/dead" {
+		return blkio.Backing{Err: errors.New("input/output error")}
+	}
+	return d.Storage.Resolve(ctx, path)
 }

@@ -21,6 +21,9 @@ import (
 // errStale means that a pod has changed since the facts were read by which it was decided.
 var errStale = errors.New("the pod has changed meanwhile")
 
+// errRemoved means that a pod has left since a container of it was to be created.
+var errRemoved = errors.New("the pod was removed meanwhile")
+
 // podView has the facts about a pod by which it is decided, as they were at one moment.
 type podView struct {
 	pod        podIdentity
@@ -126,7 +129,10 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	late := map[containerRef]*annotation.Error{}
 	for ctx.Err() == nil {
 		pol, v := n.policy.Load(), n.viewPod(pod)
-		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool { return !c.isDecidable() || c.isDecided(pol) })
+		of := v.request.under(pol)
+		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool {
+			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
+		})
 		if len(before) == 0 {
 			return false, nil
 		}
@@ -139,7 +145,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 				*stage = policy.Running // there may be room now
 			}
 		}
-		p := v.propose(v.request, v.request.under(pol), some, n.hasNoWeights(v.request.under(pol)))
+		p := v.propose(v.request, of, some, n.hasNoWeights(of))
 		n.readFormer(&some[0])
 		over, err := n.commit(ctx, p, late)
 		if err != nil {

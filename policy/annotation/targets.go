@@ -91,6 +91,9 @@ func (t Targets) Covers(o Targets) bool {
 
 // containsAll reports whether a sorted list has each element of another one.
 func containsAll(all, some []string) bool {
+	if len(some) == 0 || len(all) == len(some) && &all[0] == &some[0] {
+		return true // mostly it is the same list, which a tenant can make long
+	}
 	return !slices.ContainsFunc(some, func(s string) bool {
 		_, found := slices.BinarySearch(all, s)
 		return !found
