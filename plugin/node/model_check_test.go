@@ -342,7 +342,7 @@ type modelKnown struct {
 	left       []string              // data that ended containers left
 	requests   map[string]modelFacts // the facts by which it decides, by sandbox
 	rejected   map[string]error      // why it rejects others, by sandbox
-	late       map[string]bool       // pods with a container for which the budget had no room when it had started, by their UID
+	late       map[string]bool       // pods with a live container for which the budget had no room, by their UID
 }
 
 // known reads the plugin's state. Only this function of the model does that.
@@ -362,7 +362,7 @@ func (n *Node) known() modelKnown {
 		out.rejected[id] = pod.edit.err
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
-			out.late[pod.uid] = out.late[pod.uid] || c.mayRun() && c.isLate()
+			out.late[pod.uid] = out.late[pod.uid] || c.isLive() && c.isLate()
 		}
 	}
 	for id, b := range s.bystanders {

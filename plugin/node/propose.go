@@ -190,8 +190,13 @@ func (n *Node) commit(ctx context.Context, p *proposal, late map[containerRef]*a
 	if !p.view.isCurrent(s) {
 		return nil, errStale
 	}
-	pod, isStarting := p.view.pod.in(s), false
-	defer s.changed(pod.group.in(s))
+	pod, isStarting, isChanged := p.view.pod.in(s), false, false
+	g := pod.group.in(s)
+	defer func() {
+		if s.recount(g); isChanged { // a late container is decided again and again: that alone changes nothing
+			s.changed(g)
+		}
+	}()
 	for i := range p.containers {
 		fresh := &p.containers[i]
 		c := fresh.in(s)
@@ -205,6 +210,7 @@ func (n *Node) commit(ctx context.Context, p *proposal, late map[containerRef]*a
 			}
 		}
 		isStarting = isStarting || c.start == startUnvetted
+		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(&c.decision)
 		c.disks.Facts.Stage, c.decision = fresh.disks.Facts.Stage, fresh.decision
 		s.remember(&c.snapshot)
 	}
@@ -212,9 +218,15 @@ func (n *Node) commit(ctx context.Context, p *proposal, late map[containerRef]*a
 		pod.total = p.containers[0].decision.total
 	}
 	if ctx.Err() != nil { // too late for the caller to write the limits
-		s.markDirty(pod.group.in(s))
+		s.markDirty(g)
 	}
 	return over, nil
+}
+
+// isLike reports whether two decisions are about the same, and set the same values for the same reasons.
+func (d *decision) isLike(o *decision) bool {
+	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && keyOf(d.err) == keyOf(o.err) &&
+		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }
 
 // noteDecided logs what has changed by a decision for a container.
