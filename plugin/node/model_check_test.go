@@ -358,8 +358,8 @@ func (n *Node) known() modelKnown {
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		if !s.concerns(pod.group.in(s)) {
-			for id, c := range pod.containers {
-				out.bystanding[id] = c.mayRun()
+			for id := range pod.containers {
+				out.bystanding[id] = true
 			}
 			continue
 		}
