@@ -25,8 +25,8 @@ const (
 	unrecorded                // there is none
 )
 
-// bystanderRoom is the memory in bytes that the mounts of a bystander take at most. A tenant decides how many there are. It is
-// enough for 20 containers with 15 mounts.
+// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside labelRoom. A tenant decides how many
+// there are. It is enough for about 30 containers with 15 mounts.
 const bystanderRoom = 96 << 10
 
 // concerns reports whether the pods of a group are no bystanders.

@@ -67,7 +67,7 @@ func (n *Node) SetLive(uid string, live *Live) {
 	}
 	kept := *live
 	if live.Labels != nil {
-		kept.Labels, _, _ = keptLabels(live.Labels, n.policy.Load())
+		kept.Labels, _ = keptLabels(live.Labels, n.policy.Load())
 	}
 	if live.Err == nil && newRequest(policy.PodFacts{}, live.Annotations).annotations == nil {
 		// A request does not keep them, so it would differ from them after each edit.

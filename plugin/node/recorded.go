@@ -44,7 +44,7 @@ func (n *Node) findRecorded(ctx context.Context, of []groupIdentity) error {
 		if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) { // the kernel does not support them, so there are no records
 			err = nil
 		}
-		if !n.noteRead(g, found, err) {
+		if n.noteRead(g, found, err) {
 			failed = cmp.Or(failed, err)
 		}
 	}
@@ -65,9 +65,9 @@ func (n *Node) hasRecord(g groupIdentity) (bool, error) {
 	return len(containers) > 0, cmp.Or(err, unlisted)
 }
 
-// noteRead notes the records of bystanders, or that the OCI spec of a container has limits of an earlier process. It returns false if
-// they are still to be read because of an error.
-func (n *Node) noteRead(of groupIdentity, recorded bool, err error) bool {
+// noteRead notes whether bystanders have a record, or the OCI spec of a container has limits of an earlier process. It reports whether
+// that is still unknown because of an error.
+func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -80,11 +80,11 @@ func (n *Node) noteRead(of groupIdentity, recorded bool, err error) bool {
 	case recorded:
 		s.concern(g, true)
 	case err != nil:
-		return s.concerns(g)
+		return !s.concerns(g)
 	case s.bystanders[g] == unreadable:
 		s.bystanders[g] = unrecorded
 	}
-	return true
+	return false
 }
 
 // takeUnread returns the bystanders up to a reading. Until they are read they count as unreadable.
