@@ -58,10 +58,9 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 	if n.concernsLive(sb) {
 		return true
 	}
-	pod, isCut := newPod(sb, by)
 	cut := ctr.within(bystanderRoom)
-	isNew, concerned := n.noteBystanding(pod, sb.Cgroup, &cut, now)
-	if isNew && isCut {
+	concerned, isCut := n.noteBystanding(sb, &cut, now, by)
+	if isCut {
 		sb.warnCut(n.log)
 	}
 	// What came into force before this container was noted did not find the pod.
@@ -77,16 +76,19 @@ func (c *Container) within(room int) Container {
 	return out
 }
 
-// noteBystanding notes a container of a bystander. It returns false if something concerns the pod.
-func (n *Node) noteBystanding(fresh podIdentity, parent string, ctr *Container, now State) (isNew, concerned bool) {
-	cgroup, _ := cgroupfs.PodCgroup(parent) // without a cgroup, each sandbox of a pod is on its own
+// noteBystanding notes a container of a bystander, unless something concerns the pod. isCut is true if the pod is new, and labels of it
+// were dropped.
+func (n *Node) noteBystanding(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned, isCut bool) {
+	cgroup, _ := cgroupfs.PodCgroup(sb.Cgroup) // without a cgroup, each sandbox of a pod is on its own
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	if g := s.groups[groupKey(cgroup, fresh.id)]; g != nil && s.concerns(g) {
-		return false, true
+	if g := s.groups[groupKey(cgroup, sb.ID)]; g != nil && s.concerns(g) {
+		return true, false
 	}
-	p := s.pods[fresh.id]
-	if isNew = p == nil; isNew {
+	p := s.pods[sb.ID]
+	if p == nil {
+		var fresh podIdentity
+		fresh, isCut = newPod(sb, by)
 		p = s.joinBystander(fresh, cgroup)
 	}
 	if now == Created {
@@ -105,7 +107,7 @@ func (n *Node) noteBystanding(fresh podIdentity, parent string, ctr *Container, 
 	if len(c.spec.Own) > 0 {
 		s.unread(p.group.in(s))
 	}
-	return isNew, false
+	return false, isCut
 }
 
 // forgetFailed forgets the containers of a bystander in whose place a container is created: the earlier creation has failed, and the
