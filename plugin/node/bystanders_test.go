@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBystanderEnds verifies that no facts are kept of a container that has ended or that could not be created,
+// TestBystanderEnds verifies that no facts are kept of a container that was removed or that could not be created,
 // nor of a sandbox that is removed. None of them becomes known.
 func TestBystanderEnds(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
@@ -37,9 +37,12 @@ func TestBystanderEnds(t *testing.T) {
 	n.PassBy(batch(), again, Running, n.Policy())
 	kept("a3", "b1")
 	n.Stopped("sb1", "b1")
+	kept("a3", "b1")
+	n.Removed("sb1", "b1")
 	kept("a3")
 	n.Synchronize([]*Sandbox{batch()}, []*Container{listed("x", isStopped), listed("y", isRunning)})
-	kept("id-y")
+	kept("id-x", "id-y")
+	n.Removed("sb1", "id-x")
 	n.Removed("sb1", "id-y")
 	kept()
 	found := n.bystanding()
@@ -58,7 +61,7 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	n := newNode(t, h)
 	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	sandboxes, ctrs := []*Sandbox{batch()}, []*Container{listed("a", isRunning)}
-	before, _ := n.listed(sandboxes)
+	before := n.listed(sandboxes)
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	known, group := n.peek().pods["sb1"], n.peek().groups[podCgroup]

@@ -258,14 +258,10 @@ func (n *Node) Stopped(sandbox, id string) {
 	if pod == nil {
 		return
 	}
-	g, e := pod.group.in(s), lifecycle.StopContainer
-	if !s.concerns(g) { // nothing is left to do for it
-		e = lifecycle.RemoveContainer
-	}
 	if c := pod.containers[id]; c != nil {
-		s.handle(c, e)
+		s.handle(c, lifecycle.StopContainer)
 	}
-	s.markDirty(g)
+	s.markDirty(pod.group.in(s))
 }
 
 // Removed forgets a container.

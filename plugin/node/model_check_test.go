@@ -312,8 +312,8 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 		}
 	}
 	for id := range known.bystanding {
-		if c := containers[id]; c == nil || c.state == modelExited {
-			report("container %s has ended, and the plugin keeps it for a later policy", id)
+		if containers[id] == nil {
+			report("container %s was removed, and the plugin keeps it for a later policy", id)
 		}
 	}
 	for _, id := range known.sandboxes {

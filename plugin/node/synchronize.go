@@ -19,23 +19,21 @@ type listedPod struct {
 // Synchronize takes over the pods and containers that the runtime lists, and has the reconciler update the
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
-	listed, limited := n.listed(sandboxes)
-	n.takeOver(listed, ctrs)
+	n.takeOver(n.listed(sandboxes), ctrs)
 	n.findConcerned(n.bystanding(), false) // a policy that came into force meanwhile did not find them
 	n.listing.done.Store(true)
+	limited, _, _ := n.Counts()
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": limited}).Info("Synchronized with the runtime")
 }
 
-// listed returns the listed pods by their sandboxes, and the number of those that are no bystanders.
-func (n *Node) listed(sandboxes []*Sandbox) (_ map[string]listedPod, limited int) {
+// listed returns the listed pods by their sandboxes.
+func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 	out := make(map[string]listedPod, len(sandboxes))
 	for _, sb := range sandboxes {
 		pod, cgroup, concerned := n.parsePod(sb)
-		if out[pod.id] = (listedPod{pod, cgroup, concerned}); concerned {
-			limited++
-		}
+		out[pod.id] = listedPod{pod, cgroup, concerned}
 	}
-	return out, limited
+	return out
 }
 
 // takeOver takes over the listed pods with their containers, and forgets the others.
@@ -109,12 +107,8 @@ func (s *state) adoptOne(pod *pod, ctr *Container) {
 func (s *state) adopt(ctrs []*Container) {
 	listed := make(map[string]bool, len(ctrs))
 	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
-		switch pod := s.pods[ctr.Sandbox]; {
-		case pod == nil:
-		case ctr.State == Stopped && !s.concerns(pod.group.in(s)):
-			pod.group.in(s).drain.EndUnseen()
-		default:
-			listed[ctr.ID] = true
+		listed[ctr.ID] = true
+		if pod := s.pods[ctr.Sandbox]; pod != nil {
 			s.adoptOne(pod, ctr)
 		}
 	}
