@@ -152,7 +152,7 @@ func (s *state) concern(g *group, recorded bool) {
 			}
 		}
 		now := p.request.now.Load()
-		if labels := s.factsOf(p).Labels; !maps.Equal(labels, now.facts.Labels) {
+		if labels := s.withLive(now.facts, p.uid, p.name).Labels; !maps.Equal(labels, now.facts.Labels) {
 			p.request.now.Store(now.withLabels(labels))
 		}
 		s.revise(p)
@@ -167,7 +167,7 @@ func (n *Node) findConcerned(of []podIdentity, moved bool) {
 	for i := range of {
 		sb := of[i].sandbox()
 		if facts := n.factsNow(sb); pol.Concerns(&facts) || n.concernsLive(sb) {
-			n.concern(of[i].group, false, moved)
+			n.concern(of[i].group, moved)
 			found = true
 		}
 	}
@@ -176,12 +176,12 @@ func (n *Node) findConcerned(of []podIdentity, moved bool) {
 	}
 }
 
-// concern has the reconciler limit pods that were bystanders.
-func (n *Node) concern(of groupIdentity, recorded, moved bool) {
+// concern is that of the state, for what findConcerned has found.
+func (n *Node) concern(of groupIdentity, moved bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	s.concern(g, recorded)
+	s.concern(g, false)
 	for _, p := range g.pods {
 		p.isMoved = p.isMoved || moved
 	}
