@@ -172,7 +172,8 @@ func (g *group) share(namespace string, b *policy.NamespaceBudget, except func(n
 			continue
 		}
 		isLast, isBound, isDecided := pod.isLast(g), false, false
-		var former policy.Settings // of an earlier process
+		var former policy.Settings // of an earlier process, as the newest container has read it
+		newest := 0
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
 			if counts && !except(c.name) {
@@ -183,8 +184,8 @@ func (g *group) share(namespace string, b *policy.NamespaceBudget, except func(n
 				continue
 			}
 			isBound, isDecided = true, isDecided || c.decision.policy != nil
-			if c.former.read {
-				former = c.former.total
+			if c.former.read && c.arrival > newest {
+				former, newest = c.former.total, c.arrival
 			}
 		}
 		switch {
