@@ -45,10 +45,10 @@ type events interface {
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
 	// Synchronize takes over the pods and containers that the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
-	// PassBy notes a container of a pod that the policy by does not concern. It returns true if the pod has
-	// become part of the state since.
+	// PassBy notes a container of a pod that the policy by does not concern. It returns true if something concerns
+	// the pod since.
 	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State, by *policy.Policy) (concerned bool)
-	// Knows reports whether a sandbox is known, or an earlier one of the same pod, by the parent of
+	// Knows reports whether something concerns a sandbox, or another one of the same pod, by the parent of
 	// its containers' cgroups.
 	Knows(sandbox, cgroup string) bool
 	// Create returns the settings for the spec of a container, and false if its limits could not be decided. An

@@ -74,11 +74,10 @@ func (s *state) uses(name string, ns *namespace, pol *policy.Policy, yield func(
 	}
 	sums := s.sumsOf(name, b)
 	sums.update(nil)
-	undecided := len(sums.undecided) + s.joining(name)
 	sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
 		yield(BudgetUse{
 			Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
-			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: undecided,
+			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: len(sums.undecided),
 		})
 	})
 }

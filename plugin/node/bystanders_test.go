@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBystanderEnds verifies that no facts are kept of a container that has ended or that could not be created,
+// TestBystanderEnds verifies that no facts are kept of a container that was removed or that could not be created,
 // nor of a sandbox that is removed. None of them becomes known.
 func TestBystanderEnds(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
@@ -17,9 +17,9 @@ func TestBystanderEnds(t *testing.T) {
 	kept := func(want ...string) {
 		t.Helper()
 		var got []string
-		if b := n.peek().bystanders["sb1"]; b != nil {
-			for _, c := range b.containers {
-				got = append(got, c.ID)
+		if p := n.peek().pods["sb1"]; p != nil {
+			for _, c := range p.sorted() {
+				got = append(got, c.id)
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -35,18 +35,21 @@ func TestBystanderEnds(t *testing.T) {
 	again := ctr("a")
 	again.ID = "a3"
 	n.PassBy(batch(), again, Running, n.Policy())
-	kept("b1", "a3")
+	kept("a3", "b1")
 	n.Stopped("sb1", "b1")
+	kept("a3", "b1")
+	n.Removed("sb1", "b1")
 	kept("a3")
 	n.Synchronize([]*Sandbox{batch()}, []*Container{listed("x", isStopped), listed("y", isRunning)})
-	kept("id-y")
+	kept("id-x", "id-y")
+	n.Removed("sb1", "id-x")
 	n.Removed("sb1", "id-y")
 	kept()
+	found := n.bystanding()
 	n.RemovedPod("sb1")
-	pod, cgroup := n.describePod(batch())
-	n.admitBystander(pod, cgroup, false) // a reload that has found it before
+	n.concern(found[0].group, false) // a reload that has found it before
 	n.Reload(rules(t, inProd))
-	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders) != 0 {
+	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders)+len(n.peek().pods) != 0 {
 		t.Errorf("%d pods are known", pods)
 	}
 }
@@ -62,7 +65,7 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	known, group := n.peek().pods["sb1"], n.peek().groups[podCgroup]
-	n.takeOver(before, listedBystanders(policy.Default(), before, sandboxes, ctrs), sandboxes, ctrs)
+	n.takeOver(before, ctrs)
 	if now := n.peek(); known == nil || now.pods["sb1"] != known || now.groups[podCgroup] != group || len(known.containers) != 1 || len(now.bystanders) != 0 {
 		t.Error("the pod has become another one")
 	}
@@ -99,8 +102,8 @@ func TestBystanderUnified(t *testing.T) {
 	c := ctr("a")
 	c.Unified = map[string]string{"io.max": "254:0 wbps=1", "memory.high": "1024", "misc.max": strings.Repeat("x", 1<<20)}
 	n.PassBy(batch(), c, Created, n.Policy())
-	kept := n.peek().bystanders["sb1"].containers[0]
-	if len(kept.Unified) != 2 || kept.memoryLimit() != 1024 || len(c.Unified) != 3 {
-		t.Errorf("kept %v", kept.Unified)
+	kept := n.peek().pods["sb1"].containers["id-a"]
+	if len(kept.spec.Others) != 1 || kept.memoryLimit != 1024 {
+		t.Errorf("kept %v, memory limit %d", kept.spec, kept.memoryLimit)
 	}
 }

@@ -20,20 +20,33 @@ func (l *Live) claims(known *policy.Claims) *policy.Claims {
 	return l.Claims
 }
 
-// factsNow returns the facts about the pod of a sandbox: those that count, or those of the runtime and of the API server if the
-// pod is not part of the state.
+// factsNow returns the facts about the pod of a sandbox: those that count, or those of the runtime and of the API server if
+// nothing concerns the pod yet.
 func (n *Node) factsNow(sb *Sandbox) policy.PodFacts {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if p := s.pods[sb.ID]; p != nil {
-		return p.request.now.Load().facts
+		return s.factsOf(p)
 	}
-	out := sb.Facts()
-	if live, known := s.liveOf(sb.UID, sb.Namespace, sb.Name); known {
-		out.Labels, out.Claims = live.labels(sb.Labels), live.Claims
-		out.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, n.policy.Load().NamespaceKeys())
+	return s.withLive(sb.Facts(), sb.UID, sb.Name)
+}
+
+// factsOf is factsNow for a pod of the state.
+func (s *state) factsOf(p *pod) policy.PodFacts {
+	facts := p.request.now.Load().facts
+	if s.concerns(p.group.in(s)) {
+		return facts
 	}
-	return out
+	return s.withLive(facts, p.uid, p.name)
+}
+
+// withLive returns facts with those that the API server knows.
+func (s *state) withLive(facts policy.PodFacts, uid, name string) policy.PodFacts {
+	if live, known := s.liveOf(uid, facts.Namespace, name); known {
+		facts.Labels, facts.Claims = live.labels(facts.Labels), live.Claims
+		facts.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, s.namespaceKeys)
+	}
+	return facts
 }
 
 // followFacts has a request follow the labels and the claims that the API server knows.

@@ -122,7 +122,7 @@ type decision struct {
 // exitState has the values that the plugin needs at the end of a container.
 type exitState struct {
 	plan handover.Plan
-	// planned is true if plan was computed, and for a container that had no limits while it was a bystander. It
+	// planned is true if plan was computed, and for a container of a bystander without a record. It
 	// is false while the hand-over is disabled.
 	planned bool
 	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup and

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -38,6 +37,11 @@ func (n *Node) note(events ...event) {
 
 func (p *podIdentity) named() podevent.Pod {
 	return podevent.Pod{UID: p.uid, Namespace: p.namespace, Name: p.name}
+}
+
+// sandbox returns the facts of a sandbox by which its pod is found.
+func (p *podIdentity) sandbox() *Sandbox {
+	return &Sandbox{ID: p.id, Namespace: p.namespace, Name: p.name, UID: p.uid}
 }
 
 func (sb *Sandbox) named() podevent.Pod {
@@ -114,12 +118,9 @@ func (n *Node) present() map[string]bool {
 	}
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	out := make(map[string]bool, len(s.pods)+len(s.bystanders))
+	out := make(map[string]bool, len(s.pods))
 	for _, p := range s.pods {
 		out[p.uid] = true
-	}
-	for _, b := range s.bystanders {
-		out[b.sandbox.UID] = true
 	}
 	return out
 }
@@ -135,11 +136,6 @@ func (n *Node) PodsByCgroup() map[string]podevent.Pod {
 		}
 		for _, pod := range g.pods { // all are sandboxes of one pod
 			out[g.cgroup] = pod.named()
-		}
-	}
-	for _, b := range s.bystanders {
-		if cgroup, err := cgroupfs.PodCgroup(b.sandbox.Cgroup); err == nil { // else no file is known to be written by it
-			out[cgroup] = b.sandbox.named()
 		}
 	}
 	return out

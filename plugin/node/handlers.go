@@ -106,46 +106,57 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	return n.enter(fresh, cgroup, n.listing.done.Load())
 }
 
+// podOf returns the pod of a sandbox, and none if nothing concerns it.
 func (n *Node) podOf(sandbox string) podIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	if pod := s.pods[sandbox]; pod != nil {
+	if pod := s.pods[sandbox]; pod != nil && s.concerns(pod.group.in(s)) {
 		return pod.podIdentity
 	}
 	return podIdentity{}
 }
 
-// enter makes a pod part of the state, unless another event has done so. If the runtime has listed its pods, an unknown
-// sandbox is a new one, of which no earlier process has left an edit.
+// enter makes a pod part of the state that something concerns. If the runtime has listed its pods, an unknown sandbox is a new one, of
+// which no earlier process has left an edit.
 func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	if known := s.pods[fresh.id]; known != nil {
-		return known.podIdentity
+	pod := s.pods[fresh.id]
+	switch {
+	case pod == nil:
+		pod = s.join(fresh, cgroup)
+		pod.isNew = listed
+	case s.concerns(pod.group.in(s)):
+		return pod.podIdentity
+	default:
+		pod.request.now.Store(fresh.request.now.Load()) // with labels that were not kept
 	}
-	pod := s.join(fresh, cgroup)
-	pod.isNew = listed && s.bystanders[pod.id] == nil
 	s.inheritNamespace(pod)
 	// The record of an earlier sandbox may have the labels of the namespace.
 	pod.restored = pod.isNew && pod.request.now.Load().facts.NamespaceLabels.Know(s.namespaceKeys)
-	s.admit(pod)
+	s.concern(pod.group.in(s), false)
 	s.revise(pod)
 	return pod.podIdentity
 }
 
-// parsePod returns the pod of a sandbox. It returns false if the sandbox has no annotation of this domain, no
-// class or budget by the policy, and no known pod. It leaves the values of the annotations unparsed: a tenant
+// parsePod returns the pod of a sandbox. concerned is false if the sandbox has no annotation of this domain, no
+// class or budget by the policy, and nothing concerned it before. It leaves the values of the annotations unparsed: a tenant
 // decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	facts := sb.Facts()
-	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) && !n.concernsLive(sb) {
-		return podIdentity{}, "", false
+	concerned = annotation.Concerns(sb.Annotations) || n.Knows(sb.ID, sb.Cgroup) || n.policy.Load().Concerns(&facts) || n.concernsLive(sb)
+	pod, isCut := newPod(sb, n.policy.Load())
+	if isCut {
+		sb.warnCut(n.log)
 	}
-	pod, cgroup := n.describePod(sb)
-	return pod, cgroup, true
+	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+	if err != nil && concerned {
+		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
+	}
+	return pod, cgroup, concerned
 }
 
-// Knows reports whether the state has a sandbox, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.
+// Knows reports whether something concerns a sandbox of the state, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.
 // A new policy may have no class for such a pod, while its cgroup still has the limit of ended containers. That
 // limit is removed once a container without a limit is known. Knows reads nothing of the node.
 func (n *Node) Knows(sandbox, cgroup string) bool {
@@ -155,20 +166,8 @@ func (n *Node) Knows(sandbox, cgroup string) bool {
 	}
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
-}
-
-// describePod returns the pod of a sandbox.
-func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
-	pod, isCut := newPod(sb, n.policy.Load())
-	if isCut {
-		sb.warnCut(n.log)
-	}
-	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-	if err != nil {
-		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
-	}
-	return pod, cgroup
+	g := s.groups[groupKey(cgroup, sandbox)]
+	return g != nil && s.concerns(g)
 }
 
 // newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
@@ -191,8 +190,7 @@ func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
 	pod := of.in(s)
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		added := newContainer(pod.podIdentity, ctr, pod.mountRoom(ctr.Name))
-		c = s.add(&added)
+		c = s.addReported(pod, ctr)
 	}
 	if c.start = startDue; !c.vetted {
 		c.start = startUnvetted
@@ -258,7 +256,6 @@ func (n *Node) Stopped(sandbox, id string) {
 	defer n.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
-		s.forgetBystanding(sandbox, id)
 		return
 	}
 	if c := pod.containers[id]; c != nil {
@@ -275,14 +272,12 @@ func (n *Node) Removed(sandbox, id string) {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
 	}
-	s.forgetBystanding(sandbox, id)
 }
 
 // RemovedPod forgets a sandbox.
 func (n *Node) RemovedPod(sandbox string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.forgetBystander(sandbox)
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}

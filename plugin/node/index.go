@@ -21,18 +21,13 @@ func (x index[V]) remove(name string, part V) {
 
 // indexes has parts of the state by facts about them that never change.
 type indexes struct {
-	namespaces      map[string]*namespace
-	byCgroup        index[*container] // without those whose cgroup is not known
-	byUID           index[*pod]
-	bystandersByUID index[*bystander]
-	bystandersIn    index[*bystander] // by their namespace
+	namespaces map[string]*namespace
+	byCgroup   index[*container] // without those whose cgroup is not known
+	byUID      index[*pod]
 }
 
 func newIndexes() indexes {
-	return indexes{
-		namespaces: map[string]*namespace{},
-		byCgroup:   index[*container]{}, byUID: index[*pod]{}, bystandersByUID: index[*bystander]{}, bystandersIn: index[*bystander]{},
-	}
+	return indexes{namespaces: map[string]*namespace{}, byCgroup: index[*container]{}, byUID: index[*pod]{}}
 }
 
 // addContainer adds a container, unless its cgroup is not known.

@@ -14,22 +14,22 @@ const (
 	labelSize = 64
 )
 
-// keptLabels returns the labels of a pod that are kept, and the memory in bytes that they take. If all labels
-// would take more than labelRoom, isCut is true, and only those labels are kept by which a rule of the policy
-// selects pods. A later policy then misses its new labels.
-func keptLabels(labels map[string]string, pol *policy.Policy) (kept map[string]string, size int, isCut bool) {
+// keptLabels returns the labels of a pod that are kept. If all labels would take more than labelRoom, isCut is
+// true, and only those labels are kept by which a rule of the policy selects pods. A later policy then misses
+// its new labels.
+func keptLabels(labels map[string]string, pol *policy.Policy) (kept map[string]string, isCut bool) {
+	size := 0
 	for name, value := range labels {
 		if size += labelSize + len(name) + len(value); size > labelRoom {
-			kept, size = selectedLabels(labels, pol)
-			return kept, size, true
+			return selectedLabels(labels, pol), true
 		}
 	}
-	return labels, size, false
+	return labels, false
 }
 
 // selectedLabels returns those labels by which a rule of the policy selects pods.
-func selectedLabels(labels map[string]string, pol *policy.Policy) (selected map[string]string, size int) {
-	selected = map[string]string{}
+func selectedLabels(labels map[string]string, pol *policy.Policy) map[string]string {
+	selected := map[string]string{}
 	for i := range pol.Rules {
 		if pol.Rules[i].Match.Selector == nil {
 			continue
@@ -41,10 +41,7 @@ func selectedLabels(labels map[string]string, pol *policy.Policy) (selected map[
 			}
 		}
 	}
-	for name, value := range selected {
-		size += labelSize + len(name) + len(value)
-	}
-	return selected, size
+	return selected
 }
 
 // warnCut logs that not all labels of a pod are kept.

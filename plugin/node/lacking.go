@@ -28,16 +28,16 @@ func (n *Node) warnLacking() {
 	n.unlabelled.warn(n.log, n.resync, n.lackingLabels())
 }
 
-func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []Sandbox) {
+func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []podIdentity) {
 	now, since := time.Now(), map[string]time.Time{}
 	lasting, example := 0, ""
 	for _, p := range pods {
-		began, known := l.since[p.ID]
+		began, known := l.since[p.id]
 		if !known {
 			began = now
 		}
-		if since[p.ID] = began; now.Sub(began) >= resync {
-			lasting, example = lasting+1, p.Namespace+"/"+p.Name
+		if since[p.id] = began; now.Sub(began) >= resync {
+			lasting, example = lasting+1, p.String()
 		}
 	}
 	l.since = since
@@ -50,9 +50,9 @@ func (l *lacking) warn(log logrus.FieldLogger, resync time.Duration, pods []Sand
 	}
 }
 
-// lackingLabels returns the sandboxes whose rule is not certain, because labels of their namespaces are unknown. It asks the rules
+// lackingLabels returns the pods whose rule is not certain, because labels of their namespaces are unknown. It asks the rules
 // without the lock, because that may take longer.
-func (n *Node) lackingLabels() (out []Sandbox) {
+func (n *Node) lackingLabels() (out []podIdentity) {
 	pol := n.policy.Load()
 	keys := pol.NamespaceKeys()
 	if keys == nil {
@@ -60,35 +60,25 @@ func (n *Node) lackingLabels() (out []Sandbox) {
 	}
 	for _, p := range n.factsWhere(func(f *policy.PodFacts) bool { return !f.NamespaceLabels.Know(keys) }) {
 		if pol.LacksNamespaceLabels(&p.facts) {
-			out = append(out, p.sandbox)
+			out = append(out, p.podIdentity)
 		}
 	}
 	return out
 }
 
-// podFacts is a sandbox, with the facts about its pod.
+// podFacts is a pod, with the facts about it.
 type podFacts struct {
-	sandbox Sandbox
-	facts   policy.PodFacts
+	podIdentity
+	facts policy.PodFacts
 }
 
-// factsWhere returns the sandboxes with containers whose facts match.
+// factsWhere returns the pods with containers whose facts match.
 func (n *Node) factsWhere(match func(*policy.PodFacts) bool) (out []podFacts) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, p := range s.pods {
-		facts := p.request.now.Load().facts
-		if p.hasLiveContainer() && match(&facts) {
-			out = append(out, podFacts{Sandbox{ID: p.id, Namespace: p.namespace, Name: p.name}, facts})
-		}
-	}
-	for _, b := range s.bystanders {
-		live, _ := s.liveOf(b.sandbox.UID, b.sandbox.Namespace, b.sandbox.Name)
-		facts := b.sandbox.Facts()
-		facts.Labels = live.labels(b.sandbox.Labels)
-		facts.NamespaceLabels = policy.KnownLabels(live.NamespaceLabels, s.namespaceKeys)
-		if len(b.containers) > 0 && match(&facts) {
-			out = append(out, podFacts{b.sandbox, facts})
+		if facts := s.factsOf(p); p.hasLiveContainer() && match(&facts) {
+			out = append(out, podFacts{p.podIdentity, facts})
 		}
 	}
 	return out

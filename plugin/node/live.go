@@ -68,14 +68,14 @@ func (n *Node) SetLive(uid string, live *Live) {
 	}
 	kept := *live
 	if live.Labels != nil {
-		kept.Labels, _, _ = keptLabels(live.Labels, n.policy.Load())
+		kept.Labels, _ = keptLabels(live.Labels, n.policy.Load())
 	}
 	if live.Err == nil && newRequest(policy.PodFacts{}, live.Annotations).annotations == nil {
 		// A request does not keep them, so it would differ from them after each edit.
 		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
 	}
 	moved, bystanding := n.noteLive(uid, kept)
-	n.admitBystandersIf(bystanding, moved, n.concernsLive)
+	n.findConcerned(bystanding, moved)
 }
 
 func (n *Node) forgetLive(uid string) {
@@ -91,7 +91,7 @@ func (n *Node) forgetLive(uid string) {
 }
 
 // noteLive reports whether the labels of the namespace were edited, and returns the bystanders of the pod.
-func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []Sandbox) {
+func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []podIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	former, known := s.liveOf(uid, live.Namespace, live.Name)
@@ -102,13 +102,14 @@ func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []Sandbox
 	s.live[uid] = live
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
+		if !s.concerns(pod.group.in(s)) {
+			bystanding = append(bystanding, pod.podIdentity)
+			continue
+		}
 		if _, known := s.liveOf(uid, pod.namespace, pod.name); known {
 			s.followNamespace(pod, &live) // no edit of the pod's author delays it
 		}
 		s.revisePaced(pod, now)
-	}
-	for _, b := range s.bystandersByUID[uid] {
-		bystanding = append(bystanding, b.sandbox)
 	}
 	return moved, bystanding
 }
@@ -129,13 +130,6 @@ func (n *Node) liveOf(sb *Sandbox) (Live, bool) {
 	return s.liveOf(sb.UID, sb.Namespace, sb.Name)
 }
 
-// hasLive reports whether the API server knows anything about a pod.
-func (n *Node) hasLive() bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return len(s.live) > 0
-}
-
 // liveOf returns what the API server knows about a pod. The names are compared as well: a mistake there must not give a
 // pod the limits of another tenant.
 func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
@@ -147,10 +141,10 @@ func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
 }
 
 // revise has a pod follow what the API server knows about it. Labels and claims count at once if no container is live: a
-// creation asks the budget. Everything else is an edit.
+// creation asks the budget. Everything else is an edit. A bystander follows it once something concerns it.
 func (s *state) revise(p *pod) {
 	live, known := s.liveOf(p.uid, p.namespace, p.name)
-	if !known {
+	if !known || !s.concerns(p.group.in(s)) {
 		return
 	}
 	s.followNamespace(p, &live)

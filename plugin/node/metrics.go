@@ -133,11 +133,14 @@ func (n *Node) census() census {
 	weightsWork := n.weight.Work()
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	out := census{pods: len(s.groups), unexpected: s.unexpected}
+	out := census{pods: len(s.groups) - len(s.bystanders), unexpected: s.unexpected}
 	if s.watch != nil {
 		out.watches = 1
 	}
 	for _, g := range s.groups {
+		if !s.concerns(g) {
+			continue
+		}
 		if len(g.foreign) > 0 {
 			out.foreign++
 		}

@@ -312,8 +312,8 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 		}
 	}
 	for id := range known.bystanding {
-		if c := containers[id]; c == nil || c.state == modelExited {
-			report("container %s has ended, and the plugin keeps it for a later policy", id)
+		if containers[id] == nil {
+			report("container %s was removed, and the plugin keeps it for a later policy", id)
 		}
 	}
 	for _, id := range known.sandboxes {
@@ -357,6 +357,12 @@ func (n *Node) known() modelKnown {
 	}
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
+		if !s.concerns(pod.group.in(s)) {
+			for id := range pod.containers {
+				out.bystanding[id] = true
+			}
+			continue
+		}
 		now := pod.request.now.Load()
 		out.requests[id] = modelFacts{now.annotations, now.facts.Labels["tier"], now.facts.NamespaceLabels, now.facts.Claims}
 		out.rejected[id] = pod.edit.err
@@ -365,17 +371,11 @@ func (n *Node) known() modelKnown {
 			out.late[pod.uid] = out.late[pod.uid] || c.isLive() && c.isLate()
 		}
 	}
-	for id, b := range s.bystanders {
-		out.sandboxes = append(out.sandboxes, id)
-		for _, c := range b.containers {
-			out.bystanding[c.ID] = true
-		}
-	}
 	slices.Sort(out.sandboxes)
 	for _, g := range s.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
 		for id := range g.drain.Open() {
-			if !out.containers[id] {
+			if !out.containers[id] && !out.bystanding[id] {
 				left("container not written out: "+id, 1)
 			}
 		}

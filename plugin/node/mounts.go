@@ -7,10 +7,13 @@ package node
 // enough for about 4,000 mounts. What the plugin finds about them takes about twice as much again.
 const mountRoom = 1 << 20
 
-// mountRoom returns the bytes that are left for the mounts of a container of this name. An earlier container of the name does
+// mountRoom returns the bytes that are left for the mounts of a container of a pod, by its name. An earlier container of the name does
 // not count, because this one replaces it.
-func (p *pod) mountRoom(name string) int {
+func (s *state) mountRoom(p *pod, name string) int {
 	room := mountRoom
+	if !s.concerns(p.group.in(s)) {
+		room = bystanderRoom
+	}
 	for other, known := range p.known {
 		if other != name {
 			room -= known.size
@@ -31,5 +34,5 @@ func (p *pod) mountRoom(name string) int {
 func (n *Node) mountRoom(of podIdentity, name string) int {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return of.in(s).mountRoom(name)
+	return s.mountRoom(of.in(s), name)
 }

@@ -180,11 +180,11 @@ func New(cfg Config) (*Node, error) {
 }
 
 // Reload puts a new node policy into force, for running containers too: the reconciler decides again on all
-// containers. Bystanders that the new policy concerns become part of the state.
+// containers, and those of bystanders that the new policy concerns.
 func (n *Node) Reload(pol *policy.Policy) {
 	n.selectNamespaces(n.policy.Load(), pol)
 	n.policy.Store(pol)
-	n.admitBystanders()
+	n.findConcerned(n.bystanding(), false)
 	n.logReleases()
 	n.markAllDirty()
 }

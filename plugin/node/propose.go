@@ -127,9 +127,14 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 // An error means that ctx ended before.
 func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
 	late := map[containerRef]*annotation.Error{}
+	var by *policy.Pod // what the budget of late was asked by
 	for ctx.Err() == nil {
 		pol, v := n.policy.Load(), n.viewPod(pod)
 		of := v.request.under(pol)
+		if of != by { // there may be another budget, or none
+			clear(late)
+		}
+		by = of
 		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool {
 			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
 		})

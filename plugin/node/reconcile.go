@@ -39,7 +39,7 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-due.C:
 		case <-n.wake:
 			n.recovery.Step("find recorded pods", func() {
-				_ = n.admitRecorded(ctx, n.takeUnread(false)) // the next pass retries, and logs an error
+				_ = n.readBystanders(ctx, unread) // the next pass retries, and logs an error
 			})
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
@@ -76,7 +76,7 @@ func waitFor(all *sync.WaitGroup, d time.Duration) {
 // and has returned, a weight that systemd reset, and a start that was missed.
 func (n *Node) beginPass(ctx context.Context) {
 	began := time.Now()
-	n.recovery.Step("find recorded pods", func() { n.admitUnread(ctx) })
+	n.recovery.Step("find recorded pods", func() { n.readAgain(ctx) })
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	n.recovery.Step("find support for weights", func() {
 		if n.weight.Refresh() {

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -17,53 +14,49 @@ import (
 // plugin finds them by the records on the cgroups, and by the marks of the containers. A container that has not
 // started under that process has no record. Most pods never had any limit, so no event waits for such a read.
 
-// admitUnread reads the records of those bystanders that could not be read so far, and logs an error that
+// readAgain reads the records of those bystanders that could not be read so far, and logs an error that
 // lasts.
-func (n *Node) admitUnread(ctx context.Context) {
-	err := n.admitRecorded(ctx, n.takeUnread(true))
+func (n *Node) readAgain(ctx context.Context) {
+	err := n.readBystanders(ctx, unreadable)
 	if n.listing.recordProblem.Due(time.Now(), err) {
 		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
 	}
 }
 
-// admitRecorded calls findRecorded with a deadline.
-func (n *Node) admitRecorded(ctx context.Context, of []Sandbox) error {
+// readBystanders reads the records of bystanders up to a reading, with a deadline.
+func (n *Node) readBystanders(ctx context.Context, upTo reading) error {
+	of := n.takeUnread(upTo)
 	if len(of) == 0 {
 		return nil
 	}
 	return n.inFlight.passes.For(ctx, "bystanders", passDeadline, func(ctx context.Context) error { return n.findRecorded(ctx, of) })
 }
 
-// findRecorded makes those bystanders part of the state whose cgroups have a record. The next pass removes
+// findRecorded has something concern those bystanders whose cgroups have a record. The next pass removes
 // their limits.
-func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
-	var unread error
-	for i := range of {
-		sb := &of[i]
-		switch found, err := n.hasRecord(sb); {
-		case ctx.Err() != nil:
+func (n *Node) findRecorded(ctx context.Context, of []groupIdentity) error {
+	var failed error
+	for _, g := range of {
+		found, err := n.hasRecord(g)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		case found, n.hasOwnSpec(sb.ID):
-			pod, cgroup := n.describePod(sb)
-			n.admitBystander(pod, cgroup, true)
-		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // the kernel does not support them, so there are no records
-			if n.noteRead(sb.ID) {
-				sb.warnCut(n.log)
-			}
-		default:
-			unread = cmp.Or(unread, err)
+		}
+		if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) { // the kernel does not support them, so there are no records
+			err = nil
+		}
+		if n.noteRead(g, found, err) {
+			failed = cmp.Or(failed, err)
 		}
 	}
-	return unread
+	return failed
 }
 
 // hasRecord reports whether the cgroup of a pod has a record of the pod, or of a container.
-func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
-	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-	if err != nil || cgroup == "" {
+func (n *Node) hasRecord(g groupIdentity) (bool, error) {
+	if g.cgroup == "" {
 		return false, nil // each pod with a record has a cgroup
 	}
-	cg := n.cgroups.Cgroup(cgroup)
+	cg := n.cgroups.Cgroup(g.cgroup)
 	pod, err := cg.ReadXattr(record.Xattr)
 	if pod != nil {
 		return true, nil
@@ -72,54 +65,44 @@ func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
 	return len(containers) > 0, cmp.Or(err, unlisted)
 }
 
-// hasOwnSpec reports whether the OCI spec of a container of a bystander has limits of an earlier process.
-func (n *Node) hasOwnSpec(id string) bool {
+// noteRead notes whether bystanders have a record, or the OCI spec of a container has limits of an earlier process. It reports whether
+// that is still unknown because of an error.
+func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	b := s.bystanders[id]
-	return b != nil && slices.ContainsFunc(b.containers, (*bystandingCtr).hasOwnSpec)
-}
-
-func (c *bystandingCtr) hasOwnSpec() bool { return len(plan.ReadSpec(c.ID, c.Mark, c.Unified).Own) > 0 }
-
-// findRemovedBystanders forgets bystanders whose cgroup was removed without an event. findRemovedPods does the same for the pods
-// of the state.
-func (n *Node) findRemovedBystanders() {
-	for _, sb := range n.bystanding() {
-		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil && cgroup != "" && !n.cgroups.Cgroup(cgroup).Exists() {
-			n.dropBystander(sb.ID)
+	g := of.in(s)
+	for _, p := range g.pods {
+		for _, c := range p.containers {
+			recorded = recorded || len(c.spec.Own) > 0
 		}
 	}
+	switch {
+	case recorded:
+		s.concern(g, true)
+	case err != nil:
+		return !s.concerns(g)
+	case s.bystanders[g] == unreadable:
+		s.bystanders[g] = unrecorded
+	}
+	return false
 }
 
-// dropBystander forgets a bystander.
-func (n *Node) dropBystander(id string) {
+// takeUnread returns the bystanders up to a reading. Until they are read they count as unreadable.
+func (n *Node) takeUnread(upTo reading) (out []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.forgetBystander(id)
-}
-
-// noteRead notes that the cgroup of a bystander has no record. It reports whether some of its labels were
-// dropped.
-func (n *Node) noteRead(id string) (isCut bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	delete(s.unreadBystanders, id)
-	b := s.bystanders[id]
-	return b != nil && b.isCut
-}
-
-// takeUnread returns the bystanders whose cgroups have not been read: all of them, or those that were added
-// since the last call.
-func (n *Node) takeUnread(all bool) []Sandbox {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	var out []Sandbox
-	for id, isNew := range s.unreadBystanders {
-		if isNew || all {
-			s.unreadBystanders[id] = false
-			out = append(out, s.bystanders[id].sandbox)
+	for g, known := range s.bystanders {
+		if known <= upTo {
+			s.bystanders[g] = unreadable
+			out = append(out, g.groupIdentity)
 		}
 	}
 	return out
+}
+
+// findRemovedBystanders forgets the bystanders without a cgroup.
+func (n *Node) findRemovedBystanders() {
+	for _, p := range n.bystanding() {
+		n.findRemovedPods(p.group)
+	}
 }

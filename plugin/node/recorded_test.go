@@ -80,14 +80,14 @@ func TestBystanderRemoved(t *testing.T) {
 	n := newNode(t, h)
 	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	n.pass(t.Context())
-	if len(n.peek().bystanders) != 1 {
+	if len(n.peek().pods) != 1 {
 		t.Fatal("it is not known")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, podCgroup)); err != nil {
 		t.Fatal(err)
 	}
 	n.pass(t.Context())
-	if s := n.peek(); len(s.bystanders)+len(s.unreadBystanders) != 0 {
-		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unreadBystanders)
+	if s := n.peek(); len(s.bystanders)+len(s.pods)+len(s.groups) != 0 {
+		t.Errorf("%v is kept", s.pods)
 	}
 }

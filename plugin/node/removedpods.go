@@ -17,14 +17,14 @@ func (n *Node) findRemovedPods(g groupIdentity) {
 	}
 }
 
-// isIdle reports whether no container of a group runs, and returns its number of changes.
+// isIdle reports whether no container of a group runs that something concerns, and returns its number of changes.
 func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.mayRun() {
+			if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
 				return 0, false
 			}
 		}

@@ -187,7 +187,7 @@ func (r *request) under(pol *policy.Policy) *policy.Pod {
 // newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
 func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 	facts := sb.Facts()
-	facts.Labels, _, isCut = keptLabels(facts.Labels, pol)
+	facts.Labels, isCut = keptLabels(facts.Labels, pol)
 	out := podIdentity{
 		id:        sb.ID,
 		namespace: sb.Namespace,

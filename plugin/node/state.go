@@ -17,15 +17,11 @@ import (
 // state holds the pods of the node. A Node keeps it behind a lock, and holds that for a short time: what has the lock neither logs,
 // nor reads or writes anything on the node. The methods of state, group and pod are called with the lock.
 type state struct {
-	// pods are those with annotations of this domain, a rule with a class, or a budget, by sandbox ID.
-	pods map[string]*pod
+	pods map[string]*pod // by sandbox ID
 	// groups has the same pods by their pod cgroup, see groupKey.
 	groups map[string]*group
-	// bystanders has the other sandboxes, by their ID.
-	bystanders map[string]*bystander
-	// unreadBystanders has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
-	// try.
-	unreadBystanders map[string]bool
+	// bystanders has those groups that neither the policy nor annotations nor a record concern.
+	bystanders map[*group]reading
 	indexes
 	apiServer
 	counts
@@ -40,7 +36,7 @@ type state struct {
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
-		bystanders: map[string]*bystander{}, unreadBystanders: map[string]bool{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]Live{}},
+		bystanders: map[*group]reading{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]Live{}},
 	})
 }
 
@@ -118,7 +114,7 @@ type recorded struct {
 	isOutdated bool
 }
 
-// pod is one sandbox with annotations of this domain, a rule with a class, or a budget.
+// pod is one sandbox.
 type pod struct {
 	podIdentity
 	arrival    int                   // a later sandbox replaces an earlier one
@@ -285,6 +281,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 		return
 	}
 	s.queue.drop(&g.entry)
+	delete(s.bystanders, g)
 	g.recorded.exits, g.recorded.read = nil, false // a hand-over may reference the group for hours
 	s.drop(g)
 }
@@ -324,9 +321,9 @@ func (s *state) markDirty(g *group) {
 	s.reconcileAt(g, time.Now())
 }
 
-// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left.
+// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left or nothing concerns it.
 func (s *state) reconcileAt(g *group, at time.Time) {
-	if len(g.pods) > 0 {
+	if len(g.pods) > 0 && s.concerns(g) {
 		s.queue.add(&g.entry, at)
 		s.wake.send()
 	}

@@ -61,12 +61,7 @@ func (s *state) checkIndexes() error {
 			want.addContainer(c)
 		}
 	}
-	for _, b := range s.bystanders {
-		want.bystandersByUID.add(b.sandbox.UID, b)
-		want.bystandersIn.add(b.sandbox.Namespace, b)
-	}
-	if !sameIndex(s.byUID, want.byUID) || !sameIndex(s.byCgroup, want.byCgroup) || !sameIndex(s.bystandersByUID, want.bystandersByUID) ||
-		!sameIndex(s.bystandersIn, want.bystandersIn) {
+	if !sameIndex(s.byUID, want.byUID) || !sameIndex(s.byCgroup, want.byCgroup) {
 		return fmt.Errorf("the indexes are %v, want %v", s.indexes, want)
 	}
 	return nil

@@ -9,56 +9,66 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// listedPod is a pod in the list of the runtime that has annotations of this domain, or a class.
+// listedPod is a pod in the list of the runtime.
 type listedPod struct {
-	pod    podIdentity
-	cgroup string
+	pod       podIdentity
+	cgroup    string
+	concerned bool // it is no bystander
 }
 
 // Synchronize takes over the pods and containers that the runtime lists, and has the reconciler update the
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
-	listed := n.listed(sandboxes)
-	n.takeOver(listed, listedBystanders(n.policy.Load(), listed, sandboxes, ctrs), sandboxes, ctrs)
-	n.admitBystanders() // a policy that came into force meanwhile did not find them
+	n.takeOver(n.listed(sandboxes), ctrs)
+	n.findConcerned(n.bystanding(), false) // a policy that came into force meanwhile did not find them
 	n.listing.done.Store(true)
-	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
+	limited, _, _ := n.Counts()
+	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": limited}).Info("Synchronized with the runtime")
 }
 
-// listed returns those sandboxes that are known or that concern the plugin.
+// listed returns the listed pods by their sandboxes.
 func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
-	out := map[string]listedPod{}
+	out := make(map[string]listedPod, len(sandboxes))
 	for _, sb := range sandboxes {
-		if pod, cgroup, concerned := n.parsePod(sb); concerned {
-			out[pod.id] = listedPod{pod, cgroup}
-		}
+		pod, cgroup, concerned := n.parsePod(sb)
+		out[pod.id] = listedPod{pod, cgroup, concerned}
 	}
 	return out
 }
 
-// takeOver takes over the listed pods of the state (listed), the bystanders (others), and their containers.
-func (n *Node) takeOver(listed map[string]listedPod, others map[string]*bystander, sandboxes []*Sandbox, ctrs []*Container) {
+// takeOver takes over the listed pods with their containers, and forgets the others.
+func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for id, l := range listed { // before leave, so that a new sandbox finds the group of the old one
-		if s.pods[id] == nil {
-			s.join(l.pod, l.cgroup)
-		}
-	}
-	there := make(map[string]bool, len(sandboxes))
-	for _, sb := range sandboxes {
-		there[sb.ID] = true
+		s.joinListed(s.pods[id], l)
 	}
 	for id, pod := range s.pods {
-		if !there[id] { // listed would miss a bystander that a new policy has admitted since
+		if _, there := listed[id]; !there {
 			s.leave(pod, lifecycle.NotListed)
 		}
 	}
 	s.adopt(ctrs)
 	s.reviseAll()
-	s.keepBystanders(others)
 	for _, g := range s.groups {
 		s.markDirty(g)
+	}
+}
+
+// joinListed makes a listed pod part of the state, unless it is known. The records of a bystander are read again: another process may
+// have had a policy for it meanwhile.
+func (s *state) joinListed(known *pod, l listedPod) {
+	switch {
+	case known == nil && l.concerned:
+		known = s.join(l.pod, l.cgroup)
+	case known == nil:
+		known = s.joinBystander(l.pod, l.cgroup)
+	case !s.concerns(known.group.in(s)):
+		known.request.now.Store(l.pod.request.now.Load()) // with labels that were not kept
+		s.unread(known.group.in(s))
+	}
+	if l.concerned {
+		s.concern(known.group.in(s), false)
 	}
 }
 
@@ -78,9 +88,8 @@ func byAge(a, b *Container) int {
 func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		added := newContainer(pod.podIdentity, ctr, pod.mountRoom(ctr.Name))
-		added.vetted = ctr.State == Running
-		c = s.add(&added)
+		c = s.addReported(pod, ctr)
+		c.vetted = ctr.State == Running
 	}
 	switch ctr.State {
 	case Running:

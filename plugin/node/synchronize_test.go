@@ -115,10 +115,10 @@ func TestUnreadRecord(t *testing.T) {
 	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
 	for range 2 {
 		n.pass(t.Context())
-		if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) != 1 || !n.listing.recordProblem.Lasts() {
-			t.Fatalf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
+		if s := n.peek(); s.bystanders[s.groups[podCgroup]] != unreadable || !n.listing.recordProblem.Lasts() {
+			t.Fatalf("%v", s.bystanders)
 		}
-		if again := n.takeUnread(false); len(again) > 0 {
+		if again := n.takeUnread(unread); len(again) > 0 {
 			t.Errorf("each event reads %v again", again)
 		}
 	}
@@ -129,7 +129,7 @@ func TestUnreadRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pass(t.Context())
-	if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) > 0 || n.listing.recordProblem.Lasts() {
-		t.Errorf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
+	if s := n.peek(); s.bystanders[s.groups[podCgroup]] != unrecorded || n.listing.recordProblem.Lasts() {
+		t.Errorf("%v", s.bystanders)
 	}
 }

@@ -26,25 +26,9 @@ func (s *state) tallyFor(of []*snapshot) *tally {
 	share, _ := own.share(namespace, b, isOne)
 	sums := s.sumsOf(namespace, b)
 	sums.update(own)
-	joining := s.joining(namespace)
 	return &tally{own: share, others: func(at blkio.Address) policy.Granted {
-		out := sums.without(own, at)
-		for range joining {
-			out.Add(blkio.Max)
-		}
-		out.Undecided = out.Undecided || joining > 0
-		return out
+		return sums.without(own, at)
 	}}
-}
-
-// joining counts the bystanders of a namespace with a budget. A new policy concerns them, and is about to make them known.
-func (s *state) joining(namespace string) (pods int) {
-	for _, b := range s.bystandersIn[namespace] {
-		if len(b.containers) > 0 {
-			pods++
-		}
-	}
-	return pods
 }
 
 // bounds has the limits of a pod as a whole.

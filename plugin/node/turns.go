@@ -28,7 +28,7 @@ func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 	now := time.Now()
 	s.queue.beginPass(began)
 	for _, g := range s.groups {
-		if len(g.pods) == 0 {
+		if len(g.pods) == 0 || !s.concerns(g) {
 			continue
 		}
 		if s.queue.addToPass(&g.entry, now); g.entry.worker != noWorker && g.writeHangs(now) {

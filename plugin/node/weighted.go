@@ -19,7 +19,9 @@ func (n *Node) Weighted() weights.Demand {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range s.groups {
-		g.addWeighted(&out)
+		if s.concerns(g) {
+			g.addWeighted(&out)
+		}
 	}
 	return out
 }
