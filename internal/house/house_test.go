@@ -84,7 +84,6 @@ var debts = map[string][2]int{
 	"plugin/node.toldNotice":     {13, 3},
 	"plugin/node.liveState":      {9, 4}, // of pod
 	"plugin/node.group":          {31, 3},
-	"plugin/node.state":          {22, 0},
 	"plugin/node.Node":           {32, 1},
 	"plugin/repair.Repairer":     {42, 1},
 	"plugin/repair.file":         {23, 0},
