@@ -280,22 +280,23 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 		return []error{err} // the annotations are not known yet
 	}
 	before := n.snapshotsOf(g)
-	errs = n.decideGroup(ctx, g)
+	errs = n.decideGroup(ctx, g, false)
 	for _, e := range n.edits(g) {
 		accepted, err := n.tryEdit(ctx, &e)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("decide an edit: %w", err))
 		}
 		if accepted {
-			errs = append(errs, n.decideGroup(ctx, g)...) // undeclared disks
+			errs = append(errs, n.decideGroup(ctx, g, true)...)
 		}
 	}
 	n.noteChanges(before)
 	return errs
 }
 
-// decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due.
-func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) {
+// decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due. After an edit, it also
+// finds the undeclared disks of all its containers: a "*" may apply to them now.
+func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) (errs []error) {
 	undeclared := n.undeclared(newSharedReads(&n.environment))
 	for again := true; again; {
 		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.current.Load())
@@ -320,6 +321,12 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity) (errs []error) 
 		// This comes before any write. After a restart of the plugin the limits are in force, and a plan without the undeclared
 		// disks would lift them until the next pass.
 		again = false
+		if isEdited {
+			unresolved, isEdited = nil, false
+			for _, c := range n.snapshotsOf(g) {
+				unresolved = append(unresolved, c.identity)
+			}
+		}
 		for _, c := range unresolved {
 			again = undeclared.compareUse(ctx, c.ref) || again
 		}
