@@ -206,6 +206,18 @@ func (p *modelPod) isMixed() bool {
 	})
 }
 
+// runsInSeveral reports whether containers run in several sandboxes. The limit of the pod as a whole covers the disks of those of the
+// newest one, and a restarted plugin does not know which one that is. The kubelet ends the containers of a sandbox before.
+func (p *modelPod) runsInSeveral() bool {
+	n := 0
+	for _, sb := range p.sandboxes {
+		if slices.ContainsFunc(sb.containers, func(c *modelContainer) bool { return c.state == modelRunning }) {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // keepsTotal reports whether the limit of a pod as a whole may be one that former annotations granted: those in force
 // reject it, and a restarted plugin does not know that the record is by others.
 func (r *modelRuntime) keepsTotal(p *modelPod, running []*modelContainer) bool {
