@@ -48,7 +48,7 @@ func (r *runner) writeback(ctx context.Context, n *node) part.Part {
 	}}
 }
 
-// loadRepairer loads the BPF programs. It returns when ctx ends, too.
+// loadRepairer loads the BPF programs. It also returns when ctx ends.
 func (r *runner) loadRepairer(ctx context.Context, n *node) (*repair.Repairer, error) {
 	var repairer *repair.Repairer
 	loaded := make(chan error, 1)

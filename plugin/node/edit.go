@@ -183,7 +183,7 @@ type foundForEdit struct {
 	lines      []func() // to log if the edit counts
 }
 
-// findForEdit finds the disks of a pod's containers for the targets of an edit, too. It may hang as long as a disk does. So it has a
+// findForEdit finds the disks of a pod's containers also for the targets of an edit. It may hang as long as a disk does. So it has a
 // goroutine of its own, and keeps no container from being decided by the request that counts.
 func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error) {
 	v := n.viewPod(e.pod)

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/grant"
 )
 
-// A pod gets limits in three steps, whatever is the reason: a creation, a start, an edit, a new policy or a changed disk.
+// A pod gets limits in three steps, for each reason: a creation, a start, an edit, a new policy or a changed disk.
 // find.go finds the disks. propose is pure, and decides by what was found. A section with the lock commits the proposal: commitNew
 // for a creation, commit for containers of the state, and commitEdit for an edit. It asks the budget of the namespace, and commits
 // no proposal about a pod that has changed meanwhile.
