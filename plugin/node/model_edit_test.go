@@ -117,11 +117,12 @@ func (r *modelRuntime) editNamespace(rng *rand.Rand) {
 // them. onlyClaims is true if nothing but the limits of claims has changed. The caller holds mu.
 func (r *modelRuntime) write(p *modelPod, runs, onlyClaims bool) {
 	p.begun, p.unsettled, p.hasDocument = p.begun && runs, true, true
+	edited := !onlyClaims && (len(p.documents) == 0 || !maps.Equal(p.document().annotations, ownOf(p.annotations)))
 	p.documents = append(p.documents, modelDocument{ownOf(p.annotations), p.tier, r.team, p.claim})
 	for _, sb := range p.sandboxes {
 		for _, c := range sb.containers {
 			c.granted = nil // the policy may observe the pod for a moment
-			if !onlyClaims && !heedsClaims(r.policy) {
+			if edited || !onlyClaims && !heedsClaims(r.policy) { // "max" in an annotation stands before the limit of a claim
 				c.claimed = nil
 			}
 		}
@@ -247,7 +248,8 @@ func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string,
 		if sb.asked == nil || !asked.equal(*sb.asked) {
 			for _, c := range sb.containers {
 				c.granted = nil
-				if !heedsClaims(r.policy) && (sb.asked == nil || !asked.withoutClaims().equal(sb.asked.withoutClaims())) {
+				isSame := sb.asked != nil && maps.Equal(asked.annotations, sb.asked.annotations)
+				if !isSame || !heedsClaims(r.policy) && !asked.withoutClaims().equal(sb.asked.withoutClaims()) {
 					c.claimed = nil
 				}
 			}
