@@ -55,13 +55,18 @@ rules:
 - {name: ignored, match: {podSelector: {matchLabels: {rule: ignored}}}, annotations: ignore}
 `
 
-// events returns how many Events of nri-blkio a pod has with a reason and a text, and how often they have occurred.
+// events returns how many Events of nri-blkio a pod has with a reason and a text, and how often they have occurred. Earlier pods of the
+// same name do not count: their Events stay for an hour.
 func (c cluster) events(pod string, reason podevent.Reason, text string) (events, count int) {
 	c.Helper()
+	var of struct{ Metadata struct{ UID string } }
+	if err := c.get("/api/v1/namespaces/default/pods/"+pod, &of); err != nil {
+		c.Fatal(err)
+	}
 	var list struct {
 		Items []struct {
 			Reason, Note, ReportingController string
-			Regarding                         struct{ Name string }
+			Regarding                         struct{ UID string }
 			Series                            *struct{ Count int }
 		}
 	}
@@ -69,7 +74,7 @@ func (c cluster) events(pod string, reason podevent.Reason, text string) (events
 		c.Fatal(err)
 	}
 	for _, e := range list.Items {
-		if e.ReportingController != "nri-blkio" || e.Regarding.Name != pod || e.Reason != string(reason) || !strings.Contains(e.Note, text) {
+		if e.ReportingController != "nri-blkio" || e.Regarding.UID != of.Metadata.UID || e.Reason != string(reason) || !strings.Contains(e.Note, text) {
 			continue
 		}
 		events++
