@@ -179,7 +179,10 @@ func TestRepairOfTheDead(t *testing.T) {
 func TestRepairForbidden(t *testing.T) {
 	p := lab.LaunchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--state-dir", t.TempDir())
 	p.Await(t, lab.LogServing, 1)
-	if n := p.Count("Writeback repair is unavailable"); n != 1 {
+	const unavailable = "Writeback repair is unavailable"
+	p.Await(t, unavailable, 1)  // it loads its programs after the registration
+	time.Sleep(2 * time.Second) // two passes
+	if n := p.Count(unavailable); n != 1 {
 		t.Errorf("the log says %d times that repair is unavailable, want once", n)
 	}
 	p.Kill(t)
