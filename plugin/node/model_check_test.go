@@ -246,7 +246,9 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 		if p.spec.moves { // a container that has ended may have had another one
 			disks = append(disks[:1:1], modelBacking(running[0].data).Disks[0])
 		}
-		disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool { return (p.used || p.runsInSeveral()) && d == usedDisk || p.past && d == lateDisk })
+		disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool {
+			return (p.used || p.runsInSeveral()) && d == usedDisk || p.past && d == lateDisk
+		})
 		if problem := r.checkDisks(p.cgroup, r.podLimits(p, running), disks...); problem != "" {
 			report("%d running: %s", len(running), problem)
 		}

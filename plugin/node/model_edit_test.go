@@ -121,7 +121,7 @@ func (r *modelRuntime) write(p *modelPod, runs, onlyClaims bool) {
 	p.documents = append(p.documents, modelDocument{ownOf(p.annotations), p.tier, r.team, p.claim})
 	for _, sb := range p.sandboxes {
 		for _, c := range sb.containers {
-			c.granted = nil // the policy may observe the pod for a moment
+			c.granted = nil                                      // the policy may observe the pod for a moment
 			if edited || !onlyClaims && !heedsClaims(r.policy) { // "max" in an annotation stands before the limit of a claim
 				c.claimed = nil
 			}
