@@ -35,6 +35,7 @@ type podView struct {
 	changes    int            // of the group
 }
 
+// viewPod returns a view of a pod. The policy has to be loaded afterwards: a new one changes all groups once it is in force.
 func (n *Node) viewPod(of podIdentity) podView {
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -128,7 +129,7 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
 	late := map[containerRef]*annotation.Error{}
 	for ctx.Err() == nil {
-		pol, v := n.policy.Load(), n.viewPod(pod)
+		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.under(pol)
 		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool {
 			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
