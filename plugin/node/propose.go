@@ -135,7 +135,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
 		})
 		if len(before) == 0 {
-			return false, nil
+			return decided, nil
 		}
 		some := slices.Clone(before)
 		for i := range some {
@@ -152,23 +152,22 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 		if err != nil {
 			continue
 		}
-		isLate := false
+		count := len(some) // that count: those before a late one
 		for i := range over {
-			if over[i].rejects {
-				late[over[i].c.ref], isLate = over[i].excess, true
+			if c := over[i].c; over[i].rejects {
+				late[c.ref], count = over[i].excess, slices.IndexFunc(some, func(o snapshot) bool { return o.ref == c.ref })
 			} else {
-				_ = n.exceeded(over[i].c, over[i].excess) // the policy lets it run
+				_ = n.exceeded(c, over[i].excess) // the policy lets it run
 			}
 		}
-		if isLate {
-			continue
-		}
-		for i := range before {
+		for i := range count {
 			n.noteDecided(&before[i], &some[i])
 		}
-		return true, nil
+		if decided = decided || count > 0; count == len(some) {
+			return decided, nil
+		}
 	}
-	return false, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
+	return decided, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
 }
 
 func (n *Node) hasNoWeights() bool { return !n.weight.Support().Exist }
