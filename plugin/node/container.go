@@ -56,7 +56,8 @@ type identity struct {
 	ref      containerRef // set by the registration
 	id, name string
 	pod      podIdentity
-	cgroup   string // below the cgroup root
+	cgroup   string // below the cgroup root; "" if it is not known, and noCgroup is the reason
+	noCgroup error
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
 	arrival     int // a later one of the same name replaces an earlier one; set by the registration

@@ -40,7 +40,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
 	c.former.read = true // no earlier process knew it
 	for {
-		pol, v := n.policy.Load(), n.viewPod(pod)
+		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.under(pol)
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err

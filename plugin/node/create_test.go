@@ -16,3 +16,21 @@ func TestPodRemovedDuringCreate(t *testing.T) {
 		t.Errorf("create: %v", err)
 	}
 }
+
+// TestContainerWithoutCgroup verifies that the error of a container whose cgroup is not known stays the same, also after another one.
+func TestContainerWithoutCgroup(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	broken := true
+	n.storage = flaky{disks{twoDisks}, &broken}
+	sb, c := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")), ctr("x")
+	c.Cgroup = "bad"
+	want := `limit container x: cgroups path "bad": neither SLICE:PREFIX:ID nor absolute`
+	for range 3 {
+		err := n.start(t.Context(), sb, c, true)
+		if !broken && (err == nil || err.Error() != want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		broken = false
+	}
+}

@@ -115,7 +115,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	if err != nil {
 		return false, err
 	}
-	pol, v := n.policy.Load(), n.viewPod(e.pod)
+	v, pol := n.viewPod(e.pod), n.policy.Load()
 	v.keepLive()
 	before := v.containers
 	v.known = nil // their disks were not found for other targets

@@ -94,7 +94,7 @@ func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *sn
 		return fmt.Errorf("read mounts: %w", err)
 	}
 	if c.cgroup == "" {
-		return c.decision.err
+		return c.noCgroup
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
 		layer := now.Of(c.pod.request.handler)

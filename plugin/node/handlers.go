@@ -177,7 +177,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 		pid:      pidUnknown,
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
-	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
 	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
 	return c
 }

@@ -15,9 +15,9 @@ import (
 // with each retry.
 
 // needsVetting reports whether the budget was not asked yet about all disks of a live container, or had no room for it. Before its
-// start as well: what a decision grants without that question would be no growth afterwards.
+// start as well, and after a refused one: what a decision grants without that question would be no growth once it runs.
 func (c *snapshot) needsVetting() bool {
-	return !c.vetted && c.isLive() && !c.isRefused()
+	return !c.vetted && c.isLive()
 }
 
 // isLate reports whether the budget had no room for a live container.

@@ -44,9 +44,6 @@ func (c *snapshot) writes() lifecycle.Writes {
 // mayRun reports whether a process of the container may run.
 func (c *snapshot) mayRun() bool { return c.life.Phase().MayRun() }
 
-// isRefused reports whether the start of the container was refused.
-func (c *snapshot) isRefused() bool { return c.life.Phase() == lifecycle.Refused }
-
 // isUnplaced reports whether a container has started and the plugin has seen no process of it.
 func (c *snapshot) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
 

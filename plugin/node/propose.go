@@ -35,6 +35,7 @@ type podView struct {
 	changes    int            // of the group
 }
 
+// viewPod returns a view of a pod. The policy has to be loaded afterwards: a new one changes all groups once it is in force.
 func (n *Node) viewPod(of podIdentity) podView {
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -129,7 +130,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	late := map[containerRef]*annotation.Error{}
 	var by *policy.Pod // what the budget of late was asked by
 	for ctx.Err() == nil {
-		pol, v := n.policy.Load(), n.viewPod(pod)
+		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.under(pol)
 		if of != by { // there may be another budget, or none
 			clear(late)
@@ -139,7 +140,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
 		})
 		if len(before) == 0 {
-			return false, nil
+			return decided, nil
 		}
 		some := slices.Clone(before)
 		for i := range some {
@@ -156,23 +157,22 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 		if err != nil {
 			continue
 		}
-		isLate := false
+		count := len(some) // that count: those before a late one
 		for i := range over {
-			if over[i].rejects {
-				late[over[i].c.ref], isLate = over[i].excess, true
+			if c := over[i].c; over[i].rejects {
+				late[c.ref], count = over[i].excess, slices.IndexFunc(some, func(o snapshot) bool { return o.ref == c.ref })
 			} else {
-				_ = n.exceeded(over[i].c, over[i].excess) // the policy lets it run
+				_ = n.exceeded(c, over[i].excess) // the policy lets it run
 			}
 		}
-		if isLate {
-			continue
-		}
-		for i := range before {
+		for i := range count {
 			n.noteDecided(&before[i], &some[i])
 		}
-		return true, nil
+		if decided = decided || count > 0; count == len(some) {
+			return decided, nil
+		}
 	}
-	return false, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
+	return decided, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
 }
 
 // hasNoWeights reports whether a pod asks for weights that the kernel does not have.
