@@ -83,7 +83,7 @@ func (x *heldFiles) find(key heldKey) *heldFile {
 	return f
 }
 
-// keep returns false if there is no room, or another goroutine has opened the file.
+// keep returns false if the limit of held files is reached, or the file is held already.
 func (x *heldFiles) keep(key heldKey, f *heldFile) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

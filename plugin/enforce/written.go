@@ -15,7 +15,7 @@ type Written struct {
 }
 
 // recall returns the record of a target's cgroup, with what this process wrote there and the record does not have. old is
-// nil if there is no record.
+// nil if the cgroup has no record.
 func (w *Written) recall(t *plan.Target, old *record.Record) *record.Record {
 	written := w.of[t.Cgroup]
 	switch {

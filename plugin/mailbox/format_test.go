@@ -133,8 +133,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFormatRead verifies that a file is read only if it is a document of the pod in its name, whatever another process has put
-// in its place, and that reading waits for nothing.
+// TestFormatRead verifies that a file is read only if it is a document of the pod in its name, also if another process has put
+// something else in its place, and that reading waits for nothing.
 func TestFormatRead(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	valid := &document{Version: 1, UID: testUID(1), Namespace: "prod", Text: "a"}

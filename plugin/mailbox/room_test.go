@@ -110,18 +110,12 @@ func TestRoomProperty(t *testing.T) {
 			now = now.Add(time.Hour)
 			r.Read(now)
 		}
-		used, kept := map[string]int{}, 0
+		used := map[string]int{}
 		for _, d := range there {
 			used[d.namespace] += d.size
 		}
-		for _, size := range received {
-			kept += size
-		}
-		inNamespaces := 0
-		for _, size := range r.used {
-			inNamespaces += size
-		}
-		if kept != r.kept || kept != inNamespaces || kept > r.Format.MaxKept || changes > 0 {
+		kept := sum(received)
+		if kept != r.kept || kept != sum(r.used) || kept > r.Format.MaxKept || changes > 0 {
 			t.Errorf("seed %d: %d bytes are received, %d counted, %d changes of unchanged files", seed, kept, r.kept, changes)
 		}
 		for n, d := range there {
@@ -130,4 +124,11 @@ func TestRoomProperty(t *testing.T) {
 			}
 		}
 	}
+}
+
+func sum(sizes map[string]int) (out int) {
+	for _, size := range sizes {
+		out += size
+	}
+	return out
 }

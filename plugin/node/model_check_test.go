@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -334,69 +333,4 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 	if len(known.left) > 0 {
 		report("left behind: %s", strings.Join(known.left, ", "))
 	}
-}
-
-// modelKnown is the plugin's state, as far as the model has an opinion of it.
-type modelKnown struct {
-	sandboxes  []string
-	containers map[string]bool       // whether it runs, by ID
-	bystanding map[string]bool       // containers of pods of no concern
-	left       []string              // data that ended containers left
-	requests   map[string]modelFacts // the facts by which it decides, by sandbox
-	rejected   map[string]error      // why it rejects others, by sandbox
-	late       map[string]bool       // pods with a live container for which the budget had no room, by their UID
-}
-
-// known reads the plugin's state. Only this function of the model does that.
-func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	left := func(what string, count int) {
-		if count != 0 {
-			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
-		}
-	}
-	for id, pod := range s.pods {
-		out.sandboxes = append(out.sandboxes, id)
-		if !s.concerns(pod.group.in(s)) {
-			for id := range pod.containers {
-				out.bystanding[id] = true
-			}
-			continue
-		}
-		now := pod.request.now.Load()
-		out.requests[id] = modelFacts{now.annotations, now.facts.Labels["tier"], now.facts.NamespaceLabels, now.facts.Claims}
-		out.rejected[id] = pod.edit.err
-		for id, c := range pod.containers {
-			out.containers[id] = c.mayRun()
-			out.late[pod.uid] = out.late[pod.uid] || c.isLive() && c.isLate()
-		}
-	}
-	slices.Sort(out.sandboxes)
-	for _, g := range s.groups {
-		left("pods without a sandbox", max(0, 1-len(g.pods)))
-		for id := range g.drain.Open() {
-			if !out.containers[id] && !out.bystanding[id] {
-				left("container not written out: "+id, 1)
-			}
-		}
-		left("writers of a pod", len(g.token))
-	}
-	for _, ns := range s.namespaces {
-		if len(ns.pods) == 0 {
-			left("namespaces without a pod", 1)
-		}
-	}
-	left("dirty pods", len(slices.DeleteFunc(slices.Clone(s.queue.waiting), func(e *entry) bool {
-		return e.of.in(s).hasLate() && e.due.After(time.Now()) // the budget is asked again
-	})))
-	left("events that no phase allows for", s.unexpected)
-	left("calls of the runtime", n.inFlight.calls.Count())
-	left("calls of the reconciler", n.inFlight.passes.Count())
-	left("pods being tidied up", len(n.exits.tidier.Turn))
-	syncs, waiting := n.exits.writeout.Syncs.Pending()
-	left("syncs under way", syncs)
-	left("hand-overs that wait for a sync", waiting)
-	return out
 }

@@ -159,6 +159,12 @@ func TestQueueTakesAll(t *testing.T) {
 				t.Fatalf("seed %d: %d groups at a time, %d places", seed, fast, s.places)
 			}
 		}
+		end := func(name string) {
+			if busy[name] {
+				s.done(s.entries[name])
+				busy[name] = false
+			}
+		}
 		for range 200 {
 			name := names[rng.IntN(len(names))]
 			e := s.entries[name]
@@ -171,10 +177,7 @@ func TestQueueTakesAll(t *testing.T) {
 				s.addToPass(e, s.at(now))
 				due[name] = true
 			case 2:
-				if busy[name] {
-					s.done(e)
-					busy[name] = false
-				}
+				end(name)
 			case 3:
 				s.drop(e)
 				due[name] = false
@@ -185,10 +188,7 @@ func TestQueueTakesAll(t *testing.T) {
 		}
 		for range 2 * len(names) {
 			for name := range busy {
-				if busy[name] {
-					s.done(s.entries[name])
-					busy[name] = false
-				}
+				end(name)
 			}
 			now += 3
 			take()
