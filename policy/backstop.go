@@ -24,7 +24,7 @@ func Backstop(containers []Desired) Settings {
 			continue // shares have no sum
 		}
 		if sum := sumOf(containers, s.Address); sum != blkio.Unset {
-			out = append(out, Setting{blkio.Value{Address: s.Address, Amount: sum}, Source{Kind: FromBackstop}})
+			out = append(out, Setting{Value: blkio.Value{Address: s.Address, Amount: sum}, Source: Source{Kind: FromBackstop}})
 		}
 	}
 	return out

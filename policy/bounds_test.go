@@ -127,7 +127,7 @@ func TestUnmatchedIsBounded(t *testing.T) {
 
 func TestDropWeight(t *testing.T) {
 	limit := wbps(sda, 5)
-	d := Desired{Settings: NewSettings(limit, Setting{weight(500).Value, from("weight.blkio.noderesource.dev/containers", 0, "")})}
+	d := Desired{Settings: NewSettings(limit, Setting{Value: weight(500).Value, Source: from("weight.blkio.noderesource.dev/containers", 0, "")})}
 	err := d.DropWeight()
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
 	if e := asError(t, err); e == nil || e.Error() != want || e.Kind() != annotation.Unenforceable {

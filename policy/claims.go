@@ -325,33 +325,3 @@ func (e *evaluation) noClaim() *annotation.Problem {
 	}
 	return p
 }
-
-// KeepClaims keeps limits of claims that were granted before, while the claims are unknown: the cluster part may be
-// away, and this process may have started since.
-func (d *Desired) KeepClaims(former Desired) {
-	ofClass := d.Settings.Where(Setting.isOfClass)
-	decided := d.Settings.Without(ofClass)
-	d.Settings = decided.Join(former.OfClaims().Settings).Join(ofClass) // by precedence
-	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
-}
-
-// KeepClass keeps limits that the class of a container has set on claims by their names, while the claims of the pod are unknown:
-// its author can make them unknown by annotations that are too long. It keeps none of an entry that the class does not have any more.
-func (p *Pod) KeepClass(d *Desired, container string, former Desired) {
-	class, source := p.classOf(container)
-	if class == nil || class.limits == nil {
-		return
-	}
-	kept := former.Settings.Where(func(s Setting) bool {
-		isEntry := func(e annotation.Entry) bool { return clip(e.Target.Text) == s.Source.Target }
-		return s.Key.IsRate() && s.Source.namesClaim() && s.Source.Kind == source.Kind && s.Source.Name == source.Name &&
-			slices.ContainsFunc(class.limits.Entries, isEntry)
-	})
-	d.Settings = d.Settings.Lowest(kept)
-	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
-}
-
-// OfClaims returns those settings that limits of claims have decided.
-func (d *Desired) OfClaims() Desired {
-	return Desired{Settings: d.Settings.Where(Setting.isOfClaim), Lowered: d.Lowered.Where(Setting.isOfClaim), Disks: d.Disks}
-}

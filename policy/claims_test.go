@@ -44,13 +44,22 @@ func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
 // decideClaims decides for the container db by a policy, annotations, and claims.
 func decideClaims(t *testing.T, policy string, annotations map[string]string, claims *Claims) (Desired, error) {
 	t.Helper()
+	return decideAfter(t, Desired{}, policy, annotations, claims)
+}
+
+// decideAfter is decideClaims for a container that was granted something before.
+func decideAfter(t *testing.T, before Desired, policy string, annotations map[string]string, claims *Claims) (Desired, error) {
+	t.Helper()
 	p, err := ParseFile([]byte(fileHead + policy))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := db()
 	c.MemoryLimited = true
-	return p.ForPod(&PodFacts{Namespace: "team", Claims: claims}, annotation.Parse(annotations)).Container(c)
+	pod := p.ForPod(&PodFacts{Namespace: "team", Claims: claims}, annotation.Parse(annotations))
+	d, err := pod.Container(c)
+	pod.Carry(&d, &before, c.Name)
+	return d, err
 }
 
 // sources formats limits with their sources: "sdb wbps 2 from claim data".
@@ -258,17 +267,16 @@ func TestClaimsOfPod(t *testing.T) {
 // TestClaimsKept verifies that limits of a claim stay on a running container while they are wrong or unknown, and not when the
 // claim has others.
 func TestClaimsKept(t *testing.T) {
-	decide := func(text string) Desired {
-		d, _ := decideClaims(t, "", nil, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited(text).classed("", "50")}))
+	decide := func(text string, before Desired) Desired {
+		d, _ := decideAfter(t, before, "", nil, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited(text).classed("", "50")}))
 		return d
 	}
-	former := decide("wbps=2Mi")
+	former := decide("wbps=2Mi", Desired{})
 	for text, want := range map[string][]string{
 		"wpbs=1Mi": {"sdb wbps=2Mi from claim a", "sdb riops=50 from claim a, class fast"},
 		"rbps=1Mi": {"sdb rbps=1Mi from claim a", "sdb riops=50 from claim a, class fast"},
 	} {
-		d := decide(text)
-		d.KeepGranted(former)
+		d := decide(text, former)
 		if diff := cmp.Diff(want, sources(d)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", text, diff)
 		}
@@ -276,11 +284,10 @@ func TestClaimsKept(t *testing.T) {
 			t.Errorf("%s: %q", text, d.Warnings)
 		}
 	}
-	away, err := decideClaims(t, "classes: {low: {limits: [\"* riops=10\"]}}\nrules: [{name: r, class: low}]\n", map[string]string{keyDB: "/data rbps=3Mi"}, nil)
+	away, err := decideAfter(t, former, "classes: {low: {limits: [\"* riops=10\"]}}\nrules: [{name: r, class: low}]\n", map[string]string{keyDB: "/data rbps=3Mi"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	away.KeepClaims(former)
 	want := []string{"sda riops=10 from rule r, class low", "sdb rbps=3Mi from limits/container.db #1", "sdb wbps=2Mi from claim a", "sdb riops=50 from claim a, class fast", "sdc riops=10 from rule r, class low"}
 	if diff := cmp.Diff(want, sources(away)); diff != "" || away.Disks[sdb.Dev] != "sdb" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -126,13 +126,13 @@ func (e *evaluation) desired() (Desired, error) {
 		for k, c := range e.rows[i].cells {
 			if c.entry != nil {
 				at := blkio.Address{Key: blkio.Key(k), Dev: disk.Dev}
-				d.Settings = append(d.Settings, Setting{blkio.Value{Address: at, Amount: c.rate}, e.sourceOf(&c)})
+				d.Settings = append(d.Settings, Setting{Value: blkio.Value{Address: at, Amount: c.rate}, Source: e.sourceOf(&c)})
 			}
 		}
 	}
 	if w := e.weight; w.entry != nil {
 		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: w.rate}
-		d.Settings = append(d.Settings, Setting{value, e.sourceOf(&w)})
+		d.Settings = append(d.Settings, Setting{Value: value, Source: e.sourceOf(&w)})
 	}
 	d.Settings = NewSettings(d.Settings...)
 	d.Weighted = e.weightedDisks()

@@ -108,7 +108,7 @@ func (p *Policy) guard(d *Desired, c *Container) {
 	if c.Stage == Created {
 		if high = p.Writeback.DirtyGuard; high != 0 {
 			value := blkio.Value{Address: blkio.Address{Key: blkio.MemoryHigh}, Amount: blkio.Amount(high)}
-			d.Settings = d.Settings.Join(Settings{{value, Source{Kind: FromRule, Name: "writeback.dirtyGuard"}}})
+			d.Settings = d.Settings.Join(Settings{{Value: value, Source: Source{Kind: FromRule, Name: "writeback.dirtyGuard"}}})
 		}
 	}
 	if high == 0 {
@@ -176,7 +176,7 @@ func (p *Pod) AsksTotal() bool { return !p.request.Empty() && p.request.Total() 
 // with it, are as for Container, but for pod-total alone.
 func (p *Pod) Total(cs []Container) (Desired, error) {
 	if errs := p.refusedTotal(); len(errs) > 0 {
-		return Desired{Errors: errs}, errs[0] // for KeepGranted
+		return Desired{Errors: errs}, errs[0] // for Carry
 	}
 	if p.request.Empty() {
 		return Desired{Ignored: p.ignored}, nil

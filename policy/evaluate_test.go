@@ -69,10 +69,10 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Settings{
-		{set(sda, blkio.Wbps, 1<<20).Value, from(keyDB, 1, "rootfs")},
-		{set(sdb, blkio.Rbps, 1<<20).Value, from(keyDB, 2, "/data/"+strings.Repeat("ü", 27)+"...")},
-		{set(sdb, blkio.Wbps, 2<<20).Value, from(keyEach, 1, "*")},
-		{set(sdc, blkio.Wbps, 2<<20).Value, from(keyEach, 1, "*")},
+		{Value: set(sda, blkio.Wbps, 1<<20).Value, Source: from(keyDB, 1, "rootfs")},
+		{Value: set(sdb, blkio.Rbps, 1<<20).Value, Source: from(keyDB, 2, "/data/"+strings.Repeat("ü", 27)+"...")},
+		{Value: set(sdb, blkio.Wbps, 2<<20).Value, Source: from(keyEach, 1, "*")},
+		{Value: set(sdc, blkio.Wbps, 2<<20).Value, Source: from(keyEach, 1, "*")},
 	}
 	if diff := cmp.Diff(want, d.Settings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -83,17 +83,18 @@ func FuzzReload(f *testing.F) {
 		g.policy(m)
 		g.pod(m)
 		r, c := annotation.Parse(m.annotations), db()
-		decide := func(text string) Desired {
+		decide := func(text string, before Desired) Desired {
 			p, err := ParseFile([]byte(fileHead + text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, _ := p.ForPod(&PodFacts{Namespace: "team"}, r).Container(c)
+			pod := p.ForPod(&PodFacts{Namespace: "team"}, r)
+			d, _ := pod.Container(c)
+			pod.Carry(&d, &before, c.Name)
 			return d
 		}
-		former, now := decide(before.text), decide(m.text)
-		kept := decide(m.text)
-		kept.KeepGranted(former)
+		former, now := decide(before.text, Desired{}), decide(m.text, Desired{})
+		kept := decide(m.text, former)
 		for _, s := range kept.Settings {
 			k := s.Key
 			if k == blkio.Weight {
@@ -102,7 +103,7 @@ func FuzzReload(f *testing.F) {
 			if k > blkio.DiskWeight || s.Source.Kind == FromRule || s.Amount <= m.most(k) && s.Amount >= m.least(k) {
 				continue
 			}
-			if old, found := former.Settings.Get(s.Address); !found || old != s {
+			if old, found := former.Settings.Get(s.Address); !found || old.Value != s.Value || old.Source != s.Source {
 				t.Errorf("%+v is out of bounds, and was not granted: %+v", s, old)
 			}
 			if own, found := now.Settings.Get(s.Address); found && own.Amount < s.Amount {
@@ -114,8 +115,8 @@ func FuzzReload(f *testing.F) {
 				t.Errorf("%+v became %+v", s, got)
 			}
 		}
-		again := decide(m.text)
-		if again.KeepGranted(kept); fmt.Sprint(again.Settings, again.Lowered) != fmt.Sprint(kept.Settings, kept.Lowered) {
+		again := decide(m.text, kept)
+		if fmt.Sprint(again.Settings, again.Lowered) != fmt.Sprint(kept.Settings, kept.Lowered) {
 			t.Errorf("%+v, then %+v", kept, again)
 		}
 		if t.Failed() {

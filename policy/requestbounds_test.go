@@ -123,20 +123,21 @@ func within(p *Pod, v blkio.Value) bool {
 	return p.checkRates(&one) == nil
 }
 
-// TestKeepGrantedBelowClass verifies that a granted value stays under stricter bounds, unless the container now
+// TestCarryBelowClass verifies that a granted value stays under stricter bounds, unless the container now
 // has a class with a lower value.
-func TestKeepGrantedBelowClass(t *testing.T) {
+func TestCarryBelowClass(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyDB: "rootfs wbps=200Mi rbps=1Mi"})
 	former, err := parsed(t, "").of(r).Container(db())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := parsed(t, "classes: {a: {limits: ['* wbps=3Mi rbps=9Mi wiops=9']}}\nrules: [{name: r, class: a, bounds: {max: ['* wbps=100Mi']}}]")
-	d, err := p.of(r).Container(db())
+	now := p.of(r)
+	d, err := now.Container(db())
 	if err == nil || len(limits(d)) != 3 {
 		t.Fatalf("%v, %v", limits(d), err)
 	}
-	d.KeepGranted(former)
+	now.Carry(&d, &former, "db")
 	if got := limits(d)[0]; got != "sda rbps=1048576 wbps=3145728 wiops=9" {
 		t.Errorf("kept %s", got)
 	}

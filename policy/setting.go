@@ -7,10 +7,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Setting is one value for a cgroup, with its source.
+// Setting is one value for a cgroup, with its source and the reason why it counts. A list of them is what a cgroup is granted.
 type Setting struct {
 	blkio.Value
 	Source Source
+	Basis  Basis
 }
 
 // OnDisk formats a setting of io.max for messages: "wbps=20Mi on disk sda 8:0".
@@ -58,6 +59,31 @@ func (s Settings) Where(keep func(Setting) bool) Settings {
 		if keep(x) {
 			out = append(out, x)
 		}
+	}
+	return out
+}
+
+// stand returns the settings as those that stand. What is carried stays carried.
+func (s Settings) stand() Settings {
+	out := slices.Clone(s)
+	for i := range out {
+		if !out[i].isCarried() {
+			out[i].Basis = Standing
+		}
+	}
+	return out
+}
+
+// WithoutCarried returns the settings that are not carried.
+func (s Settings) WithoutCarried() Settings {
+	return s.Where(func(x Setting) bool { return !x.isCarried() })
+}
+
+// Carry returns the settings as those that are carried.
+func (s Settings) Carry() Settings {
+	out := slices.Clone(s)
+	for i := range out {
+		out[i].Basis = Carried
 	}
 	return out
 }

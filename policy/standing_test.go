@@ -7,9 +7,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestKeepStanding verifies that limits of the pod as a whole that an ended container has brought stay while pod-total asks for
-// them, and that no other limit stays.
-func TestKeepStanding(t *testing.T) {
+// TestCarried verifies that limits of the pod as a whole that an ended container has brought stay while pod-total asks for
+// them, and that no other limit stays, unless the policy refuses what asks for it.
+func TestCarried(t *testing.T) {
 	const before = "* wbps=9Mi; rootfs riops=90; /logs wbps=5Mi; /data/wal wbps=7Mi rbps=8Mi"
 	ended := db()
 	live := Container{Name: "live", Rootfs: on(sda), Mounts: []Mount{mount("/other", on(sdb))}}
@@ -25,7 +25,7 @@ func TestKeepStanding(t *testing.T) {
 		"none":                    {"", "", nil},
 		"ignored by the policy":   {"rules: [{name: all, annotations: ignore}]\n", before, nil},
 		"refused by the policy":   {"floors: {bps: 6Mi}\n", before, []string{"sda wbps=9437184 riops=90", "sdb wbps=9437184", "sdc rbps=8388608 wbps=7340032"}},
-		"rejected by the policy":  {"rules: [{name: all, annotations: reject}]\n", before, nil},
+		"rejected by the policy":  {"rules: [{name: all, annotations: reject}]\n", before, []string{"sda wbps=9437184 riops=90", "sdb wbps=5242880", "sdc rbps=8388608 wbps=7340032"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			former, err := Default().ForPod(&PodFacts{}, annotation.Parse(map[string]string{keyTotal: before})).Total([]Container{ended, live})
@@ -38,7 +38,8 @@ func TestKeepStanding(t *testing.T) {
 			}
 			pod := parsed(t, tt.policy).ForPod(&PodFacts{}, annotation.Parse(annotations))
 			now, _ := pod.Total([]Container{live})
-			pod.KeepStanding(&now, former)
+			former.Settings = former.Settings.Carry()
+			pod.Carry(&now, &former, "")
 			if got := limits(now); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

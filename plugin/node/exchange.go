@@ -66,7 +66,7 @@ func (s *state) exchange(p *pod, found *proposal) *annotation.Error {
 	}
 	p.total = found.containers[0].decision.total // which is the same for all of them
 	if found.request.hasOtherAnnotations(found.view.request) {
-		g.recorded.granted = policy.Desired{} // the next plan has it again
+		g.recorded.granted = granted.WithoutAsked() // the next plan has the rest again
 	}
 	for i := range found.containers { // a late container gets the room that the new decisions leave
 		if c := found.containers[i].in(s); b != nil && c.needsVetting() && c.isLate() {

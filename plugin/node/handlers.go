@@ -234,7 +234,7 @@ func (s *state) add(c *snapshot) *container {
 	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
 	added.snapshot = *c
 	p := c.pod.in(s)
-	p.containers[c.id], p.isNew = added, false
+	p.containers[c.id] = added
 	s.recount(p.group.in(s))
 	s.addContainer(added)
 	if p.edit.next != nil { // which may have waited for a container

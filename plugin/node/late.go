@@ -67,7 +67,7 @@ func (s *state) fit(c *snapshot, grows func(blkio.Address) bool) {
 	d := &c.decision.desired
 	claim := c.claim(s.tallyFor([]*snapshot{c}))
 	claim.Grows = grows
-	limits := claim.Fit()
+	limits := claim.Room()
 	names := maps.Clone(d.Disks)
 	for _, x := range limits {
 		if names == nil {

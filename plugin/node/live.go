@@ -208,7 +208,7 @@ func (s *state) replaceRequest(p *pod, r *request) {
 func (s *state) replaceAnnotations(p *pod, r *request) {
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
-	g.recorded.granted, g.recorded.isOutdated = policy.Desired{}, true
+	g.recorded.granted = g.recorded.granted.WithoutAsked()
 }
 
 // reviseAll has all pods follow what the API server knows about them.

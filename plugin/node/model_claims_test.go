@@ -72,7 +72,10 @@ func (r *modelRuntime) keepsSome(p *modelPod, of []*modelContainer) bool {
 }
 
 // ofClaims returns the part of a decision that comes from limits of claims.
-func ofClaims(d policy.Desired) modelLimits { return grantedTo(d.OfClaims()) }
+func ofClaims(d policy.Desired) modelLimits {
+	isOfClaim := func(s policy.Setting) bool { return s.Source.Kind == policy.FromClaim }
+	return grantedTo(policy.Desired{Settings: d.Settings.Where(isOfClaim), Lowered: d.Lowered.Where(isOfClaim)})
+}
 
 // checkClaimed finds limits of the claim that are missing although the container was granted them, and since then only the limits
 // of the claim were changed.

@@ -30,7 +30,7 @@ type podView struct {
 	request    *request // that counts
 	containers []snapshot
 	known      []knownFacts   // of all that were created so far
-	former     policy.Desired // see pod.former
+	granted    policy.Desired // to the pod as a whole, so far
 	noTotal    string         // why the pod as a whole cannot have limits, "" if it can
 	changes    int            // of the group
 }
@@ -40,7 +40,7 @@ func (n *Node) viewPod(of podIdentity) podView {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	p, g := of.in(s), of.group.in(s)
-	v := podView{pod: of, request: of.request.now.Load(), former: p.former, changes: g.changes}
+	v := podView{pod: of, request: of.request.now.Load(), granted: g.grantedTo(p), changes: g.changes}
 	v.known = slices.AppendSeq(make([]knownFacts, 0, len(p.known)), maps.Values(p.known))
 	switch {
 	case of.group.cgroup == "":
@@ -72,8 +72,7 @@ type proposal struct {
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
 // nothing, and reads nothing of the node.
 func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
-	in := grant.Pod{Policy: pol, Total: v.former, NoTotal: v.noTotal, NoWeights: noWeights}
-	isEdited := by.hasOtherAnnotations(v.request)
+	in := grant.Pod{Policy: pol, Before: by.after(v.request, &v.granted), NoTotal: v.noTotal, NoWeights: noWeights}
 	newest := map[string]int{}
 	for _, k := range v.known {
 		newest[k.facts.Name] = k.arrival
@@ -87,7 +86,7 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 			delete(newest, c.name)
 		}
 		in.Containers = append(in.Containers, grant.Container{
-			Facts: facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: c.granted(), IsEdited: isEdited,
+			Facts: facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: by.after(v.request, c.granted()),
 		})
 	}
 	for _, other := range v.known {
@@ -106,15 +105,23 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 	return out
 }
 
+// after returns what may stand of what was granted by the request before.
+func (r *request) after(before *request, granted *policy.Desired) policy.Desired {
+	if r.hasOtherAnnotations(before) {
+		return granted.WithoutAsked()
+	}
+	return *granted
+}
+
 // granted returns what a container was granted so far, by this process or by an earlier one.
-func (c *snapshot) granted() policy.Desired {
+func (c *snapshot) granted() *policy.Desired {
 	switch pol := c.decision.policy; {
 	case pol == nil:
-		return c.former.granted
+		return &c.former.granted
 	case pol.Mode() != policy.ModeEnforce:
-		return policy.Desired{}
+		return &policy.Desired{}
 	}
-	return c.decision.desired
+	return &c.decision.desired
 }
 
 // isDecided reports whether the limits of the container are decided by this policy, the request of its pod and its disks, with room

@@ -98,10 +98,9 @@ func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	g := of.in(s)
 	if !g.recorded.read && r != nil { // otherwise the record may be one of this process
 		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
-		if !g.recorded.isOutdated {
-			g.recorded.granted = r.Granted()
-			s.recount(g)
-		}
+		g.recorded.granted = r.Granted()
+		g.recorded.granted.Settings, g.recorded.granted.Lowered = g.recorded.granted.Settings.Carry(), g.recorded.granted.Lowered.Carry()
+		s.recount(g)
 	}
 	g.recorded.read = true
 	for _, p := range g.pods {
@@ -112,16 +111,10 @@ func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	}
 }
 
-// restore takes over an edit and limits from a record. Annotations and labels of another sandbox are older than what the runtime
+// restore takes over an edit from a record. Annotations and labels of another sandbox are older than what the runtime
 // reports for this one.
 func (s *state) restore(p *pod, r *record.Record) {
-	if r == nil || r.UID != p.uid {
-		return
-	}
-	if !p.isNew { // otherwise all containers of the sandbox are known
-		p.former = r.Granted()
-	}
-	if r.Edit == nil {
+	if r == nil || r.UID != p.uid || r.Edit == nil {
 		return
 	}
 	from := *r.Edit

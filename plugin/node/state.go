@@ -106,12 +106,10 @@ type retry struct {
 // recorded has the values that the next record of the pod takes over from earlier ones.
 type recorded struct {
 	exits   []record.Exit   // of containers that have ended
-	granted policy.Desired  // the last grant to the pod as a whole
+	granted policy.Desired  // to the pod as a whole, by its last plan
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
 	read    bool            // the record that an earlier process left was read into these values
-	// isOutdated is true after the annotations were replaced. What an unread record grants is by those before.
-	isOutdated bool
 }
 
 // pod is one sandbox.
@@ -123,10 +121,7 @@ type pod struct {
 	// or removed.
 	known map[string]knownFacts
 	// total are the limits of the pod as a whole, with the containers that were accepted so far. They count for the budget.
-	total policy.Settings
-	// former are the limits of the pod as a whole by the record that an earlier process left. They stay while pod-total asks for
-	// them: a container that has brought one of them may have ended, and no event reports it any more.
-	former policy.Desired
+	total  policy.Settings
 	warned bool // about targets that no container has
 	told   told
 	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was told.
@@ -139,7 +134,7 @@ type liveState struct {
 	edit edit
 	// trying is the edit that is being tried, nil if none is.
 	trying *request
-	// isNew is true for a sandbox that an event has reported first, until it has a container.
+	// isNew is true for a sandbox that an event has reported first: all its containers are known.
 	isNew bool
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
 	restored bool
@@ -208,6 +203,15 @@ func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
 		out = append(out, v)
 	}
 	slices.SortFunc(out, compare)
+	return out
+}
+
+// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process found.
+func (g *group) grantedTo(p *pod) policy.Desired {
+	out := g.recorded.granted
+	if p.isNew {
+		out.Settings, out.Lowered = out.Settings.WithoutCarried(), out.Lowered.WithoutCarried()
+	}
 	return out
 }
 
@@ -282,7 +286,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	}
 	s.queue.drop(&g.entry)
 	delete(s.bystanders, g)
-	g.recorded.exits, g.recorded.read = nil, false // a hand-over may reference the group for hours
+	g.recorded = recorded{cleared: g.recorded.cleared} // a hand-over may reference the group for hours
 	s.drop(g)
 }
 

@@ -87,9 +87,7 @@ func (s *state) view(g *group) view {
 			live = live || begun
 			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
 			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.warned
-			if begun || v.Drained { // otherwise no limit is added to a cgroup that may go
-				v.Pod.Ended.Total = pod.former
-			}
+			v.Pod.Begun, v.Pod.Granted = begun, g.grantedTo(pod)
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
 		if edit := pod.request.now.Load().record(pod.id); edit != nil {
@@ -99,7 +97,7 @@ func (s *state) view(g *group) view {
 	// The record has room for one edit. That of the last sandbox is the one that a restarted plugin needs: containers of
 	// the others have been decided, and have records of their own.
 	v.Pod.Live.Edit = last
-	v.Pod.Granted, v.Pod.Ended.Exits = g.recorded.granted, g.recorded.exits
+	v.Pod.Exits = g.recorded.exits
 	if !v.shared && !v.pod.isNone() {
 		v.Pod.Cgroup = v.group.cgroup
 	}

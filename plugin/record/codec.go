@@ -78,14 +78,23 @@ type outcome struct {
 	Cleared  bool     `json:"cleared,omitempty"`
 }
 
-// wireSource is a policy.Source. Its name is one of wire.Names.
+// wireSource is a policy.Source with a basis. Its name is one of wire.Names.
 type wireSource struct {
 	Kind   string `json:"k"`
 	Name   int    `json:"n"`
 	Entry  int    `json:"e,omitempty"`
 	Star   bool   `json:"s,omitempty"` // the target is *, and Target is empty
 	Target string `json:"t,omitempty"`
+	Basis  string `json:"b,omitempty"`
 }
+
+// reason is why a setting counts, and what has asked for it.
+type reason struct {
+	policy.Source
+	policy.Basis
+}
+
+func reasonOf(s policy.Setting) reason { return reason{s.Source, s.Basis} }
 
 type wireExit struct {
 	Container string    `json:"container"`
@@ -146,7 +155,7 @@ func (r *Record) wire() *wire {
 	for dev, name := range r.Disks {
 		w.Disks[dev.String()] = name
 	}
-	known := map[policy.Source]string{{}: "-"}
+	known := map[reason]string{{}: "-"}
 	w.Settings, w.Weights, w.Lowered = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Lowered, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
@@ -156,16 +165,16 @@ func (r *Record) wire() *wire {
 }
 
 // lines puts the keys of one device from one source together, and then the devices.
-func (w *wire) lines(s policy.Settings, known map[policy.Source]string) []string {
+func (w *wire) lines(s policy.Settings, known map[reason]string) []string {
 	var out []string
 	at := map[string]int{}      // of a line, by its text without devices
 	head := make([]byte, 0, 64) // a record is written at each start of a container
 	for len(s) > 0 {
 		n := 1
-		for n < len(s) && s[n].File() == s[0].File() && s[n].Dev == s[0].Dev && s[n].Source == s[0].Source {
+		for n < len(s) && s[n].File() == s[0].File() && s[n].Dev == s[0].Dev && reasonOf(s[n]) == reasonOf(s[0]) {
 			n++
 		}
-		head = append(head[:0], w.source(s[0].Source, known)...)
+		head = append(head[:0], w.source(reasonOf(s[0]), known)...)
 		head = append(append(head, ' '), s[0].File()...)
 		for _, x := range s[:n] {
 			head = append(append(head, ' '), x.Key.String()...)
@@ -185,8 +194,8 @@ func (w *wire) lines(s policy.Settings, known map[policy.Source]string) []string
 	return out
 }
 
-// source returns the number of a source.
-func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
+// source returns the number of a source with a basis.
+func (w *wire) source(s reason, known map[reason]string) string {
 	if number, found := known[s]; found {
 		return number
 	}
@@ -195,7 +204,7 @@ func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
 		name = len(w.Names)
 		w.Names = append(w.Names, s.Name)
 	}
-	one := wireSource{Kind: s.Kind.String(), Name: name, Entry: s.Entry, Star: s.IsStar}
+	one := wireSource{Kind: s.Kind.String(), Name: name, Entry: s.Entry, Star: s.IsStar, Basis: s.Basis.String()}
 	if !s.IsStar {
 		one.Target = s.Target
 	}
@@ -295,7 +304,7 @@ func (w *wire) line(line string) ([]policy.Setting, error) {
 	if len(words) < 3 {
 		return nil, errors.New("not SOURCE FILE KEY=VALUE")
 	}
-	source, err := w.sourceAt(words[0])
+	from, err := w.sourceAt(words[0])
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +328,7 @@ func (w *wire) line(line string) ([]policy.Setting, error) {
 			return nil, err
 		}
 		for _, v := range values {
-			out = append(out, policy.Setting{Value: v, Source: source})
+			out = append(out, policy.Setting{Value: v, Source: from.Source, Basis: from.Basis})
 		}
 	}
 	return out, nil
@@ -349,21 +358,25 @@ func parsePair(file, pair string, devices []blkio.Dev) ([]blkio.Value, error) {
 	return out, nil
 }
 
-func (w *wire) sourceAt(number string) (policy.Source, error) {
+func (w *wire) sourceAt(number string) (reason, error) {
 	if number == "-" {
-		return policy.Source{}, nil
+		return reason{}, nil
 	}
 	i, err := strconv.Atoi(number)
 	if err != nil || i < 0 || i >= len(w.Sources) || w.Sources[i].Name < 0 || w.Sources[i].Name >= len(w.Names) {
-		return policy.Source{}, fmt.Errorf("unknown source %.20q", number)
+		return reason{}, fmt.Errorf("unknown source %.20q", number)
 	}
 	s := w.Sources[i]
 	kind, known := policy.ParseSourceKind(s.Kind)
 	if !known {
-		return policy.Source{}, fmt.Errorf("unknown kind of source %.20q", s.Kind)
+		return reason{}, fmt.Errorf("unknown kind of source %.20q", s.Kind)
+	}
+	basis, known := policy.ParseBasis(s.Basis)
+	if !known {
+		return reason{}, fmt.Errorf("unknown basis %.20q", s.Basis)
 	}
 	if s.Star {
 		s.Target = "*"
 	}
-	return policy.Source{Kind: kind, Name: w.Names[s.Name], Entry: s.Entry, IsStar: s.Star, Target: s.Target}, nil
+	return reason{policy.Source{Kind: kind, Name: w.Names[s.Name], Entry: s.Entry, IsStar: s.Star, Target: s.Target}, basis}, nil
 }

@@ -17,8 +17,8 @@ type Pod struct {
 	Containers []Container
 	// Others are the other containers that were created so far. A mount of theirs can have brought a limit of the pod as a whole.
 	Others []policy.Container
-	// Total has the limits of the pod as a whole by the record of an earlier process. They stay while pod-total asks for them.
-	Total policy.Desired
+	// Before is what the pod as a whole was granted before.
+	Before policy.Desired
 	// NoTotal is why the pod as a whole cannot have limits, "" if it can.
 	NoTotal string
 	// NoWeights is true if the kernel has no io.weight.
@@ -32,8 +32,6 @@ type Container struct {
 	TooManyMounts bool
 	// Before is what it was granted before. It is empty for a new container, and for one that is only observed.
 	Before policy.Desired
-	// IsEdited is true if Before was granted for other annotations: what they asked for does not stay.
-	IsEdited bool
 }
 
 // Decision is what the containers of a pod are granted, in the order of Pod.Containers, and the limits of the pod as a whole.
@@ -60,18 +58,19 @@ func Decide(p *Pod) Decision {
 		d := &out.Containers[i]
 		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts)
 		d.Own = p.Policy.First(d.Own, dropWeight(&d.Desired, p.NoWeights))
-		p.Containers[i].carry(p.Policy, &d.Desired)
+		p.Policy.Carry(&d.Desired, &p.Containers[i].Before, p.Containers[i].Facts.Name)
 		d.Err = p.Policy.First(d.Own, out.TotalErr)
 		d.Err = p.Policy.First(p.tooManyMounts(&p.Containers[i], d, out.Total.Settings), d.Err)
 	}
 	return out
 }
 
-// Total decides the limits of a pod as a whole, from the disks of all containers that were created. before is Pod.Total.
-func Total(pol *policy.Pod, all []policy.Container, before policy.Desired, noWeights bool) (policy.Desired, error) {
+// Total decides the limits of a pod as a whole, from the disks of all containers that were created. before is Pod.Before.
+func Total(pol *policy.Pod, all []policy.Container, before *policy.Desired, noWeights bool) (policy.Desired, error) {
 	d, err := pol.Total(all)
-	pol.KeepStanding(&d, before)
-	return d, pol.First(err, dropWeight(&d, noWeights))
+	err = pol.First(err, dropWeight(&d, noWeights))
+	pol.Carry(&d, before, "")
+	return d, err
 }
 
 // dropWeight takes out a weight that the kernel cannot have, and returns the error about it.
@@ -90,7 +89,7 @@ func (p *Pod) total() (policy.Desired, error) {
 			facts = append(facts, p.Containers[i].Facts)
 		}
 	}
-	total, err := Total(p.Policy, facts, p.Total, p.NoWeights)
+	total, err := Total(p.Policy, facts, &p.Before, p.NoWeights)
 	if len(total.Settings) == 0 || p.NoTotal == "" {
 		return total, err
 	}
@@ -110,25 +109,4 @@ func (p *Pod) tooManyMounts(c *Container, d *Decided, total policy.Settings) err
 		return nil
 	}
 	return p.Policy.Refusal(annotation.TooManyMounts, &annotation.Problem{Cause: "the pod has too many mounts", Hint: "about 4,000 fit: use fewer volumeMounts"})
-}
-
-// carry keeps limits that were granted before, and that the policy or a changed claim rejects now. It keeps those of claims while
-// the claims are unknown.
-func (c *Container) carry(pol *policy.Pod, d *policy.Desired) {
-	isRefused := len(d.Errors)+len(d.Claims) > 0 || d.Ignored
-	before := c.Before
-	isNew := len(before.Settings)+len(before.Lowered) == 0
-	if isNew || pol.Mode() != policy.ModeEnforce || !isRefused && pol.KnowsClaims() {
-		return
-	}
-	if !pol.KnowsClaims() {
-		pol.KeepClass(d, c.Facts.Name, before)
-	}
-	if c.IsEdited { // the entries that are rejected are others
-		before = before.OfClaims()
-	}
-	d.KeepGranted(before)
-	if pol.MissesClaims() {
-		d.KeepClaims(before)
-	}
 }

@@ -148,7 +148,7 @@ func TestTotal(t *testing.T) {
 		}, "254:16 wbps=2097152"},
 		{"of a record", func(p *Pod) {
 			source := policy.Source{Kind: policy.FromAnnotation, Name: limits + "pod-total", Entry: 2, Target: "/old"}
-			p.Total.Settings = policy.NewSettings(policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: vda.Dev}, Amount: 3 << 20}, Source: source})
+			p.Before.Settings = policy.NewSettings(policy.Setting{Basis: policy.Carried, Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: vda.Dev}, Amount: 3 << 20}, Source: source})
 		}, "254:0 wbps=3145728, 254:16 wbps=2097152"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,7 +183,9 @@ func TestCarry(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := podBy(parse(t, tt.policy), "", []string{"a"}, limits+"containers", tt.asked)
-			in.Containers[0].Before, in.Containers[0].IsEdited = before, tt.isEdited
+			if in.Containers[0].Before = before; tt.isEdited {
+				in.Containers[0].Before = before.WithoutAsked()
+			}
 			if got := text(Decide(in).Containers[0].Desired.Settings); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}

@@ -52,17 +52,10 @@ type Pod struct {
 	// Complete is true once a full pass has seen a container of the pod run. From then on,
 	// targets that no container has cause a warning.
 	Complete bool
-	Granted  policy.Desired // settings that the pod as a whole has now
-	Ended    Ended
+	Begun    bool           // a container of the sandbox has started
+	Granted  policy.Desired // what the pod as a whole was granted last
+	Exits    []record.Exit  // of containers that have ended
 	Live     Live
-}
-
-// Ended holds the facts about containers of a pod that have ended.
-type Ended struct {
-	Exits []record.Exit
-	// Total has the limits of the pod as a whole by the record of an earlier process. Ended containers that only that process
-	// knew brought a part of them.
-	Total policy.Desired
 }
 
 // Live holds the facts about changes of a pod's annotations while the pod runs.

@@ -196,12 +196,12 @@ func TestWarnings(t *testing.T) {
 	if s := first.Containers[0].Record.Skipped; len(s) != 1 || !strings.HasPrefix(s[0], `"/nowhere": `) {
 		t.Errorf("skipped %q", s)
 	}
-	v.Pod.Complete, v.Pod.Ended.Exits = true, []record.Exit{{Container: "init"}}
+	v.Pod.Complete, v.Pod.Exits = true, []record.Exit{{Container: "init"}}
 	second := New(v).Pod.Record
 	if len(second.Warnings) != 0 || len(second.Exits) != 1 {
 		t.Errorf("with a container of which only the end is known: %q", second.Warnings)
 	}
-	v.Pod.Ended.Exits = nil
+	v.Pod.Exits = nil
 	if w := New(v).Pod.Record.Warnings; len(w) != 1 || !strings.Contains(w[0], "/nowhere") {
 		t.Errorf("warnings %q", w)
 	}

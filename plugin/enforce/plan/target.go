@@ -65,13 +65,13 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 // each disk and key.
 func podTarget(v *View, observed bool) Target {
 	backstop := v.Pod.Policy.Of().Writeback.Backstop
-	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, v.Pod.Ended.Total, !v.Weights.Exist)
-	if !observed {
-		total.KeepGranted(v.Pod.Granted)
-	}
+	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, &v.Pod.Granted, !v.Weights.Exist)
 	weights := total.Settings.In(blkio.IOWeight)
 	total.Settings = total.Settings.Where(func(s policy.Setting) bool { return s.Key != blkio.DiskWeight })
 	requested := total
+	if !v.Pod.Begun && !v.Drained { // no limit is added to a cgroup that may go
+		total.Settings = total.Settings.WithoutCarried()
+	}
 	var granted []policy.Desired
 	for i := range v.Running {
 		one := v.Running[i].Desired
@@ -94,16 +94,18 @@ func podTarget(v *View, observed bool) Target {
 		total.Lowered = total.Lowered.Join(requested.Settings.Without(total.Settings.Where(isRequested)))
 	}
 	if v.Pod.Complete {
-		total.Warnings = append(total.Warnings, v.Pod.Policy.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Ended.Exits))...)
+		total.Warnings = append(total.Warnings, v.Pod.Policy.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
 	}
 	if err := v.Pod.Live.Unknown; err != nil {
 		total.Warnings = append(total.Warnings, "an edit of the annotations has no effect while the pod runs: "+err.Error())
 	}
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, cmp.Or(v.Pod.Live.Rejected, err), observed)}
-	t.Record.Exits, t.Record.Edit = v.Pod.Ended.Exits, v.Pod.Live.Edit
+	t.Record.Exits, t.Record.Edit = v.Pod.Exits, v.Pod.Live.Edit
 	t.Record.Weights = weights.Where(func(s policy.Setting) bool { return s.Key == blkio.DiskWeight })
 	if !observed {
 		t.Want, t.Granted, t.Weights = total.Settings, requested, weights
+	} else {
+		t.Granted = v.Pod.Granted.WithoutAsked()
 	}
 	return t
 }

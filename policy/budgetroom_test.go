@@ -8,8 +8,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestFit verifies that the limits of Fit keep a budget of 200 MiB/s, and that there are none where it has room.
-func TestFit(t *testing.T) {
+// TestRoom verifies that the limits of Room keep a budget of 200 MiB/s, and that there are none where it has room.
+func TestRoom(t *testing.T) {
 	const budget = "budgets: [{namespaces: [a], limits: ['* wbps=200Mi']}]\n"
 	for name, tt := range map[string]struct {
 		each, total string
@@ -43,15 +43,15 @@ func TestFit(t *testing.T) {
 			claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Own: tt.granted.own(), Others: tt.granted.others}
 			var want Settings
 			if tt.want != 0 {
-				want = Settings{{set(sda, blkio.Wbps, tt.want).Value, fromBudget}}
+				want = Settings{{set(sda, blkio.Wbps, tt.want).Value, fromBudget, Room}}
 			}
-			if got := claim.Fit(); !slices.Equal(got, want) {
+			if got := claim.Room(); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
 	}
 	free := Claim{Pod: Default().ForPod(&PodFacts{}, nil), Desired: &Desired{}}
-	if got := free.Fit(); got != nil {
+	if got := free.Room(); got != nil {
 		t.Errorf("without a budget: %v", got)
 	}
 }

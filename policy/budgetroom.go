@@ -6,12 +6,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// fromBudget is the source of the limits of Fit.
+// fromBudget is the source of what a budget has left.
 var fromBudget = Source{Kind: FromRule, Name: "budgets"}
 
-// Fit returns limits for a container that runs although Check has an error for it. With them, the budget is not exceeded by more
+// Room returns what the budget has left: limits for a container that runs although Check has an error for it. With them, the budget is not exceeded by more
 // than the floor on each device. Its pod as a whole keeps its limits: where it has one already, Total does not replace that.
-func (c *Claim) Fit() Settings {
+func (c *Claim) Room() Settings {
 	b := c.Pod.Budget()
 	if b == nil {
 		return nil
@@ -31,7 +31,7 @@ func (c *Claim) Fit() Settings {
 	for _, x := range charges { // those on one disk take its room one after another
 		if room, exceeds := c.roomFor(x, &own); exceeds && c.growsOn(x.Address, &own) {
 			x.Amount = min(x.Amount, max(room, c.Pod.policy.Floors.of(x.Key)))
-			out = append(out, Setting{x, fromBudget})
+			out = append(out, Setting{x, fromBudget, Room})
 		}
 		own.Add(x.Address, x.Amount, c.Desired)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-func TestKeepGranted(t *testing.T) {
+// TestCarry verifies that what is refused stands, and nothing else.
+func TestCarry(t *testing.T) {
 	const each, total = "limits/containers", "limits/pod-total"
 	names := map[blkio.Dev]string{sda.Dev: sda.Name, sdb.Dev: sdb.Name}
 	limits := func(list ...Setting) Desired {
@@ -24,7 +25,11 @@ func TestKeepGranted(t *testing.T) {
 		return out
 	}
 	of := func(disk blkio.Disk, key blkio.Key, amount blkio.Amount, annotation string, entry int) Setting {
-		return Setting{set(disk, key, amount).Value, from(annotation, entry, "")}
+		return Setting{Value: set(disk, key, amount).Value, Source: from(annotation, entry, "")}
+	}
+	stands := func(s Setting) Setting {
+		s.Basis = Standing
+		return s
 	}
 	with := func(d Desired, errs []*annotation.Error) Desired {
 		d.Errors = errs
@@ -45,7 +50,7 @@ func TestKeepGranted(t *testing.T) {
 		"the entry": {
 			now:    with(limits(of(sdb, blkio.Rbps, 7, each, 1)), refused(2)),
 			former: limits(of(sda, blkio.Wbps, 5, each, 2), of(sdb, blkio.Wbps, 6, each, 1)),
-			want:   warned(with(limits(of(sda, blkio.Wbps, 5, each, 2), of(sdb, blkio.Rbps, 7, each, 1)), refused(2))),
+			want:   warned(with(limits(stands(of(sda, blkio.Wbps, 5, each, 2)), of(sdb, blkio.Rbps, 7, each, 1)), refused(2))),
 		},
 		"another annotation's": {
 			now:    Desired{Errors: refused(1)},
@@ -60,11 +65,11 @@ func TestKeepGranted(t *testing.T) {
 		"a weight": {
 			now:    Desired{Errors: refused(0)},
 			former: limits(of(blkio.Disk{}, blkio.Weight, 500, each, 0)),
-			want:   warned(with(limits(of(blkio.Disk{}, blkio.Weight, 500, each, 0)), refused(0))),
+			want:   warned(with(limits(stands(of(blkio.Disk{}, blkio.Weight, 500, each, 0))), refused(0))),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.now.KeepGranted(tt.former)
+			Default().ForPod(&PodFacts{}, nil).Carry(&tt.now, &tt.former, "db")
 			if d := cmp.Diff(tt.want, tt.now); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
@@ -103,8 +108,9 @@ func TestKeepChosenClass(t *testing.T) {
 			}
 			d := former
 			for range 2 { // the second time under the same policy, as after a restart
-				d, err = parsed(t, tt.now).of(r).Container(c)
-				d.KeepGranted(former)
+				p := parsed(t, tt.now).of(r)
+				d, err = p.Container(c)
+				p.Carry(&d, &former, "db")
 				former = d
 			}
 			if got := strings.Join(limits(d), ","); got != tt.want {
@@ -134,7 +140,7 @@ func TestRejectReachesRunning(t *testing.T) {
 	if err == nil {
 		t.Fatal("the annotations are not rejected")
 	}
-	d.KeepGranted(former)
+	now.Carry(&d, &former, "db")
 	if got := limits(d)[0]; got != "sda rbps=1048576 wbps=3145728 wiops=8" {
 		t.Errorf("limits %s", got)
 	}
@@ -150,7 +156,7 @@ func TestRejectReachesRunning(t *testing.T) {
 	if e := asError(t, err); e == nil || e.From.Annotation != keyTotal || len(total.Errors) != 1 {
 		t.Fatalf("%v, %v", err, total.Errors)
 	}
-	total.KeepGranted(granted)
+	now.Carry(&total, &granted, "")
 	if got := limits(total); len(got) != 1 || got[0] != "sda wbps=9437184" {
 		t.Errorf("pod-total %v", got)
 	}
@@ -160,8 +166,9 @@ func TestRejectReachesRunning(t *testing.T) {
 func TestNoWarningForNothingKept(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=10Gi"})
 	former, _ := parsed(t, "").of(r).Container(db())
-	d, err := parsed(t, "classes: {a: {limits: ['* wbps=3Mi']}}\nrules: [{name: r, class: a, annotations: reject}]").of(r).Container(db())
-	d.KeepGranted(former)
+	p := parsed(t, "classes: {a: {limits: ['* wbps=3Mi']}}\nrules: [{name: r, class: a, annotations: reject}]").of(r)
+	d, err := p.Container(db())
+	p.Carry(&d, &former, "db")
 	if err == nil || slices.Contains(d.WarningKinds, StillGranted) || limits(d)[0] != "sda wbps=3145728" {
 		t.Errorf("%v, %v, %v", err, d.Warnings, limits(d))
 	}
@@ -200,9 +207,9 @@ func TestLoweredReturns(t *testing.T) {
 		for i, step := range steps {
 			p := parsed(t, step[0]).of(r)
 			c, _ := p.Container(db())
-			c.KeepGranted(container)
+			p.Carry(&c, &container, "db")
 			total, _ := p.Total([]Container{db()})
-			total.KeepGranted(pod)
+			p.Carry(&total, &pod, "")
 			if got := strings.Join(limits(c), " "); got != step[1] {
 				t.Errorf("%s, step %d: %q, want %q", name, i, got, step[1])
 			}

@@ -1,0 +1,35 @@
+package policy
+
+import "strconv"
+
+// Basis is the reason why a value counts.
+type Basis uint8
+
+// The bases.
+const (
+	Asked    Basis = iota // it is asked for: by an annotation, a claim, a class or a rule of the policy
+	Standing              // it was granted before, and what asked for it is refused or unknown now
+	Carried               // pod-total asks for it, and a container that has ended may have had its disk
+	Room                  // a budget has no room for more
+)
+
+// bases are the names of the bases in records. Most values are asked for, so that has none.
+var bases = [...]string{Asked: "", Standing: "standing", Carried: "carried", Room: "room"}
+
+// String returns the name of the basis.
+func (b Basis) String() string {
+	if int(b) >= len(bases) {
+		return strconv.Itoa(int(b))
+	}
+	return bases[b]
+}
+
+// ParseBasis is the inverse of String.
+func ParseBasis(s string) (Basis, bool) {
+	for b, name := range bases {
+		if s == name {
+			return Basis(b), true
+		}
+	}
+	return 0, false
+}
