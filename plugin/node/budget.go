@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -26,45 +28,52 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	return excess
 }
 
-// readFormer reads what is granted to those containers of the namespace that are not decided yet. It does nothing without a budget.
-func (n *Node) readFormer(c *snapshot) {
+// readGranted reads what is granted to those containers of the namespace that are not decided yet: by the records of an earlier process,
+// with the physical disks below. It does nothing without a budget.
+func (n *Node) readGranted(c *snapshot) {
 	b := c.decision.policy.Budget()
 	if b == nil {
 		return
 	}
 	for _, of := range n.unread(c.pod.namespace, b) {
-		if f, err := n.formerOf(&of); err == nil {
-			n.noteFormer(of.identity, f)
+		if n.recall(of.pod.group) == nil && n.recallContainer(&of) == nil {
+			n.noteGranted(&of, n.lowest(n.knownLimits(&of)))
 		}
 	}
 }
 
-// formerOf returns what a container and its pod are granted: by their records, unless the container is decided, and the disks below.
-func (n *Node) formerOf(c *snapshot) (former, error) {
-	if err := n.recallContainer(c); err != nil {
-		return former{}, err
+// knownLimits returns the limits that a container of the state is known to have, and those of its pod as a whole.
+func (n *Node) knownLimits(c *snapshot) (own, total policy.Settings) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return c.knownLimits(c.pod.group.in(s))
+}
+
+func (c *snapshot) knownLimits(g *group) (own, total policy.Settings) {
+	if c.decision.policy != nil {
+		return c.decision.desired.Settings, c.decision.total
 	}
-	f := c.former
-	if f.by = c.decision.policy; f.by != nil {
-		f.lowest = n.lowest(c.decision.desired.Settings, c.decision.total)
+	if c.recalled != nil {
+		own = c.recalled.limits
 	}
-	return f, nil
+	if len(own) == 0 {
+		own = c.spec.Values()
+	}
+	return own, g.recorded.granted.Settings
 }
 
 // lowest returns the physical disks below those of settings, see policy.Container.Lowest.
-func (n *Node) lowest(of ...policy.Settings) map[blkio.Dev][]blkio.Disk {
+func (n *Node) lowest(own, total policy.Settings) map[blkio.Dev][]blkio.Disk {
 	var devs []blkio.Dev
-	for _, list := range of {
-		for _, s := range list {
-			if s.Key.IsRate() {
-				devs = append(devs, s.Dev)
-			}
+	for _, s := range slices.Concat(own, total) {
+		if s.Key.IsRate() {
+			devs = append(devs, s.Dev)
 		}
 	}
 	return inventory.Lowest(n.storage, devs)
 }
 
-// unread returns the containers of a namespace that count for its budget, and for which formerOf was not called yet.
+// unread returns the containers of a namespace that count for its budget, and for which noteGranted was not called yet.
 func (n *Node) unread(namespace string, b *policy.NamespaceBudget) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -82,10 +91,18 @@ func (n *Node) unread(namespace string, b *policy.NamespaceBudget) (out []snapsh
 	return out
 }
 
-func (n *Node) noteFormer(c identity, f former) {
+// noteGranted notes what is known of the limits of a container, and the physical disks below them.
+func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c.in(s).former = f
+	c := known.in(s)
+	if c.decision.policy != known.decision.policy {
+		return // decided meanwhile
+	}
+	if c.recalled = known.recalled; lowest == nil {
+		lowest = map[blkio.Dev][]blkio.Disk{}
+	}
+	c.decision.desired.Lowest = lowest
 	s.recount(c.pod.group.in(s))
 }
 

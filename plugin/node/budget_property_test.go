@@ -79,11 +79,11 @@ func (m *sumModel) check() error {
 func (m *sumModel) checkRecorded() error {
 	if b := m.policy.Load().BudgetFor("tenant-a"); b != nil {
 		for _, c := range m.unread("tenant-a", b) {
-			f, err := m.formerOf(&c)
+			err := cmp.Or(m.recall(c.pod.group), m.recallContainer(&c))
 			if err != nil {
 				return err
 			}
-			m.noteFormer(c.identity, f)
+			m.noteGranted(&c, m.lowest(m.knownLimits(&c)))
 		}
 	}
 	return m.compare()

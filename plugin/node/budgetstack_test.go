@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,11 +138,11 @@ func (tt *stackedCase) run(t *testing.T) {
 func (b *budgetNode) readAll() {
 	b.t.Helper()
 	for _, c := range b.unread("tenant-a", b.policy.Load().BudgetFor("tenant-a")) {
-		f, err := b.formerOf(&c)
+		err := cmp.Or(b.recall(c.pod.group), b.recallContainer(&c))
 		if err != nil {
 			b.t.Error(err)
 		}
-		b.noteFormer(c.identity, f)
+		b.noteGranted(&c, b.lowest(b.knownLimits(&c)))
 	}
 }
 

@@ -35,10 +35,11 @@ type snapshot struct {
 type grants struct {
 	// spec has the values that the runtime writes again with each update of the container's resources
 	// (docs/reference/quirks.md).
-	spec   plan.OCISpec
-	former former // counts for the budget of the namespace until there is a decision
-	vetted bool   // true once the budget of the namespace had room for it, and for a container that ran before the plugin knew it
-	start  startState
+	spec plan.OCISpec
+	// recalled is what an earlier process has granted, nil before its record was read.
+	recalled *recalled
+	vetted   bool // true once the budget of the namespace had room for it, and for a container that ran before the plugin knew it
+	start    startState
 }
 
 // startState is the state of the answer to StartContainer.

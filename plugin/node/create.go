@@ -38,7 +38,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		return nil, err
 	}
 	c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
-	c.former.read = true // no earlier process knew it
+	c.recalled = &recalled{} // no earlier process knew it
 	for {
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.under(pol)
@@ -70,7 +70,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
-	n.readFormer(c)
+	n.readGranted(c)
 	excess, err := n.commitNew(ctx, p, refusal != nil)
 	if err != nil {
 		return nil, err

@@ -248,7 +248,7 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	defer n.state.Unlock()
 	c := found.in(s)
 	defer s.changed(c.pod.group.in(s))
-	if c.former = found.former; c.decision.policy == nil && c.former.unvetted {
+	if c.recalled = found.recalled; c.decision.policy == nil && c.recalled != nil && c.recalled.unvetted {
 		c.vetted = false
 	}
 	if c.search.err = err; err != nil {

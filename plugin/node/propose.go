@@ -117,7 +117,7 @@ func (r *request) after(before *request, granted *policy.Desired) policy.Desired
 func (c *snapshot) granted() *policy.Desired {
 	switch pol := c.decision.policy; {
 	case pol == nil:
-		return &c.former.granted
+		return c.recalled.grants()
 	case pol.Mode() != policy.ModeEnforce:
 		return &policy.Desired{}
 	}
@@ -159,7 +159,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 			}
 		}
 		p := v.propose(v.request, of, some, n.hasNoWeights(of))
-		n.readFormer(&some[0])
+		n.readGranted(&some[0])
 		over, err := n.commit(ctx, p, late)
 		if err != nil {
 			continue

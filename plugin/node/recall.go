@@ -13,15 +13,19 @@ import (
 // earlier process has granted, and what only the API server knows, is in the records on the cgroups. Each record is read once: that
 // of a pod before its first decision, and that of a container with the first search for its disks.
 
-// former is what an earlier process has granted to a container, by its records.
-type former struct {
-	read       bool           // false before the records were read
-	granted    policy.Desired // to the container
-	own, total policy.Settings
-	starred    map[blkio.Dev]bool         // disks that were limited for a "*"
-	lowest     map[blkio.Dev][]blkio.Disk // below the devices of these limits
-	by         *policy.Pod                // the policy whose decision lowest is about; nil if it is about the records
-	unvetted   bool                       // the budget had no room for it, or was not asked
+// recalled is what the record of an earlier process says of a container.
+type recalled struct {
+	granted  policy.Desired
+	limits   policy.Settings // they count for the budget of the namespace until there is a decision: also observed ones
+	unvetted bool            // the budget had no room for it, or was not asked
+}
+
+// grants returns what was granted; nothing before the record was read.
+func (r *recalled) grants() *policy.Desired {
+	if r == nil {
+		return &policy.Desired{}
+	}
+	return &r.granted
 }
 
 // record returns the form of a request in the record of its pod. It is nil if all of it is what the runtime reports.
@@ -128,44 +132,19 @@ func (s *state) restore(p *pod, r *record.Record) {
 	}
 }
 
-// recallContainer reads the records of a container and of its pod that an earlier process left, unless that has succeeded before.
+// recallContainer reads the record of a container that an earlier process left, unless that has succeeded before.
 func (n *Node) recallContainer(c *snapshot) error {
-	if c.former.read || c.cgroup == "" {
+	if c.recalled != nil || c.cgroup == "" {
 		return nil
 	}
 	own, err := n.readRecord(c.cgroup, record.KindContainer)
 	if err != nil && !errors.Is(err, blkio.ErrGone) {
 		return fmt.Errorf("read the record of the container: %w", err)
 	}
-	var total *record.Record
-	if of := c.pod.group.cgroup; of != "" {
-		if total, err = n.readRecord(of, record.KindPod); err != nil && !errors.Is(err, blkio.ErrGone) {
-			return fmt.Errorf("read the record of the pod: %w", err)
-		}
+	c.recalled = &recalled{}
+	if own != nil {
+		limits := own.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() })
+		c.recalled = &recalled{own.Granted(), limits, own.Unvetted}
 	}
-	f := former{lowest: n.lowest(rates(own), rates(total), c.spec.Values()), read: true, granted: own.Granted(), own: rates(own), total: rates(total), unvetted: own != nil && own.Unvetted}
-	for _, r := range []*record.Record{own, total} {
-		if r == nil || r.Observed {
-			continue
-		}
-		for _, x := range r.Settings {
-			if x.Source.IsStar {
-				if f.starred == nil {
-					f.starred = map[blkio.Dev]bool{}
-				}
-				f.starred[x.Dev] = true
-			}
-		}
-	}
-	c.former = f
 	return nil
-}
-
-// rates returns the limits of a record, without the backstop. Observed ones count, as those of an observed
-// container that was decided do.
-func rates(r *record.Record) policy.Settings {
-	if r == nil {
-		return nil
-	}
-	return r.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() && s.Source.Kind != policy.FromBackstop })
 }

@@ -23,7 +23,7 @@ type sums struct {
 	stale     map[*group]bool // that have changed since their share was added
 	total     map[blkio.Address]*sum
 	// undecided are those of shares with policy.Share.Undecided, which are not in total. unread are those with facts that were not read
-	// yet, see former.
+	// yet, see readGranted.
 	undecided map[*group]*groupShare
 	unread    map[*group]bool
 }

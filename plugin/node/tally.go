@@ -104,20 +104,13 @@ func addSettings(to *policy.Share, b *policy.NamespaceBudget, own policy.Setting
 
 // addTo adds a container. A policy with this budget may not have decided it yet, so that it is unknown which
 // disks it uses without a limit. Then the limits that it is known to have count, and those of its pod as a whole.
-func (c *snapshot) addTo(to *policy.Share, b *policy.NamespaceBudget) {
-	pol := c.decision.policy
+func (c *snapshot) addTo(to *policy.Share, b *policy.NamespaceBudget, g *group) {
 	if c.isDecidedFor(b) {
 		to.AddContainer(&c.decision.desired, b)
 		return
 	}
-	own, total := c.former.own, c.former.total
-	switch {
-	case pol != nil:
-		own, total = c.decision.desired.Settings, c.decision.total
-	case len(own) == 0:
-		own = c.spec.Values()
-	}
-	to.AddStack(c.former.lowest)
+	own, total := c.knownLimits(g)
+	to.AddStack(c.decision.desired.Lowest)
 	to.Undecided = !addSettings(to, b, own, &c.decision.desired) || to.Undecided
 	addBound(to, b, own, total, &c.decision.desired)
 }
@@ -127,9 +120,9 @@ func (c *snapshot) isDecidedFor(b *policy.NamespaceBudget) bool {
 	return c.decision.policy != nil && covers(c.decision.policy.Budget(), b)
 }
 
-// isUnread reports whether what a container is granted of a budget depends on facts that were not read yet, see former.
+// isUnread reports whether what a container is granted of a budget depends on facts that were not read yet, see readGranted.
 func (c *snapshot) isUnread(b *policy.NamespaceBudget) bool {
-	return c.cgroup != "" && !c.isDecidedFor(b) && (!c.former.read || c.former.by != c.decision.policy)
+	return c.cgroup != "" && !c.isDecidedFor(b) && c.decision.desired.Lowest == nil
 }
 
 // covers reports whether a budget bounds each key that another one bounds.
@@ -172,27 +165,22 @@ func (g *group) share(namespace string, b *policy.NamespaceBudget, except func(n
 			continue
 		}
 		isLast, isBound, isDecided := pod.isLast(g), false, false
-		var former policy.Settings // of an earlier process, by the record that was read last: that of the newest container
-		newest := 0
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
 			if counts && !except(c.name) {
-				c.addTo(&out, b)
+				c.addTo(&out, b, g)
 				isUnread = isUnread || c.isUnread(b)
 			}
 			if !counts && !isLast {
 				continue
 			}
 			isBound, isDecided = true, isDecided || c.decision.policy != nil
-			if c.former.read && c.arrival > newest {
-				former, newest = c.former.total, c.arrival
-			}
 		}
 		switch {
 		case isDecided:
 			whole.totals = append(whole.totals, pod.total)
 		case isBound:
-			whole.totals = append(whole.totals, former)
+			whole.totals = append(whole.totals, whole.kept)
 		}
 	}
 	whole.bind(&out, b)

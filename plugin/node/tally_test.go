@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestEditAddsUpOnce verifies that an edit of a pod with many containers adds up the pod once, and not for each container: all events
@@ -87,30 +85,5 @@ func TestCheckAddsUpChanged(t *testing.T) {
 	b.Reload(rules(t, ""))
 	if b.Budgets(); b.peek().namespaces["tenant-a"].sums != nil {
 		t.Error("sums are kept without a budget")
-	}
-}
-
-// TestFormerTotalOfNewest verifies that the share of a pod is always the same if its record has changed between the reads for two
-// containers.
-func TestFormerTotalOfNewest(t *testing.T) {
-	b := newBudgetNode(t, tenantBudget)
-	sb := tenant("0", "* wbps=2Mi")
-	for _, name := range []string{"a", "b"} {
-		if err := b.createOf(sb, member(sb, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := b.state.Lock()
-	defer b.state.Unlock()
-	p := s.pods[sb.ID]
-	for i, c := range p.sorted() {
-		total := policy.NewSettings(policy.Setting{Value: blkio.Value{Address: blkio.Address{Dev: rootDisk.Dev, Key: blkio.Wbps}, Amount: blkio.Amount(1+i) << 20}})
-		c.decision, c.former = decision{}, former{read: true, total: total}
-	}
-	for range 50 {
-		share, _ := p.group.in(s).share(sb.Namespace, b.policy.Load().BudgetFor(sb.Namespace), none)
-		if got, found := policy.PortionAt(share.Portions(), blkio.Address{Dev: rootDisk.Dev, Key: blkio.Wbps}); !found || got.Known != 2<<20 {
-			t.Fatalf("the share is %+v, %v", got, found)
-		}
 	}
 }

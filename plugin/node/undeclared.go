@@ -112,7 +112,7 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.use.pending {
-			starred = old.former.starred
+			starred = u.starred(&old)
 		}
 		found, err = u.stacks.FindUndeclared(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
@@ -128,6 +128,21 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 		old.logUndeclared(u.log, found.Undeclared, stats)
 	}
 	return changed
+}
+
+// starred returns the disks that an earlier process has limited for a "*" of a container or of its pod, nil for none.
+func (u *undeclared) starred(c *snapshot) (out map[blkio.Dev]bool) {
+	s := u.state.Lock()
+	defer u.state.Unlock()
+	out = map[blkio.Dev]bool{}
+	for _, of := range []policy.Settings{c.recalled.grants().Settings, c.pod.group.in(s).recorded.granted.Settings} {
+		for _, x := range of {
+			if x.Source.IsStar {
+				out[x.Dev] = true
+			}
+		}
+	}
+	return out
 }
 
 // noteUse notes the result of a comparison. It reports whether the comparison failed as the previous one did,
