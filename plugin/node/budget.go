@@ -106,13 +106,14 @@ func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 	s.recount(c.pod.group.in(s))
 }
 
-// excess returns an error if the budget has no room for some containers of one pod. They are taken not to be counted yet, and
-// are added one after another. Each takes the place of those in its pod that have its name. grows is that of policy.Claim.
-func (s *state) excess(of []*snapshot, grows func(blkio.Address) bool) *annotation.Error {
+// excess returns an error if the budget has no room for some containers of one pod, beside the rest of their group. They are taken not
+// to be counted yet, and are added one after another. Each takes the place of those in its pod that have its name. grows is that of
+// policy.Claim.
+func (s *state) excess(g *group, of []*snapshot, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
-	t := s.tallyFor(of)
+	t := s.tallyFor(g, of)
 	for _, c := range of {
 		claim := c.claim(t)
 		claim.Grows = grows
@@ -127,4 +128,25 @@ func (s *state) excess(of []*snapshot, grows func(blkio.Address) bool) *annotati
 // claim returns the claim of a container to a budget of which other containers have the sums of t.
 func (c *snapshot) claim(t *tally) policy.Claim {
 	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Own: &t.own, Others: t.others}
+}
+
+// grants returns what the pod of a group is granted of a budget on each physical disk. The budget may be nil.
+func (g *group) grants(namespace string, b *policy.NamespaceBudget) map[blkio.Address]blkio.Amount {
+	out := map[blkio.Address]blkio.Amount{}
+	if b == nil {
+		return out
+	}
+	share, _ := g.share(namespace, b, none)
+	for _, p := range share.Portions() {
+		out[p.Address] = p.Known
+	}
+	return out
+}
+
+// raises reports whether a container is granted more of a budget by a decision than by the former one.
+func (d *decision) raises(b *policy.NamespaceBudget, former *decision) (more bool) {
+	before := map[blkio.Address]blkio.Amount{}
+	former.desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { before[at] = amount })
+	d.desired.Charges(b, func(at blkio.Address, amount blkio.Amount) { more = more || amount > before[at] })
+	return more
 }

@@ -147,7 +147,7 @@ func (s *state) concern(g *group, recorded bool) {
 			if c.exit.planned = !recorded; !c.mayRun() {
 				continue
 			}
-			if c.vetted, c.use.pending = true, true; !recorded {
+			if c.vetting, c.use.pending = vetted, true; !recorded {
 				g.drain.Begin(c.id)
 			}
 		}

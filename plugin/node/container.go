@@ -38,8 +38,29 @@ type grants struct {
 	spec plan.OCISpec
 	// recalled is what an earlier process has granted, nil before its record was read.
 	recalled *recalled
-	vetted   bool // true once the budget of the namespace had room for it, and for a container that ran before the plugin knew it
+	vetting  vetting
 	start    startState
+}
+
+// vetting is what the budget of the namespace has answered about a container.
+type vetting uint8
+
+// The answers.
+const (
+	unvetted vetting = iota // it was not asked, or not about all disks of the container
+	vetted                  // it had room, or the policy lets containers run without; also for one that ran before the plugin knew it
+	late                    // it had no room when it was asked last, and the container runs
+)
+
+// stage returns the stage of a container that was created.
+func (g *grants) stage() policy.Stage {
+	switch {
+	case g.start == startRefused: // no mount of it raises the limit of the pod
+		return policy.Rejected
+	case g.vetting == late:
+		return policy.Late
+	}
+	return policy.Running
 }
 
 // startState is the state of the answer to StartContainer.
@@ -50,6 +71,7 @@ const (
 	startAnswered startState = iota // there was one, or the start was not reported
 	startDue
 	startUnvetted // it is due, and the budget was not asked before about all disks of the container
+	startRefused  // it refused a container that the budget was not asked about before, or the creation was refused
 )
 
 // identity has the facts about a container that never change.

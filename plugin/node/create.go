@@ -6,9 +6,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
-	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // create decides a new container's limits and returns those of its OCI spec. It writes nothing, because there
@@ -45,9 +43,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		fresh := []snapshot{c}
-		fresh[0].disks.Facts.Stage = policy.Created
-		p := v.propose(v.request, of, fresh, n.hasNoWeights(of))
+		p := v.propose(v.request, of, []snapshot{c}, n.hasNoWeights(of))
 		spec, err := n.admit(ctx, p, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
@@ -58,7 +54,6 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 // admit makes the new container of a proposal part of its pod, and returns the limits of its spec.
 func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
 	c := &p.containers[0]
-	c.disks.Facts.Stage = policy.Running
 	refusal := c.refusal()
 	if p.policy.Mode() != policy.ModeObserve {
 		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
@@ -85,42 +80,6 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 	return spec, n.exceeded(c, excess)
 }
 
-// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
-// and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
-// not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	c := &p.containers[0]
-	switch given := ctx.Err(); {
-	case given != nil && isRefused:
-		return nil, nil
-	case given != nil:
-		return nil, given
-	case s.pods[c.pod.id] != c.pod.in(s):
-		return nil, errRemoved
-	case !p.view.isCurrent(s):
-		return nil, errStale
-	case isRefused:
-		s.rememberRejected(c)
-		return nil, nil
-	}
-	if old := c.pod.in(s).containers[c.id]; old != nil {
-		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
-	}
-	if excess = s.excess([]*snapshot{c}, nil); excess != nil && p.policy.Refuses(excess) {
-		s.rememberRejected(c)
-		return excess, nil
-	}
-	// Disks that could not be read are found later, and asked about then.
-	c.vetted = c.disks.IsResolved()
-	s.handle(s.add(c), lifecycle.CreateContainer)
-	c.pod.in(s).total = c.decision.total
-	s.remember(c)
-	s.changed(c.pod.group.in(s))
-	return excess, nil
-}
-
 // refusal returns the error that rejects a container, nil if it may start although part of its request is not granted.
 func (c *snapshot) refusal() error {
 	if err := c.decision.err; c.decision.policy.Refuses(err) {
@@ -140,23 +99,20 @@ func (n *Node) logRefusal(c *snapshot, refusal error) error {
 	return refusal
 }
 
-// rememberRejected remembers the facts of a container that does not become part of its pod.
-func (s *state) rememberRejected(c *snapshot) {
-	c.arrival = s.nextArrival()
-	p := c.pod.in(s)
-	// What an accepted one before it has brought stays a limit of the pod.
-	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
-		before.arrival = c.arrival
-		p.known[c.name] = before
-		s.recount(p.group.in(s))
+// refusalAtStart returns the error that refuses a container that starts.
+func (n *Node) refusalAtStart(c *snapshot) error {
+	err := n.logRefusal(c, c.refusal())
+	if err != nil && c.isLate() {
+		n.metrics.overBudget.Add(1)
+	}
+	return err
+}
+
+// warnNotEnforced logs why limits of a running container are not enforced, unless that is as before.
+func (n *Node) warnNotEnforced(before, now *snapshot) {
+	err := now.decision.err
+	if now.decision.policy == nil || err == nil || !now.mayRun() || before.decision.err != nil && keyOf(before.decision.err) == keyOf(err) {
 		return
 	}
-	c.disks.Facts.Stage = policy.Rejected
-	if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
-		c.disks.Facts.Mounts, c.disks.Size = nil, 0
-	}
-	s.remember(c)
-	if p.edit.next != nil { // the request that counts rejects the container as well
-		s.markDirty(p.group.in(s))
-	}
+	now.logger(n.log).WithError(err).Warn("Some limits of a running container are not enforced")
 }

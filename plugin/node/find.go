@@ -101,12 +101,9 @@ func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *sn
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
-	before, stage := c.disks.Err(), c.disks.Facts.Stage
+	before := c.disks.Err()
 	if err := f.inventory().Find(ctx, c.pod.inventoried(targets), *c.layer.at, &c.disks); err != nil {
 		return err
-	}
-	if c.disks.Facts.Stage = policy.Running; stage == policy.Late {
-		c.disks.Facts.Stage = policy.Late
 	}
 	c.disks.Facts.MemoryLimited = f.isMemoryLimited(c)
 	// The disks that were found are kept, and the reconciler searches again. The warning is logged once.
@@ -249,7 +246,7 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	c := found.in(s)
 	defer s.changed(c.pod.group.in(s))
 	if c.recalled = found.recalled; c.decision.policy == nil && c.recalled != nil && c.recalled.unvetted {
-		c.vetted = false
+		c.vetting = unvetted
 	}
 	if c.search.err = err; err != nil {
 		if c.decision.policy == nil {
@@ -258,7 +255,10 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 		return
 	}
 	if isSame && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
-		if c.vetted = false; c.start == startDue {
+		if c.vetting == vetted {
+			c.vetting = unvetted
+		}
+		if c.start == startDue {
 			c.start = startUnvetted
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -192,7 +191,7 @@ func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
 	if c == nil {
 		c = s.addReported(pod, ctr)
 	}
-	if c.start = startDue; !c.vetted {
+	if c.start = startDue; c.vetting != vetted {
 		c.start = startUnvetted
 	}
 	c.pid = ctr.PID   // CreateContainer reports no process
@@ -208,11 +207,12 @@ func (n *Node) noteStartRefused(c identity) {
 	defer n.state.Unlock()
 	refused := c.in(s)
 	s.handle(refused, lifecycle.StartRefused)
-	if refused.start == startUnvetted { // no mount of it raises the limit of the pod
-		refused.disks.Facts.Stage = policy.Rejected
+	if refused.start != startUnvetted {
+		refused.start = startAnswered
+	} else {
+		refused.start = startRefused
 		s.remember(&refused.snapshot)
 	}
-	refused.start = startAnswered
 	s.markDirty(c.pod.group.in(s))
 }
 

@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // The budget of a namespace is asked when a container is created. It is asked later about a late container: no plugin was connected
@@ -17,17 +15,17 @@ import (
 // needsVetting reports whether the budget was not asked yet about all disks of a live container, or had no room for it. Before its
 // start as well, and after a refused one: what a decision grants without that question would be no growth once it runs.
 func (c *snapshot) needsVetting() bool {
-	return !c.vetted && c.isLive()
+	return c.vetting != vetted && c.isLive()
 }
 
 // isLate reports whether the budget had no room for a live container.
-func (c *snapshot) isLate() bool { return c.disks.Facts.Stage == policy.Late }
+func (c *snapshot) isLate() bool { return c.vetting == late }
 
 // hasLate reports whether the budget had no room for a live container of a group.
 func (g *group) hasLate() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.needsVetting() && c.isLate() {
+			if c.isLive() && c.isLate() {
 				return true
 			}
 		}
@@ -35,37 +33,22 @@ func (g *group) hasLate() bool {
 	return false
 }
 
-// vet asks the budget of its namespace about a container of the state, if it was not asked before. The container is vetted if there
-// is room, or if the policy lets containers run without.
-func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
-	if !c.needsVetting() {
-		return nil
-	}
-	excess = s.excess([]*snapshot{fresh}, s.growth(c, fresh))
-	c.vetted = excess == nil || !fresh.decision.policy.Refuses(excess)
-	return excess
-}
-
 // growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
 // decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
 func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
-	b := fresh.decision.policy.Budget()
+	b, g := fresh.decision.policy.Budget(), c.pod.group.in(s)
 	if b == nil || c.decision.policy.Budget() == nil {
 		return nil
 	}
-	p, g := c.pod.in(s), c.pod.group.in(s)
-	former, total, before := c.decision, p.total, s.grants(g, p.namespace, b)
-	c.decision, p.total = fresh.decision, fresh.decision.total
-	after := s.grants(g, p.namespace, b)
-	c.decision, p.total = former, total
+	before, after := g.grants(c.pod.namespace, b), s.assuming(g, []snapshot{*fresh}).grants(c.pod.namespace, b)
 	return func(at blkio.Address) bool { return after[at] > before[at] }
 }
 
-// fit lowers the limits of a late container to the room in the budget of its namespace, where its pod is granted more; everywhere if
-// grows is nil.
-func (s *state) fit(c *snapshot, grows func(blkio.Address) bool) {
+// toRoom lowers the limits of a late container to the room that the budget of its namespace has beside the rest of its group, where its
+// pod is granted more; everywhere if grows is nil.
+func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
 	d := &c.decision.desired
-	claim := c.claim(s.tallyFor([]*snapshot{c}))
+	claim := c.claim(s.tallyFor(g, []*snapshot{c}))
 	claim.Grows = grows
 	limits := claim.Room()
 	names := maps.Clone(d.Disks)
@@ -80,21 +63,3 @@ func (s *state) fit(c *snapshot, grows func(blkio.Address) bool) {
 
 // lateWarning is the warning about a late container.
 const lateWarning = "the budget of the namespace has no room for all that the container asks for: it gets what is left"
-
-// refusalAtStart returns the error that refuses a container that starts.
-func (n *Node) refusalAtStart(c *snapshot) error {
-	err := n.logRefusal(c, c.refusal())
-	if err != nil && c.isLate() {
-		n.metrics.overBudget.Add(1)
-	}
-	return err
-}
-
-// warnNotEnforced logs why limits of a running container are not enforced, unless that is as before.
-func (n *Node) warnNotEnforced(before, now *snapshot) {
-	err := now.decision.err
-	if now.decision.policy == nil || err == nil || !now.mayRun() || before.decision.err != nil && keyOf(before.decision.err) == keyOf(err) {
-		return
-	}
-	now.logger(n.log).WithError(err).Warn("Some limits of a running container are not enforced")
-}

@@ -80,9 +80,13 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 	for i := range containers {
 		c := &containers[i]
 		facts := c.disks.Facts
-		if c.arrival != 0 && c.arrival < newest[c.name] {
+		switch facts.Stage = c.stage(); {
+		case c.arrival == 0:
+			facts.Stage = policy.Created
+			delete(newest, c.name)
+		case c.arrival < newest[c.name]:
 			facts.Stage = policy.Rejected // a later container has its name: its mounts bring no limit of the pod
-		} else {
+		default:
 			delete(newest, c.name)
 		}
 		in.Containers = append(in.Containers, grant.Container{
@@ -134,13 +138,13 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 // Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
 // An error means that ctx ended before.
 func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
-	late := map[containerRef]*annotation.Error{}
-	var by *policy.Pod // what the budget of late was asked by
+	over := map[containerRef]*annotation.Error{} // late containers, with the reasons
+	var by *policy.Pod                           // what the budget of over was asked by
 	for ctx.Err() == nil {
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.under(pol)
 		if of != by { // there may be another budget, or none
-			clear(late)
+			clear(over)
 		}
 		by = of
 		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool {
@@ -151,25 +155,24 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 		}
 		some := slices.Clone(before)
 		for i := range some {
-			stage := &some[i].disks.Facts.Stage
-			if late[some[i].ref] != nil {
-				*stage = policy.Late
-			} else if *stage == policy.Late {
-				*stage = policy.Running // there may be room now
+			if c := &some[i]; over[c.ref] != nil {
+				c.vetting = late
+			} else if c.isLate() {
+				c.vetting = unvetted // there may be room now
 			}
 		}
 		p := v.propose(v.request, of, some, n.hasNoWeights(of))
 		n.readGranted(&some[0])
-		over, err := n.commit(ctx, p, late)
+		exceeding, err := n.commit(ctx, p, over)
 		if err != nil {
 			continue
 		}
 		count := len(some) // that count: those before a late one
-		for i := range over {
-			if c := over[i].c; over[i].rejects {
-				late[c.ref], count = over[i].excess, slices.IndexFunc(some, func(o snapshot) bool { return o.ref == c.ref })
+		for i := range exceeding {
+			if c := exceeding[i].c; exceeding[i].rejects {
+				over[c.ref], count = exceeding[i].excess, slices.IndexFunc(some, func(o snapshot) bool { return o.ref == c.ref })
 			} else {
-				_ = n.exceeded(c, over[i].excess) // the policy lets it run
+				_ = n.exceeded(c, exceeding[i].excess) // the policy lets it run
 			}
 		}
 		for i := range count {
@@ -185,54 +188,6 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 // hasNoWeights reports whether a pod asks for weights that the kernel does not have.
 func (n *Node) hasNoWeights(pol *policy.Pod) bool {
 	return pol.Targets().Weights && !n.weight.Support().Exist
-}
-
-// overBudget is a container for which a budget has no room.
-type overBudget struct {
-	c       *snapshot
-	excess  *annotation.Error
-	rejects bool // the policy lets no container run above the budget
-}
-
-// commit makes a proposal count for containers of the state, unless the pod has changed. It stops at a container for which the budget
-// has to be asked, and has no room, unless the container is in late.
-func (n *Node) commit(ctx context.Context, p *proposal, late map[containerRef]*annotation.Error) (over []overBudget, _ error) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	if !p.view.isCurrent(s) {
-		return nil, errStale
-	}
-	pod, isStarting, isChanged := p.view.pod.in(s), false, false
-	g := pod.group.in(s)
-	defer func() {
-		if s.recount(g); isChanged { // a late container is decided again and again: that alone changes nothing
-			s.changed(g)
-		}
-	}()
-	for i := range p.containers {
-		fresh := &p.containers[i]
-		c := fresh.in(s)
-		if excess := late[c.ref]; excess != nil {
-			s.fit(fresh, s.growth(c, fresh))
-			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
-		} else if excess := s.vet(c, fresh); excess != nil {
-			over = append(over, overBudget{fresh, excess, !c.vetted})
-			if !c.vetted {
-				return over, nil
-			}
-		}
-		isStarting = isStarting || c.start == startUnvetted
-		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(&c.decision)
-		c.disks.Facts.Stage, c.decision = fresh.disks.Facts.Stage, fresh.decision
-		s.remember(&c.snapshot)
-	}
-	if !isStarting { // otherwise it may be refused yet
-		pod.total = p.containers[0].decision.total
-	}
-	if ctx.Err() != nil { // too late for the caller to write the limits
-		s.markDirty(g)
-	}
-	return over, nil
 }
 
 // isLike reports whether two decisions are about the same, and set the same values for the same reasons.

@@ -181,7 +181,9 @@ func (p *pod) seen() []policy.Container {
 // remember notes the facts of a container, unless a newer container of its name is known.
 func (s *state) remember(c *snapshot) {
 	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
-		p.known[c.name] = knownFacts{c.disks.Facts, c.disks.Size, c.arrival}
+		facts := c.disks.Facts
+		facts.Stage = c.stage()
+		p.known[c.name] = knownFacts{facts, c.disks.Size, c.arrival}
 		s.recount(p.group.in(s))
 	}
 }

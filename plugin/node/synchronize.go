@@ -89,7 +89,9 @@ func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
 		c = s.addReported(pod, ctr)
-		c.vetted = ctr.State == Running
+		if ctr.State == Running {
+			c.vetting = vetted
+		}
 	}
 	switch ctr.State {
 	case Running:

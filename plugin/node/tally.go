@@ -12,8 +12,9 @@ type tally struct {
 	others func(at blkio.Address) policy.Granted
 }
 
-// tallyFor returns what is granted of a budget where some containers of one pod use it, without these.
-func (s *state) tallyFor(of []*snapshot) *tally {
+// tallyFor returns what is granted of a budget where some containers of one pod use it, without these. g is their group, or what it is
+// assumed to be.
+func (s *state) tallyFor(g *group, of []*snapshot) *tally {
 	b, namespace, own := of[0].decision.policy.Budget(), of[0].pod.namespace, of[0].pod.group.in(s)
 	isOne := func(name string) bool { return name == of[0].name }
 	if len(of) > 1 {
@@ -23,7 +24,7 @@ func (s *state) tallyFor(of []*snapshot) *tally {
 		}
 		isOne = func(name string) bool { return names[name] }
 	}
-	share, _ := own.share(namespace, b, isOne)
+	share, _ := g.share(namespace, b, isOne)
 	sums := s.sumsOf(namespace, b)
 	sums.update(own)
 	return &tally{own: share, others: func(at blkio.Address) policy.Granted {

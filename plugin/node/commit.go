@@ -1,0 +1,219 @@
+package node
+
+import (
+	"context"
+	"maps"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
+// since the proposal.
+
+// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
+// and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
+// not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
+func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	c := &p.containers[0]
+	g := c.pod.group.in(s)
+	switch given := ctx.Err(); {
+	case given != nil && isRefused:
+		return nil, nil
+	case given != nil:
+		return nil, given
+	case s.pods[c.pod.id] != c.pod.in(s):
+		return nil, errRemoved
+	case !p.view.isCurrent(s):
+		return nil, errStale
+	case isRefused:
+		s.rememberRejected(c)
+		return nil, nil
+	}
+	if old := c.pod.in(s).containers[c.id]; old != nil {
+		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+	}
+	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && p.policy.Refuses(excess) {
+		s.rememberRejected(c)
+		return excess, nil
+	}
+	if c.disks.IsResolved() { // disks that could not be read are found later, and asked about then
+		c.vetting = vetted
+	}
+	s.handle(s.add(c), lifecycle.CreateContainer)
+	c.pod.in(s).total = c.decision.total
+	s.remember(c)
+	s.changed(g)
+	return excess, nil
+}
+
+// rememberRejected remembers the facts of a container that does not become part of its pod.
+func (s *state) rememberRejected(c *snapshot) {
+	c.arrival = s.nextArrival()
+	p := c.pod.in(s)
+	// What an accepted one before it has brought stays a limit of the pod.
+	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
+		before.arrival = c.arrival
+		p.known[c.name] = before
+		s.recount(p.group.in(s))
+		return
+	}
+	c.start = startRefused
+	if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
+		c.disks.Facts.Mounts, c.disks.Size = nil, 0
+	}
+	s.remember(c)
+	if p.edit.next != nil { // the request that counts rejects the container as well
+		s.markDirty(p.group.in(s))
+	}
+}
+
+// overBudget is a container for which a budget has no room.
+type overBudget struct {
+	c       *snapshot
+	excess  *annotation.Error
+	rejects bool // the policy lets no container run above the budget
+}
+
+// commit makes a proposal count for containers of the state, unless the pod has changed. It stops at a container for which the budget
+// has to be asked, and has no room, unless that is known.
+func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*annotation.Error) (over []overBudget, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if !p.view.isCurrent(s) {
+		return nil, errStale
+	}
+	pod, isStarting, isChanged := p.view.pod.in(s), false, false
+	g := pod.group.in(s)
+	defer func() {
+		if s.recount(g); isChanged { // a late container is decided again and again: that alone changes nothing
+			s.changed(g)
+		}
+	}()
+	for i := range p.containers {
+		fresh := &p.containers[i]
+		c := fresh.in(s)
+		if excess := known[c.ref]; excess != nil {
+			s.toRoom(g, fresh, s.growth(c, fresh))
+			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
+		} else if excess := s.vet(c, fresh); excess != nil {
+			over = append(over, overBudget{fresh, excess, fresh.vetting != vetted})
+			if fresh.vetting != vetted {
+				return over, nil
+			}
+		}
+		isStarting = isStarting || c.start == startUnvetted
+		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(&c.decision)
+		c.vetting, c.decision = fresh.vetting, fresh.decision
+		s.remember(&c.snapshot)
+	}
+	if !isStarting { // otherwise it may be refused yet
+		pod.total = p.containers[0].decision.total
+	}
+	if ctx.Err() != nil { // too late for the caller to write the limits
+		s.markDirty(g)
+	}
+	return over, nil
+}
+
+// vet asks the budget of its namespace about a container of the state, if it was not asked before, and notes the answer in fresh. The
+// container is vetted if there is room, or if the policy lets containers run without.
+func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
+	if !c.needsVetting() {
+		return nil
+	}
+	excess = s.excess(c.pod.group.in(s), []*snapshot{fresh}, s.growth(c, fresh))
+	if excess == nil || !fresh.decision.policy.Refuses(excess) {
+		fresh.vetting = vetted
+	}
+	return excess
+}
+
+// commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
+// budget if that has no room.
+func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	pod := e.pod.in(s)
+	if pod.edit.next != e.next || !p.view.isCurrent(s) {
+		s.markDirty(pod.group.in(s))
+		return nil, errStale
+	}
+	if excess := s.vetEdit(p); excess != nil {
+		return excess, nil
+	}
+	if p.request.hasOtherAnnotations(p.view.request) {
+		s.replaceAnnotations(pod, p.request)
+	} else {
+		s.replaceRequest(pod, p.request)
+	}
+	if p.request == e.next {
+		pod.edit = edit{}
+	} else {
+		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
+		pod.told.forget(podevent.ChangeRejected)
+	}
+	for i := range p.containers {
+		fresh := &p.containers[i]
+		c := fresh.in(s)
+		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, fresh.decision.total
+		s.remember(&c.snapshot)
+	}
+	s.revise(pod) // annotations may be unknown, and only facts have changed
+	return nil, nil
+}
+
+// vetEdit asks the budget where an edit grants the pod more than before: lower limits always count, also while more is granted than the
+// budget. A late container gets the room that the new decisions leave.
+func (s *state) vetEdit(p *proposal) *annotation.Error {
+	b, g := p.policy.Budget(), p.view.pod.group.in(s)
+	if b == nil || len(p.containers) == 0 {
+		return nil
+	}
+	next := s.assuming(g, p.containers)
+	if p.request.hasOtherAnnotations(p.view.request) {
+		next.recorded.granted = g.recorded.granted.WithoutAsked()
+	}
+	var asking, raised []*snapshot
+	for i := range p.containers {
+		fresh := &p.containers[i]
+		c := next.pods[fresh.pod.id].containers[fresh.id]
+		if c.needsVetting() && c.isLate() {
+			s.toRoom(next, &c.snapshot, nil)
+			fresh.decision = c.decision
+		}
+		switch {
+		case !c.isLive():
+		case c.decision.raises(b, &fresh.in(s).decision): // last, so that an error names one of them
+			raised = append(raised, &c.snapshot)
+		default:
+			asking = append(asking, &c.snapshot)
+		}
+	}
+	before, after := g.grants(p.view.pod.namespace, b), next.grants(p.view.pod.namespace, b)
+	maps.DeleteFunc(after, func(at blkio.Address, amount blkio.Amount) bool { return amount <= before[at] })
+	if len(after) == 0 {
+		return nil
+	}
+	// An error of the budget is one of an invalid request, which rejects an edit under each policy.
+	return s.excess(next, append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
+}
+
+// assuming returns a copy of a group with other decisions for containers of one of its pods. The copy is no part of the state.
+func (s *state) assuming(g *group, decided []snapshot) *group {
+	out, pod := *g, *decided[0].pod.in(s)
+	out.pods, pod.containers = maps.Clone(g.pods), maps.Clone(pod.containers)
+	pod.total = decided[0].decision.total // which is the same for all of them
+	for i := range decided {
+		c := *decided[i].in(s)
+		c.decision = decided[i].decision
+		pod.containers[c.id] = &c
+	}
+	out.pods[pod.id] = &pod
+	return &out
+}
