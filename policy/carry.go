@@ -16,7 +16,8 @@ const stillGranted = "this node's policy now rejects what it granted before: tha
 const claimKept = "limits of a claim do not count: those that were granted before stay in force for as long as the container runs"
 
 // Carry adds to d, a decision for one cgroup, what that cgroup was granted before and what still stands. Without it, a container whose
-// limits a new policy rejects would become unlimited. container is its name, "" for the pod as a whole. A value stands if
+// limits a new policy rejects would become unlimited. before is nil if nothing was granted,
+// and container is the name, "" for the pod as a whole. A value stands if
 //
 //   - what asked for it is refused or ignored now: in place of a class, unless that is lower. Then the value is noted in d.Lowered, and
 //     is in force again without the class;
@@ -25,6 +26,9 @@ const claimKept = "limits of a claim do not count: those that were granted befor
 //
 // Another value that is asked for displaces it. Exceptions are below, with their reasons. In mode observe only the last case counts.
 func (p *Pod) Carry(d, before *Desired, container string) {
+	if before == nil {
+		return
+	}
 	granted := before.Lowered.Join(before.Settings)
 	isAll := len(d.Errors)+len(d.Claims) == 0 && !d.Ignored && p.KnowsClaims()
 	if len(granted) == 0 || isAll && !slices.ContainsFunc(granted, Setting.isCarried) {
@@ -138,6 +142,9 @@ func (s Setting) isOfClaim() bool { return s.Source.Kind == FromClaim }
 // WithoutAsked returns what other annotations may leave of d: what is carried, and what claims or a class have decided about claims.
 // If the new ones are refused, what the former ones asked for does not stand.
 func (d *Desired) WithoutAsked() Desired {
+	if d == nil {
+		return Desired{}
+	}
 	stays := func(s Setting) bool {
 		return s.isCarried() || s.isOfClaim() || s.isOfClass() && s.Source.namesClaim()
 	}

@@ -63,7 +63,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 // total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
 	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
-	total, err := grant.Total(o.pod.Policy, o.pod.Seen, &policy.Desired{}, !o.weights.Exist)
+	total, err := grant.Total(o.pod.Policy, o.pod.Seen, nil, !o.weights.Exist)
 	o.result.fail(total, err)
 	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {
 		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"

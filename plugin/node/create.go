@@ -36,7 +36,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		return nil, err
 	}
 	c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
-	c.recalled = &recalled{} // no earlier process knew it
+	c.recalled = noRecord // no earlier process knew it
 	for {
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.under(pol)

@@ -110,20 +110,21 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 }
 
 // after returns what may stand of what was granted by the request before.
-func (r *request) after(before *request, granted *policy.Desired) policy.Desired {
+func (r *request) after(before *request, granted *policy.Desired) *policy.Desired {
 	if r.hasOtherAnnotations(before) {
-		return granted.WithoutAsked()
+		left := granted.WithoutAsked()
+		return &left
 	}
-	return *granted
+	return granted
 }
 
-// granted returns what a container was granted so far, by this process or by an earlier one.
+// granted returns what a container was granted so far, by this process or by an earlier one; nil for nothing.
 func (c *snapshot) granted() *policy.Desired {
 	switch pol := c.decision.policy; {
+	case pol == nil && c.recalled == nil, pol != nil && pol.Mode() != policy.ModeEnforce:
+		return nil
 	case pol == nil:
-		return c.recalled.grants()
-	case pol.Mode() != policy.ModeEnforce:
-		return &policy.Desired{}
+		return &c.recalled.granted
 	}
 	return &c.decision.desired
 }

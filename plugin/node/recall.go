@@ -20,13 +20,8 @@ type recalled struct {
 	unvetted bool            // the budget had no room for it, or was not asked
 }
 
-// grants returns what was granted; nothing before the record was read.
-func (r *recalled) grants() *policy.Desired {
-	if r == nil {
-		return &policy.Desired{}
-	}
-	return &r.granted
-}
+// noRecord is what is recalled of a container without a record.
+var noRecord = &recalled{}
 
 // record returns the form of a request in the record of its pod. It is nil if all of it is what the runtime reports.
 func (r *request) record(sandbox string) *record.Edit {
@@ -141,7 +136,7 @@ func (n *Node) recallContainer(c *snapshot) error {
 	if err != nil && !errors.Is(err, blkio.ErrGone) {
 		return fmt.Errorf("read the record of the container: %w", err)
 	}
-	c.recalled = &recalled{}
+	c.recalled = noRecord
 	if own != nil {
 		limits := own.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() })
 		c.recalled = &recalled{own.Granted(), limits, own.Unvetted}

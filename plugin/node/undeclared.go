@@ -134,8 +134,12 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 func (u *undeclared) starred(c *snapshot) (out map[blkio.Dev]bool) {
 	s := u.state.Lock()
 	defer u.state.Unlock()
+	var own policy.Settings
+	if c.recalled != nil {
+		own = c.recalled.granted.Settings
+	}
 	out = map[blkio.Dev]bool{}
-	for _, of := range []policy.Settings{c.recalled.grants().Settings, c.pod.group.in(s).recorded.granted.Settings} {
+	for _, of := range []policy.Settings{own, c.pod.group.in(s).recorded.granted.Settings} {
 		for _, x := range of {
 			if x.Source.IsStar {
 				out[x.Dev] = true

@@ -17,8 +17,8 @@ type Pod struct {
 	Containers []Container
 	// Others are the other containers that were created so far. A mount of theirs can have brought a limit of the pod as a whole.
 	Others []policy.Container
-	// Before is what the pod as a whole was granted before.
-	Before policy.Desired
+	// Before is what the pod as a whole was granted before; nil for nothing.
+	Before *policy.Desired
 	// NoTotal is why the pod as a whole cannot have limits, "" if it can.
 	NoTotal string
 	// NoWeights is true if the kernel has no io.weight.
@@ -30,8 +30,8 @@ type Container struct {
 	Facts policy.Container
 	// TooManyMounts is true if some of its mounts are not in Facts, because there was no room for them.
 	TooManyMounts bool
-	// Before is what it was granted before. It is empty for a new container, and for one that is only observed.
-	Before policy.Desired
+	// Before is what it was granted before; nil for nothing, and for a container that is only observed.
+	Before *policy.Desired
 }
 
 // Decision is what the containers of a pod are granted, in the order of Pod.Containers, and the limits of the pod as a whole.
@@ -58,7 +58,7 @@ func Decide(p *Pod) Decision {
 		d := &out.Containers[i]
 		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts)
 		d.Own = p.Policy.First(d.Own, dropWeight(&d.Desired, p.NoWeights))
-		p.Policy.Carry(&d.Desired, &p.Containers[i].Before, p.Containers[i].Facts.Name)
+		p.Policy.Carry(&d.Desired, p.Containers[i].Before, p.Containers[i].Facts.Name)
 		d.Err = p.Policy.First(d.Own, out.TotalErr)
 		d.Err = p.Policy.First(p.tooManyMounts(&p.Containers[i], d, out.Total.Settings), d.Err)
 	}
@@ -89,7 +89,7 @@ func (p *Pod) total() (policy.Desired, error) {
 			facts = append(facts, p.Containers[i].Facts)
 		}
 	}
-	total, err := Total(p.Policy, facts, &p.Before, p.NoWeights)
+	total, err := Total(p.Policy, facts, p.Before, p.NoWeights)
 	if len(total.Settings) == 0 || p.NoTotal == "" {
 		return total, err
 	}

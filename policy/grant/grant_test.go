@@ -148,7 +148,7 @@ func TestTotal(t *testing.T) {
 		}, "254:16 wbps=2097152"},
 		{"of a record", func(p *Pod) {
 			source := policy.Source{Kind: policy.FromAnnotation, Name: limits + "pod-total", Entry: 2, Target: "/old"}
-			p.Before.Settings = policy.NewSettings(policy.Setting{Basis: policy.Carried, Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: vda.Dev}, Amount: 3 << 20}, Source: source})
+			p.Before = &policy.Desired{Settings: policy.NewSettings(policy.Setting{Basis: policy.Carried, Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: vda.Dev}, Amount: 3 << 20}, Source: source})}
 		}, "254:0 wbps=3145728, 254:16 wbps=2097152"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,9 +183,11 @@ func TestCarry(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := podBy(parse(t, tt.policy), "", []string{"a"}, limits+"containers", tt.asked)
-			if in.Containers[0].Before = before; tt.isEdited {
-				in.Containers[0].Before = before.WithoutAsked()
+			granted := before
+			if tt.isEdited {
+				granted = before.WithoutAsked()
 			}
+			in.Containers[0].Before = &granted
 			if got := text(Decide(in).Containers[0].Desired.Settings); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
