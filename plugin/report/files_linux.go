@@ -25,8 +25,6 @@ func writeFiles(out *bytes.Buffer, r *repair.Report) {
 		terminal.Notes(out, "note", "files are not moved to their writers: "+r.Reason)
 	case r.Mode == repair.ModeObserve:
 		terminal.Notes(out, "note", "files are not moved to their writers (mode observe, or writeback.repair is off)")
-	case r.Reason != "":
-		terminal.Notes(out, "note", r.Reason)
 	}
 	if r.Mode == repair.ModeUnavailable || len(r.Files) == 0 {
 		return
