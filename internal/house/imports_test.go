@@ -102,7 +102,6 @@ plugin/metricsserver    pure    log net net/http logrus prometheus github.com/pr
 internal/terminal       pure    io
 internal/fakenode       any
 internal/house          any
-internal/reference      any
 cmd/nri-blkio           any
 `
 
