@@ -30,7 +30,7 @@ blkio/kernel            pure    io/fs
 blkio/hostfs            kernel  github.com/cyphar/filepath-securejoin github.com/prometheus/procfs unix
 blkio/cgroupfs          kernel  blkio unix
 blkio/storage           kernel  blkio unix
-blkio/calibrate         kernel  blkio blkio/cgroupfs blkio/diskmodel blkio/storage unix # reads and writes disks
+blkio/calibrate         kernel  blkio blkio/cgroupfs blkio/diskmodel blkio/storage github.com/prometheus/procfs unix # reads and writes disks
 blkio/writeback         kernel  blkio github.com/cilium/ebpf/... unix
 
 policy                  pure    blkio policy/annotation policy/quote policy/spelling policy/strict
