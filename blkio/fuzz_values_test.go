@@ -1,6 +1,10 @@
 package blkio
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,7 +39,7 @@ func FuzzParseIOStat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := ParseIOStat(FormatIOStat(got))
+		again, err := ParseIOStat(formatIOStat(got))
 		sameAgain(t, got, again, err)
 	})
 }
@@ -134,4 +138,13 @@ func sameAgain(t *testing.T, got, again any, err error) {
 	if diff := cmp.Diff(got, again, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// formatIOStat is the inverse of ParseIOStat, sorted by device number.
+func formatIOStat(m map[Dev]Stat) string {
+	var b strings.Builder
+	for _, dev := range slices.SortedFunc(maps.Keys(m), Dev.Compare) {
+		fmt.Fprintf(&b, "%s %s\n", dev, m[dev])
+	}
+	return b.String()
 }

@@ -121,7 +121,7 @@ func TestStatBytes(t *testing.T) {
 		t.Errorf("%d bytes of nothing", got)
 	}
 	in := map[Dev]Stat{{8, 16}: s, {8, 0}: {Wios: 1}}
-	text := FormatIOStat(in)
+	text := formatIOStat(in)
 	want := "8:0 rbytes=0 wbytes=0 rios=0 wios=1 dbytes=0 dios=0\n8:16 rbytes=1 wbytes=20 rios=1000 wios=1000 dbytes=300 dios=1000\n"
 	if text != want {
 		t.Errorf("got %q, want %q", text, want)

@@ -2,8 +2,6 @@ package blkio
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -111,13 +109,4 @@ func (s *Stat) counter(name string) *uint64 {
 		return &s.CostUsage
 	}
 	return nil
-}
-
-// FormatIOStat is the inverse of ParseIOStat, sorted by device number.
-func FormatIOStat(m map[Dev]Stat) string {
-	var b strings.Builder
-	for _, dev := range slices.SortedFunc(maps.Keys(m), Dev.Compare) {
-		fmt.Fprintf(&b, "%s %s\n", dev, m[dev])
-	}
-	return b.String()
 }

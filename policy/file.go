@@ -66,5 +66,5 @@ func parseFile(data []byte) (*Policy, error) {
 
 // fileFormat returns the format of a policy file.
 func fileFormat() *strict.Format {
-	return &strict.Format{Example: exampleDocument, Named: []string{"classes"}, Embedded: []string{"header", "podsDocument"}}
+	return &strict.Format{Example: exampleDocument, Named: []string{"classes"}}
 }

@@ -7,21 +7,17 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/nri-blkio/nri-blkio/internal/reference"
 )
 
-// TestReference verifies that the tables of the page are those of the types, of Default, and of the errors about fields that are
-// missing.
-func TestReference(t *testing.T) {
-	page := reference.Page{File: "../docs/reference/policy.md", Packages: []string{"."}, Defaults: newDocument(Default())}
+// ReferenceFacts returns a document with the defaults, and the paths of the required fields.
+func ReferenceFacts() (defaults any, required []string) {
 	_, errs := exampleDocument().(*document).policy()
 	for _, err := range errs {
 		if err.Type == field.ErrorTypeRequired {
-			page.Required = append(page.Required, err.Field)
+			required = append(required, err.Field)
 		}
 	}
-	page.Check(t)
+	return newDocument(Default()), required
 }
 
 // TestReferenceDefaults verifies the defaults on the page that Default does not have: those of elements of lists, and those of the example

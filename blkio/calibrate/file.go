@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,42 +65,13 @@ func sizeWith(free uint64) (int64, error) {
 	return int64(min(mostFile, free/part) / prepareBlock * prepareBlock), nil
 }
 
-const fileFlags = unix.O_RDWR | unix.O_DIRECT | unix.O_CLOEXEC
-
 // openFile opens a file without a name for direct I/O.
 func (d *Dir) openFile() (*os.File, error) {
-	f, err := d.openat(".", unix.O_TMPFILE)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		return d.openRemoved() // the filesystem has no such files
-	}
-	return f, err
-}
-
-func (d *Dir) openat(name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(int(d.file.Fd()), name, fileFlags|flags, 0o600)
+	fd, err := unix.Openat(int(d.file.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "file of the calibration"), nil
-}
-
-// openRemoved opens a file that has a name for a moment only.
-func (d *Dir) openRemoved() (*os.File, error) {
-	return d.openAndRemove(".nri-blkio-calibrate-" + strconv.FormatUint(rand.Uint64(), 36))
-}
-
-// openAndRemove creates a file with a name, and removes the name. A file that exists already stays.
-func (d *Dir) openAndRemove(name string) (*os.File, error) {
-	f, err := d.openat(name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
-	if errors.Is(err, unix.EEXIST) {
-		return nil, err // it belongs to another program
-	}
-	// Some filesystems create the file before they refuse direct I/O.
-	if removeErr := unix.Unlinkat(int(d.file.Fd()), name, 0); err == nil && removeErr != nil {
-		f.Close() // the error of the removal is returned
-		return nil, removeErr
-	}
-	return f, err
 }
 
 // prepare writes the file once, as far as that is possible in prepareTime.
@@ -144,6 +113,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: name a directory with more free space", err)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w: its filesystem has no direct I/O", err)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR):
+		return fmt.Errorf("%w: its filesystem has no files without a name (O_TMPFILE)", err)
 	}
 	return err
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
 // opened opens a directory of this machine.
@@ -148,42 +145,6 @@ func inMemory(t *testing.T, seals int) *scratchFile {
 		t.Fatal(err)
 	}
 	return &scratchFile{File: f}
-}
-
-// TestOpensRemovedFile verifies that where files without a name are not supported, none is left either.
-func TestOpensRemovedFile(t *testing.T) {
-	dir := t.TempDir()
-	f, err := opened(t, dir).openRemoved()
-	if err == nil {
-		defer f.Close()
-		if _, err := f.WriteAt(newBlock(4*kib), 0); err != nil {
-			t.Error(err)
-		}
-	} else if !errors.Is(err, unix.EINVAL) { // no direct I/O
-		t.Error(err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("left in the directory: %v, %v", entries, err)
-	}
-}
-
-// TestKeepsOtherFiles verifies that a file or link that has the name already stays, because it belongs to
-// another program.
-func TestKeepsOtherFiles(t *testing.T) {
-	dir := t.TempDir()
-	fakenode.WriteFiles(t, dir, map[string]string{"file": "data", "sub/x": ""})
-	if err := os.Symlink("nowhere", dir+"/link"); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"file", "link", "sub"} {
-		f, err := opened(t, dir).openAndRemove(name)
-		if !errors.Is(err, unix.EEXIST) {
-			t.Errorf("%s: %v, %v", name, f, err)
-		}
-		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
-			t.Errorf("%s was removed: %v", name, err)
-		}
-	}
 }
 
 func TestFileSize(t *testing.T) {

@@ -117,7 +117,7 @@ func (n *Node) use(ctx context.Context, d *storage.DiskInfo) (string, error) {
 	for _, by := range n.busiest(users, n.ioOf(d.Dev)) {
 		parts = append(parts, fmt.Sprintf("%.0f/s by %s", by.operations/seconds, by.name))
 	}
-	return strings.Join(append(parts, n.places(d.Dev)...), ", "), nil
+	return strings.Join(parts, ", "), nil
 }
 
 // ioOf returns the operations of each cgroup on a disk. It leaves out cgroups that cannot be read, because the
@@ -164,29 +164,4 @@ func (n *Node) busiest(before, after map[string]uint64) (out []user) {
 		return cmp.Or(cmp.Compare(b.operations, a.operations), cmp.Compare(a.cgroup, b.cgroup))
 	})
 	return out[:min(len(out), mostUsers)]
-}
-
-// places returns the devices that are made of the disk, and the mountpoints of filesystems on it. It leaves out
-// those that cannot be read, because the result is only used in a message.
-func (n *Node) places(dev blkio.Dev) (out []string) {
-	isOn := func(d blkio.Disk) bool {
-		below, err := n.Storage.Physical(d.Dev)
-		return err == nil && slices.ContainsFunc(below, func(b blkio.Disk) bool { return b.Dev == dev })
-	}
-	disks, _ := n.Sysfs.Disks()
-	for i := range disks {
-		if d := disks[i].Disk; d.Dev != dev && isOn(d) {
-			out = append(out, d.Name+" is on it")
-		}
-	}
-	for _, f := range n.Storage.Filesystems() {
-		if len(f.Mounts) > 0 && slices.ContainsFunc(f.Devices, isOn) {
-			out = append(out, f.Type+" is mounted at "+f.Mounts[0].Mountpoint)
-		}
-	}
-	const most = 5
-	if len(out) > most {
-		out = append(out[:most], fmt.Sprintf("%d more", len(out)-most))
-	}
-	return out
 }

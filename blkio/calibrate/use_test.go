@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
@@ -78,9 +77,9 @@ func TestBusy(t *testing.T) {
 	}{
 		"idle":                     {0, 0, 0, ""},
 		"few operations":           {30, 19, 99, ""},
-		"as many as of a busy one": {30, 20, 0, "it is busy: 50 operations/s, 0 % of the time, "},
-		"few that take long":       {1, 0, 100, "it is busy: 1 operations/s, 10 % of the time, "},
-		"none has ended":           {0, 0, 2000, "it is busy: 0 operations/s, 100 % of the time, "}, // counted since before
+		"as many as of a busy one": {30, 20, 0, "it is busy: 50 operations/s, 0 % of the time"},
+		"few that take long":       {1, 0, 100, "it is busy: 1 operations/s, 10 % of the time"},
+		"none has ended":           {0, 0, 2000, "it is busy: 0 operations/s, 100 % of the time"}, // counted since before
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, sys := nodeWith(t, nil)
@@ -122,27 +121,10 @@ func TestBusyBy(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		got, err := n.use(t.Context(), &storage.DiskInfo{Disk: vdb})
-		if want := "it is busy: 1200 operations/s, 0 % of the time, 700/s by cgroup backup.service, 500/s by prod/db-0 db, md0 is on it"; err != nil || !strings.HasPrefix(got, want) {
+		if want := "it is busy: 1200 operations/s, 0 % of the time, 700/s by cgroup backup.service, 500/s by prod/db-0 db"; err != nil || !strings.HasPrefix(got, want) {
 			t.Errorf("got  %s, %v\nwant %s", got, err, want)
 		}
 	})
-}
-
-// TestPlaces verifies that a message names no more than five uses of a disk.
-func TestPlaces(t *testing.T) {
-	n, sys := nodeWith(t, nil)
-	if got := n.places(blkio.Dev{Major: 254, Minor: 48}); len(got) > 0 {
-		t.Errorf("of an unused disk: %q", got)
-	}
-	for i := 1; i < 5; i++ {
-		name := fmt.Sprintf("dm-%d", i)
-		sys.add(name, fmt.Sprintf("253:%d", i), "size=8", "dm/name=vg-"+name)
-		sys.link("devices/"+name+"/slaves/vdb", "../../vdb")
-	}
-	got := strings.Join(n.places(vdb.Dev), ", ")
-	if want := "md0 is on it, dm-0 is on it, dm-1 is on it, dm-2 is on it, dm-3 is on it, 3 more"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
 }
 
 // TestUseErrors covers events while the disk is watched: ^C, a disk that is removed, and counters that cannot

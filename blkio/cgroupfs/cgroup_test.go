@@ -286,19 +286,19 @@ func TestProbe(t *testing.T) {
 				"system.slice/cgroup.controllers": "cpu io memory\n",
 				"system.slice/io.max":             "", "system.slice/io.weight": "",
 			},
-			Features{IOMax: blkio.Yes, IOWeight: blkio.Yes, BFQWeight: blkio.No, IOLatency: blkio.No, IOPrio: blkio.No, IOCost: blkio.Yes},
+			Features{IOMax: blkio.Yes, IOWeight: blkio.Yes, IOCost: blkio.Yes},
 		},
 		"Talos": {
 			map[string]string{"kubepods/cgroup.controllers": "io\n", "kubepods/io.max": ""},
-			Features{IOMax: blkio.Yes, IOWeight: blkio.No, BFQWeight: blkio.No, IOLatency: blkio.No, IOPrio: blkio.No, IOCost: blkio.No},
+			Features{IOMax: blkio.Yes, IOWeight: blkio.No, IOCost: blkio.No},
 		},
 		"no child": {
 			map[string]string{"io.cost.qos": ""},
 			Features{IOCost: blkio.Yes},
 		},
 		"namespace": {
-			map[string]string{"cgroup.events": "", "io.max": "", "io.prio.class": ""},
-			Features{IOMax: blkio.Yes, IOWeight: blkio.No, BFQWeight: blkio.No, IOLatency: blkio.No, IOPrio: blkio.Yes, Namespaced: true},
+			map[string]string{"cgroup.events": "", "io.max": ""},
+			Features{IOMax: blkio.Yes, IOWeight: blkio.No, Namespaced: true},
 		},
 	}
 	for name, tt := range tests {

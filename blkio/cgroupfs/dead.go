@@ -79,15 +79,6 @@ func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	return out, err
 }
 
-// ReadDying returns the number of removed descendants that the kernel still keeps.
-//
-// Source: Documentation/admin-guide/cgroup-v2.rst, "nr_dying_descendants".
-func (c Cgroup) ReadDying() (uint64, error) {
-	return readCgroup(c, "cgroup.stat", func(data string) (uint64, error) {
-		return sumOf(data, "nr_dying_descendants")
-	})
-}
-
 // ReadUnwritten returns the bytes of dirty pages and of pages under writeback that are
 // charged to the cgroup and its descendants, removed ones included. The kernel's count may
 // be two seconds old. The error is ErrNotSupported without the memory controller.

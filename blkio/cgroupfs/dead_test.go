@@ -54,23 +54,16 @@ func TestIDs(t *testing.T) {
 
 func TestReadDead(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{
-		"a/cgroup.stat": "nr_descendants 2\nnr_dying_descendants 17\n",
 		"a/memory.stat": "anon 1\nfile_mapped 2\nfile_dirty 8192\nfile_writeback 4096\nswapcached 0\n",
-		"b/cgroup.stat": "nr_descendants 2\n",
 		"b/memory.stat": "file_dirty x\n",
 	})
 	a, b := h.Cgroup("a"), h.Cgroup("b")
-	if n, err := a.ReadDying(); n != 17 || err != nil {
-		t.Errorf("dying: %d, %v", n, err)
-	}
 	if n, err := a.ReadUnwritten(); n != 12288 || err != nil {
 		t.Errorf("unwritten: %d, %v", n, err)
 	}
-	_, err := b.ReadDying()
-	checkError(t, err, "read cgroup.stat: no nr_dying_descendants (cgroup b)")
-	_, err = b.ReadUnwritten()
+	_, err := b.ReadUnwritten()
 	checkError(t, err, `read memory.stat: file_dirty: strconv.ParseUint: parsing "x": invalid syntax (cgroup b)`)
-	if _, err := h.Cgroup("c").ReadDying(); !errors.Is(err, blkio.ErrGone) {
+	if _, err := h.Cgroup("c").ReadUnwritten(); !errors.Is(err, blkio.ErrGone) {
 		t.Errorf("gone: %v", err)
 	}
 }

@@ -12,12 +12,9 @@ import (
 // Features lists the kernel's I/O controls. A control counts as present if a cgroup with
 // the io controller has its file. Unknown means that no cgroup has the io controller.
 type Features struct {
-	IOMax     blkio.Tri `json:"ioMax"`     // blk-throttle
-	IOWeight  blkio.Tri `json:"ioWeight"`  // built in; its effect depends on the disk, see ReadIOCostQOS
-	BFQWeight blkio.Tri `json:"bfqWeight"` // the bfq module is loaded; a disk may use another scheduler
-	IOLatency blkio.Tri `json:"ioLatency"`
-	IOPrio    blkio.Tri `json:"ioPrio"`
-	IOCost    blkio.Tri `json:"ioCost"` // io.cost.qos, only in the host's root cgroup
+	IOMax    blkio.Tri `json:"ioMax"`    // blk-throttle
+	IOWeight blkio.Tri `json:"ioWeight"` // built in; its effect depends on the disk, see ReadIOCostQOS
+	IOCost   blkio.Tri `json:"ioCost"`   // io.cost.qos, only in the host's root cgroup
 	// Namespaced is true if the tree's root is the root of a cgroup namespace, and not the
 	// host's.
 	Namespaced bool `json:"namespaced"`
@@ -50,9 +47,6 @@ func (h *Hierarchy) Probe() (Features, error) {
 	if dir, found := h.ioCgroup(f.Namespaced); found {
 		probe(dir, "io.max", &f.IOMax)
 		probe(dir, "io.weight", &f.IOWeight)
-		probe(dir, "io.bfq.weight", &f.BFQWeight)
-		probe(dir, "io.latency", &f.IOLatency)
-		probe(dir, "io.prio.class", &f.IOPrio)
 	}
 	if err != nil {
 		return f, fmt.Errorf("probe cgroups: %w", err)

@@ -11,27 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func FuzzParseWritebackStats(f *testing.F) {
-	f.Add(wbStats)
-	f.Add("later: 1\nWbCgIno: 1\nWbWriteback: 1 kB\nWbReclaimable: 2 kB\nb_dirty: 3\nlater\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseWritebackStats(strings.NewReader(in))
-		if err != nil {
-			return
-		}
-		for _, w := range got {
-			if w.Left() < w.Dirty || w.Left() < w.Writeback {
-				t.Errorf("%+v: that is too much", w)
-			}
-			if w.Inodes >= 1<<32 {
-				return // of several lines, which is not formatted as such
-			}
-		}
-		again, err := ParseWritebackStats(strings.NewReader(FormatWritebackStats(got)))
-		sameAgain(t, got, again, err)
-	})
-}
-
 func FuzzContainerCgroup(f *testing.F) {
 	f.Add("kubepods-besteffort-pod1.slice:cri-containerd:abc", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice")
 	f.Add("/kubepods/besteffort/pod1/abc", "/kubepods/besteffort/pod1")

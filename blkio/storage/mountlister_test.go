@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 // mountPlace is a directory in a mount namespace that only the thread of the test has.
 type mountPlace struct {
 	dir    string
-	source *procMounts
+	source *mountSource
 }
 
 // newMountPlace binds the test to a thread of its own, which ends with it. Where that
@@ -42,7 +43,7 @@ func newMountPlace(t testing.TB) *mountPlace {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { src.Close() })
-	p.source = src.(*procMounts)
+	p.source = src
 	if _, err := p.source.changed(); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestMountListerLost(t *testing.T) {
 
 func TestListMountsUnsupported(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
-	if err := n.ListMounts(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+	if err := n.ListMounts(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	checkError(t, n.Refresh(t.Context()), "")

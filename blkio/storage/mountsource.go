@@ -2,29 +2,28 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// mountSource is a mountinfo file that reports when it has changed. Not safe for
-// concurrent use.
-type mountSource interface {
-	changed() (bool, error) // since the last call, or since it was opened
-	read() (mountChange, error)
-	// recheck reads n mounts again, from the one with this index on, and reports
-	// whether there are more. See mountLister.
-	recheck(first, n int) (c mountChange, more bool, err error)
-	// list has the table read with listmount(2) from now on. The error is the reason
-	// why that does not work here.
-	list() error
-	// lost returns, once, the reason why it is the text again.
-	lost() error
-	Close() error
+// mountSource is a mountinfo file that reports when it has changed: of procfs, or a regular one, as tests and
+// benchmarks have it. Not safe for concurrent use.
+//
+// After a change of the mount namespace, one poll on each descriptor of procfs returns POLLERR|POLLPRI. A regular
+// file has changed if its times, size or inode have.
+//
+// Source: proc_pid_mounts(5); mounts_poll in fs/proc_namespace.c.
+type mountSource struct {
+	name   string
+	fd     int         // of a file of procfs
+	isFile bool        // a regular one
+	last   os.FileInfo // of a regular one
+	reader *mountReader
+	lister *mountLister // nil: the text is read
+	reason error        // see lost
 }
 
 // mountChange is a mount table and how it differs from the last one.
@@ -37,160 +36,105 @@ type mountChange struct {
 	reusesIDs bool
 }
 
-// openMountSource opens a mountinfo file of procfs, or a regular file, as
-// tests and benchmarks have it.
-func openMountSource(name string) (mountSource, error) {
+func openMountSource(name string) (*mountSource, error) {
 	// This does not use package os: poll(2) consumes the news of a change, and the Go runtime polls files that
 	// os opens.
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
+	s := &mountSource{name: name, fd: fd, reader: newMountReader()}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		unix.Close(fd) // the error that counts is the one before
+	if err = unix.Fstatfs(fd, &st); err == nil && st.Type != unix.PROC_SUPER_MAGIC {
+		s.isFile = true
+		_, err = s.changed()
+	}
+	if err != nil {
+		s.Close() // the error that counts is the one before
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	if st.Type == unix.PROC_SUPER_MAGIC {
-		return &procMounts{fd: fd, name: name, reader: newMountReader()}, nil
-	}
-	if err := unix.Close(fd); err != nil {
-		return nil, err
-	}
-	f := &fileMounts{name: name, reader: newMountReader()}
-	_, err = f.changed()
-	return f, err
+	return s, nil
 }
 
-// procMounts is a mountinfo file of procfs. After a change of the mount
-// namespace, one poll on each descriptor returns POLLERR|POLLPRI.
-//
-// Source: proc_pid_mounts(5); mounts_poll in fs/proc_namespace.c.
-type procMounts struct {
-	fd     int
-	name   string
-	reader *mountReader
-	lister *mountLister // nil: the text is read
-	reason error        // see lost
-}
-
-func (p *procMounts) changed() (bool, error) {
-	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLPRI}}
+// changed reports whether the file has changed since the last call, or since it was opened.
+func (s *mountSource) changed() (bool, error) {
+	if s.isFile {
+		info, err := os.Stat(s.name)
+		if err != nil {
+			return false, err
+		}
+		same := s.last != nil && os.SameFile(info, s.last) && info.Size() == s.last.Size() && info.ModTime().Equal(s.last.ModTime())
+		s.last = info
+		return !same, nil
+	}
+	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLPRI}}
 	n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, 0) })
 	if err != nil {
-		return false, fmt.Errorf("poll %s: %w", p.name, err)
+		return false, fmt.Errorf("poll %s: %w", s.name, err)
 	}
 	return n > 0, nil
 }
 
-func (p *procMounts) read() (mountChange, error) {
-	if p.lister != nil {
-		t, changed, err := p.lister.read()
-		if err == nil {
-			return mountChange{table: t, mounts: changed}, nil
-		}
-		p.lister, p.reason = nil, err
-		t, err = p.text() // how it differs is unknown: the last text is older than the last list
-		return mountChange{table: t}, err
+func (s *mountSource) read() (mountChange, error) {
+	if s.lister == nil {
+		return s.readText()
 	}
-	return p.readText()
-}
-
-func (p *procMounts) readText() (mountChange, error) {
-	if _, err := unix.Seek(p.fd, 0, io.SeekStart); err != nil {
-		return mountChange{}, fmt.Errorf("seek %s: %w", p.name, err)
-	}
-	c, err := p.reader.read(fdReader(p.fd))
-	if err != nil {
-		return mountChange{}, fmt.Errorf("read %s: %w", p.name, err)
-	}
-	return c, nil
-}
-
-func (p *procMounts) text() (*MountTable, error) {
-	c, err := p.readText()
-	return c.table, err
-}
-
-func (p *procMounts) list() error {
-	if p.lister != nil {
-		return nil
-	}
-	l, err := newMountLister(p.name, p.text)
+	t, changed, err := s.lister.read()
 	if err == nil {
-		p.lister, p.reader = l, newMountReader() // Its lines are not needed any more.
+		return mountChange{table: t, mounts: changed}, nil
 	}
-	return err
+	s.lister, s.reason = nil, err
+	t, err = s.text() // how it differs is unknown: the last text is older than the last list
+	return mountChange{table: t}, err
 }
 
-func (p *procMounts) recheck(first, n int) (c mountChange, more bool, err error) {
-	if p.lister == nil {
-		return mountChange{}, false, nil
-	}
-	t, changed, err := p.lister.recheck(first, n)
-	return mountChange{table: t, mounts: changed}, first+n < len(p.lister.known), err
-}
-
-func (p *procMounts) lost() error {
-	err := p.reason
-	p.reason = nil
-	return err
-}
-
-func (p *procMounts) Close() error { return unix.Close(p.fd) }
-
-type fdReader int
-
-func (fd fdReader) Read(b []byte) (int, error) {
-	n, err := retryEINTR(func() (int, error) { return unix.Read(int(fd), b) })
-	if err != nil {
-		return 0, err
-	}
-	if n == 0 && len(b) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-// fileMounts is a regular file, which has changed if its times, size or inode
-// have.
-type fileMounts struct {
-	name   string
-	last   os.FileInfo
-	reader *mountReader
-}
-
-func (f *fileMounts) changed() (bool, error) {
-	info, err := os.Stat(f.name)
-	if err != nil {
-		return false, err
-	}
-	same := f.last != nil && os.SameFile(info, f.last) &&
-		info.Size() == f.last.Size() && info.ModTime().Equal(f.last.ModTime())
-	f.last = info
-	return !same, nil
-}
-
-func (f *fileMounts) read() (mountChange, error) {
-	file, err := os.Open(f.name)
+func (s *mountSource) readText() (mountChange, error) {
+	file, err := os.Open(s.name)
 	if err != nil {
 		return mountChange{}, err
 	}
 	defer file.Close()
-	c, err := f.reader.read(file)
+	c, err := s.reader.read(file)
 	if err != nil {
-		return mountChange{}, fmt.Errorf("read %s: %w", f.name, err)
+		return mountChange{}, fmt.Errorf("read %s: %w", s.name, err)
 	}
 	return c, nil
 }
 
-func (f *fileMounts) recheck(int, int) (c mountChange, more bool, err error) { return }
+func (s *mountSource) text() (*MountTable, error) {
+	c, err := s.readText()
+	return c.table, err
+}
 
-func (f *fileMounts) list() error { return fmt.Errorf("%s: %w", f.name, errors.ErrUnsupported) }
+// list has the table read with listmount(2) from now on. The error is the reason why that does not work here.
+func (s *mountSource) list() error {
+	if s.lister != nil {
+		return nil
+	}
+	l, err := newMountLister(s.name, s.text)
+	if err == nil {
+		s.lister, s.reader = l, newMountReader() // Its lines are not needed any more.
+	}
+	return err
+}
 
-func (f *fileMounts) lost() error { return nil }
+// recheck reads n mounts again, from the one with this index on, and reports whether there are more. See mountLister.
+func (s *mountSource) recheck(first, n int) (c mountChange, more bool, err error) {
+	if s.lister == nil {
+		return mountChange{}, false, nil
+	}
+	t, changed, err := s.lister.recheck(first, n)
+	return mountChange{table: t, mounts: changed}, first+n < len(s.lister.known), err
+}
 
-func (f *fileMounts) Close() error { return nil }
+// lost returns, once, the reason why it is the text again.
+func (s *mountSource) lost() error {
+	err := s.reason
+	s.reason = nil
+	return err
+}
+
+func (s *mountSource) Close() error { return unix.Close(s.fd) }
 
 // waitChanges calls fn after each change of a mountinfo file until ctx ends or
 // fn fails, and once at the beginning. It has a descriptor of its own.
@@ -220,33 +164,25 @@ func waitChanges(ctx context.Context, name string, fn func() error) error {
 		if err := fn(); err != nil {
 			return err
 		}
-		if err := wait(src, wake); err != nil {
+		if err := src.wait(wake); err != nil {
 			return fmt.Errorf("watch %s: %w", name, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// wait blocks until src has changed or wake is written to.
-func wait(src mountSource, wake int) error {
-	proc, ok := src.(*procMounts)
-	if !ok {
-		return waitFile(src, wake)
+// wait blocks until the file has changed or wake is written to. It reads a regular file ten times a second.
+func (s *mountSource) wait(wake int) error {
+	fds, pause := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}, 100*time.Millisecond
+	if !s.isFile {
+		fds, pause = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLPRI}), -time.Millisecond
 	}
-	fds := []unix.PollFd{{Fd: int32(proc.fd), Events: unix.POLLPRI}, {Fd: int32(wake), Events: unix.POLLIN}}
-	_, err := retryEINTR(func() (int, error) { return unix.Poll(fds, -1) })
-	return err
-}
-
-// waitFile reads a regular file ten times a second.
-func waitFile(src mountSource, wake int) error {
-	fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}
 	for {
-		n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, int((100 * time.Millisecond).Milliseconds())) })
+		n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, int(pause.Milliseconds())) })
 		if n > 0 || err != nil {
 			return err
 		}
-		if changed, err := src.changed(); changed || err != nil {
+		if changed, err := s.changed(); changed || err != nil {
 			return err
 		}
 	}

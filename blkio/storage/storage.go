@@ -35,7 +35,7 @@ type Storage struct {
 	// fields below. It is held while mountinfo is read, since the callers that wait for
 	// it need that table.
 	refreshing chan struct{}
-	source     mountSource
+	source     *mountSource
 	stale      bool // the table changed, and was not read since
 	pinned     []string
 }

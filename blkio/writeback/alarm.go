@@ -14,8 +14,6 @@ import (
 // few cgroups each time that it is set, and once for each of them. A writer that syncs
 // small writes has dirty pages only for a short time, so the observer's counts come too
 // late for it.
-//
-// The zero value reports nothing.
 type alarm struct {
 	set    *ebpf.Map // the number of reports that are left
 	rung   *ebpf.Map // the cgroups that were reported
@@ -34,12 +32,12 @@ type ringReader interface {
 const maxRings = 4
 
 // newAlarm listens to the observer's ring buffer.
-func newAlarm(maps *observerMaps) (*alarm, error) {
-	reader, err := ringbuf.NewReader(maps.BlkioRings)
+func newAlarm(bpf *ebpf.Collection) (*alarm, error) {
+	reader, err := ringbuf.NewReader(bpf.Maps["blkio_rings"])
 	if err != nil {
-		return &alarm{}, err
+		return nil, err
 	}
-	a := &alarm{set: maps.BlkioAlarm, rung: maps.BlkioRung, reader: reader, rang: make(chan Dirtied, maxRings)}
+	a := &alarm{set: bpf.Maps["blkio_alarm"], rung: bpf.Maps["blkio_rung"], reader: reader, rang: make(chan Dirtied, maxRings)}
 	go a.listen()
 	return a, nil
 }
@@ -47,31 +45,20 @@ func newAlarm(maps *observerMaps) (*alarm, error) {
 // listen ends with the reader.
 func (a *alarm) listen() {
 	var r ringbuf.Record
-	var slot observerSlot
+	var s slot
 	for {
 		if err := a.reader.ReadInto(&r); err != nil {
 			a.broken.Store(&err)
 			return
 		}
-		if _, err := binary.Decode(r.RawSample, binary.NativeEndian, &slot); err != nil {
+		if _, err := binary.Decode(r.RawSample, binary.NativeEndian, &s); err != nil {
 			continue // too short
 		}
 		select {
-		case a.rang <- decode(&slot.Key, &slot.Value):
+		case a.rang <- decode(&s.Key, &s.Value):
 		default: // the receiver is late, and has the one before
 		}
 	}
-}
-
-// canRing reports whether the alarm can ring.
-func (a *alarm) canRing() bool { return a.reader != nil }
-
-// close ends listening. The maps are the observer's.
-func (a *alarm) close() error {
-	if a.reader == nil {
-		return nil
-	}
-	return a.reader.Close()
 }
 
 // Foreign returns the channel of alarms. After each call of [Observer.SetAlarm] it receives
@@ -80,16 +67,9 @@ func (a *alarm) close() error {
 // Bytes is 0, since Read counts the page. A value may be about a write before the call.
 func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
 
-// HasAlarm reports whether [Observer.Foreign] can receive values. It cannot on a kernel
-// with PREEMPT_RT on which the lock of a ring buffer may sleep.
-func (o *Observer) HasAlarm() bool { return o.alarm.canRing() }
-
 // SetAlarm allows each cgroup one more alarm. Call it before [Observer.Read]: a cgroup that
 // continues to write to the same file causes no alarm until the next Read.
 func (o *Observer) SetAlarm() error {
-	if !o.alarm.canRing() {
-		return nil
-	}
 	err := o.alarm.again()
 	if broken := o.alarm.broken.Load(); broken != nil {
 		err = *broken

@@ -43,8 +43,8 @@ func ForgetBTF() {
 
 // options returns how to load programs. Of the modules only btrfs matters; without options the library reads
 // the BTF of all of them.
-func (t *kernelTypes) options() *ebpf.CollectionOptions {
-	return &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{
+func (t *kernelTypes) options() ebpf.CollectionOptions {
+	return ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{
 		KernelTypes: t.kernel, ExtraRelocationTargets: t.modules,
 	}}
 }

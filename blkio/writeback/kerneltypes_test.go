@@ -62,8 +62,8 @@ func TestMissingField(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	page := uint64(os.Getpagesize())
-	key := observerCountKey{Inode: 1, Number: 2, Writer: 3, Memcg: 4}
-	value := observerCount{
+	key := countKey{Inode: 1, Number: 2, Writer: 3, Memcg: 4}
+	value := count{
 		Pages: 5, Charged: 6, Owner: 7, Root: 8, Generation: 9, First: 10, Last: 11,
 		Dev: 259<<20 | 300, // a minor over 255
 	}

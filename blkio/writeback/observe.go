@@ -45,14 +45,14 @@ const BtrfsRootTree = 1
 // Observer counts the pages that become dirty on watched filesystems. While it watches
 // none, its programs do not run. It is not safe for concurrent use.
 type Observer struct {
-	objects    observerObjects
+	bpf        *ebpf.Collection
 	alarm      *alarm
 	link       link.Link // of the program that counts; nil while nothing is watched
 	subvolumes bool
 	watching   map[blkio.Dev]bool
-	cpus       []observerSlot // copies of the slots, by CPU
-	keys       []observerCountKey
-	values     []observerCount
+	cpus       []slot // copies of the slots, by CPU
+	keys       []countKey
+	values     []count
 }
 
 const (
@@ -72,48 +72,35 @@ func NewObserver() (*Observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newObserver(types, !types.ringSleeps())
-}
-
-// newObserver is NewObserver on a kernel with these types. rings is false where the programs must not
-// write to a ring buffer.
-func newObserver(types *kernelTypes, rings bool) (*Observer, error) {
-	spec, err := observerSpec(rings)
+	if types.ringSleeps() {
+		return nil, fmt.Errorf("%w: PREEMPT_RT, and its BPF ring buffers can sleep (CVE-2024-50138)", ErrUnavailable)
+	}
+	spec, err := observerSpec()
 	if err != nil {
 		return nil, err
 	}
 	o := &Observer{
-		alarm:      &alarm{},
 		subvolumes: types.has("btrfs_inode", "root"),
 		watching:   map[blkio.Dev]bool{},
-		keys:       make([]observerCountKey, batch), values: make([]observerCount, batch),
+		keys:       make([]countKey, batch), values: make([]count, batch),
 	}
-	if err := spec.LoadAndAssign(&o.objects, types.options()); err != nil {
+	if o.bpf, err = ebpf.NewCollectionWithOptions(spec, types.options()); err != nil {
 		return nil, notLoaded(err, lockdownFile)
 	}
-	if !rings {
-		return o, nil
-	}
-	if o.alarm, err = newAlarm(&o.objects.observerMaps); err != nil {
-		return nil, errors.Join(notLoaded(err, lockdownFile), o.unload())
+	if o.alarm, err = newAlarm(o.bpf); err != nil {
+		o.bpf.Close()
+		return nil, notLoaded(err, lockdownFile)
 	}
 	return o, nil
 }
 
-// observerSpec is the observer's object file with the sizes of its maps. rings is false
-// where the programs must not write to a ring buffer.
-func observerSpec(rings bool) (*ebpf.CollectionSpec, error) {
-	spec, err := loadObserver()
+// observerSpec is the observer's object file with the sizes of its maps.
+func observerSpec() (*ebpf.CollectionSpec, error) {
+	spec, err := loadObject("observer")
 	if err != nil {
 		return nil, err
 	}
-	useRingBuffer := uint8(0)
-	if rings {
-		useRingBuffer = 1
-	}
-	for name, value := range map[string]any{
-		"max_counts": uint64(maxCounts), "few_counts": uint64(fewCounts), "use_ring_buffer": useRingBuffer,
-	} {
+	for name, value := range map[string]uint64{"max_counts": maxCounts, "few_counts": fewCounts} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s of a BPF program: %w", name, err)
 		}
@@ -130,9 +117,11 @@ func observerSpec(rings bool) (*ebpf.CollectionSpec, error) {
 func (o *Observer) Subvolumes() bool { return o.subvolumes }
 
 // Close unloads the programs.
-func (o *Observer) Close() error { return errors.Join(o.detach(), o.unload()) }
-
-func (o *Observer) unload() error { return errors.Join(o.alarm.close(), o.objects.Close()) }
+func (o *Observer) Close() error {
+	err := errors.Join(o.detach(), o.alarm.reader.Close())
+	o.bpf.Close()
+	return err
+}
 
 func (o *Observer) detach() error {
 	if o.link == nil {
@@ -151,7 +140,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	}
 	for d := range o.watching {
 		if !want[d] {
-			if err := o.objects.BlkioWatched.Delete(kernelDev(d)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			if err := o.bpf.Maps["blkio_watched"].Delete(kernelDev(d)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 				return fmt.Errorf("stop watching the filesystem of %s: %w", d, err)
 			}
 			delete(o.watching, d)
@@ -159,7 +148,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	}
 	for d := range want {
 		if !o.watching[d] {
-			if err := o.objects.BlkioWatched.Put(kernelDev(d), uint8(1)); err != nil {
+			if err := o.bpf.Maps["blkio_watched"].Put(kernelDev(d), uint8(1)); err != nil {
 				return fmt.Errorf("watch the filesystem of %s: %w", d, err)
 			}
 			o.watching[d] = true
@@ -171,7 +160,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	case o.link != nil:
 		return nil
 	}
-	l, err := link.AttachTracing(link.TracingOptions{Program: o.objects.BlkioDirtied})
+	l, err := link.AttachTracing(link.TracingOptions{Program: o.bpf.Programs["blkio_dirtied"]})
 	if err != nil {
 		return notLoaded(err, lockdownFile)
 	}
@@ -190,7 +179,7 @@ func fromKernelDev(d uint32) blkio.Dev { return blkio.Dev{Major: d >> 20, Minor:
 func (o *Observer) Read() (_ []Dirtied, lost uint64, err error) {
 	found, err := o.readCounts()
 	if err == nil {
-		err = o.objects.BlkioLost.Lookup(uint32(0), &lost)
+		err = o.bpf.Maps["blkio_lost"].Lookup(uint32(0), &lost)
 	}
 	if err != nil {
 		return found, 0, fmt.Errorf("read what was written to: %w", err)
@@ -203,7 +192,7 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 		return nil, err
 	}
 	var taken uint64
-	if err := o.objects.BlkioTaken.Lookup(uint32(0), &taken); err != nil || taken == 0 {
+	if err := o.bpf.Maps["blkio_taken"].Lookup(uint32(0), &taken); err != nil || taken == 0 {
 		return nil, err // reading an empty map takes 20 us
 	}
 	// Before the counts are read: one that is made meanwhile is counted, and seen
@@ -214,7 +203,7 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 	out := make([]Dirtied, 0, min(taken, maxCounts))
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := o.objects.BlkioCounts.BatchLookupAndDelete(&cursor, o.keys, o.values, nil)
+		n, err := o.bpf.Maps["blkio_counts"].BatchLookupAndDelete(&cursor, o.keys, o.values, nil)
 		for i := range n {
 			out = append(out, decode(&o.keys[i], &o.values[i]))
 		}
@@ -229,13 +218,13 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 
 // freeRoom has the room for counts taken by no writer.
 func (o *Observer) freeRoom() error {
-	if err := o.objects.BlkioTaken.Put(uint32(0), uint64(0)); err != nil {
+	if err := o.bpf.Maps["blkio_taken"].Put(uint32(0), uint64(0)); err != nil {
 		return err
 	}
 	var cursor ebpf.MapBatchCursor
 	writers, counts := make([]uint64, batch), make([]uint64, batch)
 	for {
-		_, err := o.objects.BlkioWriters.BatchLookupAndDelete(&cursor, writers, counts, nil)
+		_, err := o.bpf.Maps["blkio_writers"].BatchLookupAndDelete(&cursor, writers, counts, nil)
 		switch {
 		case errors.Is(err, ebpf.ErrKeyNotExist):
 			return nil
@@ -248,14 +237,14 @@ func (o *Observer) freeRoom() error {
 // flushSlots has each CPU flush that is counting something, and interrupts no
 // other: that takes 10 us a CPU. One call reads the slots of all.
 func (o *Observer) flushSlots() error {
-	if err := o.objects.BlkioSlots.Lookup(uint32(0), &o.cpus); err != nil {
+	if err := o.bpf.Maps["blkio_slots"].Lookup(uint32(0), &o.cpus); err != nil {
 		return err
 	}
 	for cpu := range o.cpus {
 		if !counting(&o.cpus[cpu]) {
 			continue
 		}
-		_, err := o.objects.BlkioFlush.Run(&ebpf.RunOptions{Flags: runOnCPU, CPU: uint32(cpu)})
+		_, err := o.bpf.Programs["blkio_flush"].Run(&ebpf.RunOptions{Flags: runOnCPU, CPU: uint32(cpu)})
 		if err != nil && !errors.Is(err, unix.ENXIO) { // it is offline, and counts nothing
 			return err
 		}
@@ -265,11 +254,11 @@ func (o *Observer) flushSlots() error {
 
 // counting reports whether a CPU has counted since its last flush. The words of the copy of
 // a slot may be of different moments.
-func counting(slot *observerSlot) bool { return slot.Key.Inode != 0 || slot.Value.Pages != 0 }
+func counting(s *slot) bool { return s.Key.Inode != 0 || s.Value.Pages != 0 }
 
 const runOnCPU = 1 // BPF_F_TEST_RUN_ON_CPU
 
-func decode(key *observerCountKey, value *observerCount) Dirtied {
+func decode(key *countKey, value *count) Dirtied {
 	page := uint64(os.Getpagesize())
 	return Dirtied{
 		Inode: Inode{
@@ -298,7 +287,7 @@ type Cost struct {
 // Cost returns the cost of counting. It is 0 unless the kernel keeps statistics of BPF
 // programs (kernel.bpf_stats_enabled), which take time themselves.
 func (o *Observer) Cost() (Cost, error) {
-	s, err := o.objects.BlkioDirtied.Stats()
+	s, err := o.bpf.Programs["blkio_dirtied"].Stats()
 	if err != nil {
 		return Cost{}, fmt.Errorf("read what it takes to count: %w", err)
 	}

@@ -21,12 +21,7 @@ import (
 // programs. The node's tests run where it must not be skipped.
 func testObserver(t testing.TB) (o *Observer, dir string) {
 	t.Helper()
-	return testObserverOf(t, NewObserver)
-}
-
-func testObserverOf(t testing.TB, load func() (*Observer, error)) (o *Observer, dir string) {
-	t.Helper()
-	o, err := load()
+	o, err := NewObserver()
 	if errors.Is(err, ErrUnavailable) {
 		t.Skip(err)
 	}
@@ -57,7 +52,7 @@ func testObserverOf(t testing.TB, load func() (*Observer, error)) (o *Observer, 
 // flushes is how many CPUs have been interrupted.
 func flushes(t testing.TB, o *Observer) uint64 {
 	t.Helper()
-	s, err := o.objects.BlkioFlush.Stats()
+	s, err := o.bpf.Programs["blkio_flush"].Stats()
 	if err != nil {
 		t.Fatal(err)
 	}

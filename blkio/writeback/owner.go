@@ -28,7 +28,7 @@ type Owner struct {
 
 // OwnerReader reads the owners of inodes. It is safe for concurrent use.
 type OwnerReader struct {
-	objects ownerObjects
+	bpf *ebpf.Collection
 
 	mu sync.Mutex // the program has one answer
 }
@@ -40,19 +40,19 @@ func NewOwnerReader() (*OwnerReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := loadOwner()
+	spec, err := loadObject("owner")
 	if err != nil {
 		return nil, err
 	}
-	r := &OwnerReader{}
-	if err := spec.LoadAndAssign(&r.objects, types.options()); err != nil {
+	bpf, err := ebpf.NewCollectionWithOptions(spec, types.options())
+	if err != nil {
 		return nil, notLoaded(err, lockdownFile)
 	}
-	return r, nil
+	return &OwnerReader{bpf: bpf}, nil
 }
 
 // Close unloads the program.
-func (r *OwnerReader) Close() error { return r.objects.Close() }
+func (r *OwnerReader) Close() { r.bpf.Close() }
 
 // Owner returns the writeback owner of an open file. O_PATH is enough to open it.
 //
@@ -60,8 +60,9 @@ func (r *OwnerReader) Close() error { return r.objects.Close() }
 func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var answer ownerAnswer
-	if err := r.objects.BlkioAnswer.Put(uint32(0), &answer); err != nil {
+	var got answer
+	answers := r.bpf.Maps["blkio_answer"]
+	if err := answers.Put(uint32(0), &got); err != nil {
 		return Owner{}, fmt.Errorf("read the owner of %s: %w", f.Name(), err)
 	}
 	conn, err := f.SyscallConn()
@@ -70,22 +71,22 @@ func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	}
 	var runErr error
 	err = conn.Control(func(fd uintptr) {
-		_, runErr = r.objects.BlkioOwner.Run(&ebpf.RunOptions{Context: []uint64{uint64(fd)}})
+		_, runErr = r.bpf.Programs["blkio_owner"].Run(&ebpf.RunOptions{Context: []uint64{uint64(fd)}})
 	})
 	if err := errors.Join(err, runErr); err != nil {
 		return Owner{}, fmt.Errorf("read the owner of %s: %w", f.Name(), err)
 	}
-	if err := r.objects.BlkioAnswer.Lookup(uint32(0), &answer); err != nil {
+	if err := answers.Lookup(uint32(0), &got); err != nil {
 		return Owner{}, fmt.Errorf("read the owner of %s: %w", f.Name(), err)
 	}
-	if answer.Found == 0 {
+	if got.Found == 0 {
 		return Owner{}, fmt.Errorf("read the owner of %s: the kernel's structures do not match its BTF", f.Name())
 	}
 	return Owner{
-		Cgroup:     answer.Owner,
-		Dev:        fromKernelDev(answer.Dev),
-		Generation: answer.Generation,
-		Votes:      Votes{History: answer.History, Average: answer.Average},
-		Bandwidth:  answer.Bandwidth,
+		Cgroup:     got.Owner,
+		Dev:        fromKernelDev(got.Dev),
+		Generation: got.Generation,
+		Votes:      Votes{History: got.History, Average: got.Average},
+		Bandwidth:  got.Bandwidth,
 	}, nil
 }

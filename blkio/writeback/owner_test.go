@@ -25,11 +25,7 @@ func testOwners(t *testing.T) *OwnerReader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(r.Close)
 	return r
 }
 

@@ -1,8 +1,6 @@
 package writeback
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -44,46 +42,5 @@ func TestRingSleeps(t *testing.T) {
 		if got := (&kernelTypes{kernel: spec}).ringSleeps(); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
-	}
-}
-
-// TestAlarmWithoutRing verifies that an observer without a ring works, and reports no alarm.
-func TestAlarmWithoutRing(t *testing.T) {
-	o := &Observer{alarm: &alarm{}}
-	if o.HasAlarm() {
-		t.Error("HasAlarm is true without a ring")
-	}
-	if err := o.SetAlarm(); err != nil {
-		t.Error(err)
-	}
-	select {
-	case d := <-o.Foreign():
-		t.Errorf("the alarm reported %+v without a ring", d)
-	default:
-	}
-	if err := o.alarm.close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestObserverWithoutRing verifies that, on a kernel whose ring buffers can sleep, the programs are loaded
-// without one and count writes as the programs with one do.
-func TestObserverWithoutRing(t *testing.T) {
-	o, dir := testObserverOf(t, func() (*Observer, error) {
-		types, err := loadKernelTypes()
-		if err != nil {
-			return nil, err
-		}
-		return newObserver(types, false)
-	})
-	if o.HasAlarm() || o.Foreign() != nil {
-		t.Error("HasAlarm is true without a ring")
-	}
-	file := filepath.Join(dir, "f")
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := bytesOf(t, o, file); got < 1<<20 {
-		t.Errorf("%d bytes are counted, want 1 MiB", got)
 	}
 }

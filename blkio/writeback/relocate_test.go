@@ -69,11 +69,11 @@ func TestRelocate(t *testing.T) {
 // poisoned names the structures that an access was not found in.
 func poisoned(t *testing.T, kernel *btf.Spec) (names []string) {
 	t.Helper()
-	observer, err := observerSpec(true)
+	observer, err := observerSpec()
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := loadOwner()
+	owner, err := loadObject("owner")
 	if err != nil {
 		t.Fatal(err)
 	}

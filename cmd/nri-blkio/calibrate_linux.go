@@ -31,8 +31,8 @@ It measures sequential and random blocks from 4 KiB to 1 MiB, and several queue
 depths. It takes less than a minute, uses the disk fully, and ends within a second
 of ^C. Run it on the node itself as root: the DaemonSet's pods have no disks.
 
-A busy disk is refused, with the cgroups and filesystems that use it, because its
-figures would be too low. The exit status is 1 if the figures are implausible, for
+A busy disk is refused, with the cgroups that use it, because its figures would be
+too low. The exit status is 1 if the figures are implausible, for
 example because the volume of a cloud had burst credits left.
 
 --save stores the result for this node's plugin under the disk's WWID, or its serial
@@ -41,26 +41,11 @@ number. The policy's model, if it has one for the disk, wins.`
 type calibrateOptions struct {
 	writeDir    string
 	force, save bool
-	output      calibrateOutput
-}
-
-// calibrateOutput is the flag -o of calibrate, which has one more format.
-type calibrateOutput struct{ output }
-
-// Set checks the value as the flags are parsed.
-func (o *calibrateOutput) Set(s string) error {
-	if output(s) == outputYAML {
-		o.output = outputYAML
-		return nil
-	}
-	if err := o.output.Set(s); err != nil {
-		return fmt.Errorf("unknown format %q (write %s, %s or %s)", s, outputTable, outputJSON, outputYAML)
-	}
-	return nil
+	output      output
 }
 
 func (a *app) calibrateCommand() *cobra.Command {
-	o := calibrateOptions{output: calibrateOutput{outputTable}}
+	var o calibrateOptions
 	cmd := &cobra.Command{
 		Use:   "calibrate DISK",
 		Short: "Measure a disk's model for io.cost",
@@ -75,7 +60,7 @@ func (a *app) calibrateCommand() *cobra.Command {
 	f.StringVar(&o.writeDir, "write-dir", "", "a directory of the node on the disk, to measure writes")
 	f.BoolVar(&o.force, "force", false, "calibrate a busy disk, and save implausible figures")
 	f.BoolVar(&o.save, "save", false, "save the result for the plugin")
-	f.VarP(&o.output, "output", "o", "table, json or yaml")
+	o.output.add(cmd)
 	a.opts.addCalibrationFlag(cmd)
 	return cmd
 }
@@ -139,18 +124,17 @@ func (a *app) calibrateNode() (*calibrate.Node, error) {
 	}, nil
 }
 
-// measure calibrates the disk, with a progress bar on a terminal.
+// rewrite clears the line of a terminal.
+const rewrite = "\r\x1b[K"
+
+// measure calibrates the disk, with its progress on a terminal.
 func (a *app) measure(ctx context.Context, cfg calibrate.Config) (*calibrate.Calibration, error) {
 	cfg.Progress = func(float64, string) {}
 	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		cfg.Progress = func(done float64, step string) {
-			width, _, err := term.GetSize(int(f.Fd())) // at each step: a window can be resized
-			if err != nil || width <= 0 {
-				width = 80
-			}
-			fmt.Fprint(f, terminal.Rewrite(terminal.Bar(done, step, width)))
+			fmt.Fprintf(f, "%s%3.0f %% %s", rewrite, 100*done, step)
 		}
-		defer fmt.Fprint(f, terminal.Rewrite(""))
+		defer fmt.Fprint(f, rewrite)
 	}
 	c, err := calibrate.Run(ctx, cfg)
 	if errors.Is(err, context.Canceled) {
@@ -165,7 +149,7 @@ func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *cal
 	if err != nil {
 		return err
 	}
-	if err := a.print(o.output.output, r, r.Write); err != nil {
+	if err := a.print(o.output, r, r.Write); err != nil {
 		return err
 	}
 	for _, w := range c.Warnings {

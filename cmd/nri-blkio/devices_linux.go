@@ -20,7 +20,6 @@ filled in for whole devices, and BUFFERED for filesystems:
   MAX       io.max: bytes and operations per second
   WEIGHT    io.weight, which needs a kernel that has it, and io.cost enabled for the
             physical disk: see the second table
-  LATENCY   io.latency, which nri-blkio does not write
   BUFFERED  whether write limits apply to buffered writes, not only to direct I/O
 A number in brackets refers to a reason below the table.
 

@@ -143,7 +143,7 @@ func (a *app) host() (*inspect.Host, error) {
 	}
 	h := &inspect.Host{
 		Cgroups: tree, Sysfs: o.sysfs(), Root: hostfs.Root(o.hostRoot),
-		Proc: os.DirFS(o.host("/proc")), Debugfs: os.DirFS(o.host("/sys/kernel/debug")),
+		Proc:     os.DirFS(o.host("/proc")),
 		StateDir: o.host(o.stateDir), KubeletRoot: kubeletRoot, OrphanGrace: o.orphanGrace,
 	}
 	h.Storage, h.StorageErr = o.storage()

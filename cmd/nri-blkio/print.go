@@ -5,29 +5,19 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
-// print writes the result of a command: as JSON or YAML, or as the text that write makes of it.
+// print writes the result of a command: as JSON, or as the text that write makes of it.
 func (a *app) print(o output, result any, write func(*bytes.Buffer)) error {
 	var out bytes.Buffer
-	var err error
-	switch o {
-	case outputJSON:
-		err = terminal.WriteJSON(&out, result)
-	case outputYAML:
-		var text []byte
-		text, err = yaml.Marshal(result)
-		out.Write(text)
-	default:
+	if o != outputJSON {
 		write(&out)
-	}
-	if err != nil {
+	} else if err := terminal.WriteJSON(&out, result); err != nil {
 		return err
 	}
-	_, err = a.stdout.Write(out.Bytes())
+	_, err := a.stdout.Write(out.Bytes())
 	return err
 }
 
@@ -37,7 +27,6 @@ type output string
 const (
 	outputTable output = "table"
 	outputJSON  output = "json"
-	outputYAML  output = "yaml" // of calibrate only
 )
 
 func (o *output) add(cmd *cobra.Command) {

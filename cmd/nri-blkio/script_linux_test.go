@@ -124,40 +124,6 @@ const podCgroup = "kubepods.slice/kubepods-pod1.slice"
 // deadID and the IDs after it belong to no existing cgroup.
 const deadID = 1 << 52
 
-// wbStats has the pages that are left under some cgroups: two of web, old, one that has drained, an unknown
-// one, and the root.
-const wbStats = `WbCgIno:                    1
-WbWriteback:                0 kB
-WbReclaimable:           8192 kB
-b_dirty:                    1
-state:                      1
-
-WbCgIno:     4503599627370496
-WbWriteback:             1024 kB
-WbReclaimable:              0 kB
-b_dirty:                    0
-
-WbCgIno:     4503599627370497
-WbWriteback:             1024 kB
-WbReclaimable:          14336 kB
-b_dirty:                    1
-
-WbCgIno:     4503599627370498
-WbWriteback:                0 kB
-WbReclaimable:            512 kB
-b_dirty:                    1
-
-WbCgIno:     4503599627370499
-WbWriteback:               96 kB
-WbReclaimable:              0 kB
-b_dirty:                    0
-
-WbCgIno:     4503599627370500
-WbWriteback:           102400 kB
-WbReclaimable:              0 kB
-b_dirty:                    0
-`
-
 // layersDir is where containerd keeps writable layers by default.
 const layersDir = "var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
@@ -188,34 +154,35 @@ func fakeHost(dir string) error {
 // hostFiles returns the files of the host, by name.
 func hostFiles() map[string]string {
 	files := map[string]string{
-		"proc/1/mountinfo":                             mountinfo,
-		"sys/devices/vda/block/vda/dev":                "254:0\n",
-		"sys/devices/vda/block/vda/size":               "41943040\n",
-		"sys/devices/vda/block/vda/device/model":       "Disk \x1b[31m\n",
-		"sys/devices/vda/block/vda/queue/scheduler":    "none [mq-deadline] bfq\n",
-		"sys/devices/vda/block/vda/vda1/dev":           "254:1\n",
-		"sys/devices/vda/block/vda/vda1/partition":     "1\n",
-		"sys/devices/vdb/block/vdb/dev":                "254:16\n",
-		"sys/devices/vdb/block/vdb/size":               "2097152\n",
-		"sys/devices/vdb/block/vdb/queue/scheduler":    "none [bfq]\n",
-		"sys/devices/virtual/block/dm-0/dev":           "253:0\n",
-		"sys/devices/virtual/block/dm-0/size":          "2097152\n",
-		"sys/devices/virtual/block/dm-0/dm/name":       "vg-data\n",
-		"sys/fs/cgroup/cgroup.controllers":             "cpu io memory pids\n",
-		"sys/kernel/debug/bdi/253:0/wb_stats":          wbStats,
-		"sys/kernel/debug/bdi/254:16/wb_stats":         "WbCgIno: 4503599627370500\nWbWriteback: 102400 kB\n", // without a limit
-		"sys/fs/cgroup/io.cost.qos":                    "254:0 enable=1 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00\n",
-		"sys/fs/cgroup/io.cost.model":                  "254:0 ctrl=auto model=linear rbps=488636629 rseqiops=8932 rrandiops=8518 wbps=427891549 wseqiops=28755 wrandiops=21940\n",
-		"sys/fs/cgroup/kubepods.slice/cgroup.events":   "populated 1\n",
-		"sys/fs/cgroup/kubepods.slice/io.max":          "",
-		"sys/fs/cgroup/kubepods.slice/io.weight":       "default 100\n",
-		"mnt/data/db/.keep":                            "",
-		"mnt/data/layers/.keep":                        "",
-		layersDir + "/.keep":                           "",
-		"sys/fs/cgroup/" + podCgroup + "/io.max":       "253:0 rbps=max wbps=62914560 riops=max wiops=max\n",
-		"sys/fs/cgroup/" + podCgroup + "/db/io.max":    "253:0 rbps=max wbps=52428800 riops=max wiops=9\n",
-		"sys/fs/cgroup/" + podCgroup + "/db/io.weight": "default 100\n",
-		"sys/fs/cgroup/" + podCgroup + "/log/io.max":   "",
+		"proc/1/mountinfo":                                mountinfo,
+		"sys/devices/vda/block/vda/dev":                   "254:0\n",
+		"sys/devices/vda/block/vda/size":                  "41943040\n",
+		"sys/devices/vda/block/vda/device/model":          "Disk \x1b[31m\n",
+		"sys/devices/vda/block/vda/queue/scheduler":       "none [mq-deadline] bfq\n",
+		"sys/devices/vda/block/vda/vda1/dev":              "254:1\n",
+		"sys/devices/vda/block/vda/vda1/partition":        "1\n",
+		"sys/devices/vdb/block/vdb/dev":                   "254:16\n",
+		"sys/devices/vdb/block/vdb/size":                  "2097152\n",
+		"sys/devices/vdb/block/vdb/queue/scheduler":       "none [bfq]\n",
+		"sys/devices/virtual/block/dm-0/dev":              "253:0\n",
+		"sys/devices/virtual/block/dm-0/size":             "2097152\n",
+		"sys/devices/virtual/block/dm-0/dm/name":          "vg-data\n",
+		"sys/fs/cgroup/cgroup.controllers":                "cpu io memory pids\n",
+		"sys/fs/cgroup/io.cost.qos":                       "254:0 enable=1 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00\n",
+		"sys/fs/cgroup/io.cost.model":                     "254:0 ctrl=auto model=linear rbps=488636629 rseqiops=8932 rrandiops=8518 wbps=427891549 wseqiops=28755 wrandiops=21940\n",
+		"sys/fs/cgroup/kubepods.slice/cgroup.events":      "populated 1\n",
+		"sys/fs/cgroup/kubepods.slice/io.max":             "",
+		"sys/fs/cgroup/kubepods.slice/io.weight":          "default 100\n",
+		"mnt/data/db/.keep":                               "",
+		"mnt/data/layers/.keep":                           "",
+		layersDir + "/.keep":                              "",
+		"sys/fs/cgroup/" + podCgroup + "/io.max":          "253:0 rbps=max wbps=62914560 riops=max wiops=max\n",
+		"sys/fs/cgroup/" + podCgroup + "/memory.stat":     "file_dirty 16777216\nfile_writeback 0\n",
+		"sys/fs/cgroup/" + podCgroup + "/db/memory.stat":  "file_dirty 0\nfile_writeback 0\n",
+		"sys/fs/cgroup/" + podCgroup + "/log/memory.stat": "file_dirty 0\nfile_writeback 0\n",
+		"sys/fs/cgroup/" + podCgroup + "/db/io.max":       "253:0 rbps=max wbps=52428800 riops=max wiops=9\n",
+		"sys/fs/cgroup/" + podCgroup + "/db/io.weight":    "default 100\n",
+		"sys/fs/cgroup/" + podCgroup + "/log/io.max":      "",
 	}
 	for _, cg := range []string{"kubepods.slice", podCgroup, podCgroup + "/db", podCgroup + "/log"} {
 		files["sys/fs/cgroup/"+cg+"/cgroup.controllers"] = "io\n"

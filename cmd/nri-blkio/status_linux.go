@@ -44,13 +44,11 @@ limited disk: the limit holds for them as well ("sharedDisks" with -o json).
 If the policy has budgets, a table has for each namespace what its pods are granted on a disk
 together ("budgets" with -o json). GRANTED is max if one of them has no limit there.
 
-Below that are ended containers with data left to write ("dead" with -o json). Other
-writers of the same files wait for this data. DRAINS AT is the limit at which it is
-written: the container's own if that was not lifted, the pod's, the smaller of both,
-or none. LEFT is the amount. POD is "unknown" for a cgroup without a record, such as
-that of a removed pod. The data is read from debugfs (bdi/*/wb_stats, Linux 6.10 or
-later, as root). Without debugfs it is inferred from the pod's counters, which takes
-a second, and a note says so.
+Below that are pods with data of ended containers left to write ("dead" with -o json).
+Other writers of the same files wait for this data. LEFT is what is charged to the pod,
+and not to its running containers, on all disks. CONTAINER is the last one whose limits
+were not lifted. DRAINS AT is the limit at which its data is written: its own, the
+pod's, the smaller of both, or none.
 
 Next are files whose owner is not their writer ("writeback" with -o json): their
 owner, their writers with their shares, and MISPLACED, the bytes that were charged to

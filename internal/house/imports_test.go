@@ -30,7 +30,7 @@ blkio/kernel            pure    io/fs
 blkio/hostfs            kernel  github.com/cyphar/filepath-securejoin github.com/prometheus/procfs unix
 blkio/cgroupfs          kernel  blkio unix
 blkio/storage           kernel  blkio unix
-blkio/calibrate         kernel  blkio blkio/cgroupfs blkio/diskmodel blkio/storage unix # reads and writes disks
+blkio/calibrate         kernel  blkio blkio/cgroupfs blkio/diskmodel blkio/storage github.com/prometheus/procfs unix # reads and writes disks
 blkio/writeback         kernel  blkio github.com/cilium/ebpf/... unix
 
 policy                  pure    blkio policy/annotation policy/quote policy/spelling policy/strict
@@ -102,7 +102,6 @@ plugin/metricsserver    pure    log net net/http logrus prometheus github.com/pr
 internal/terminal       pure    io
 internal/fakenode       any
 internal/house          any
-internal/reference      any
 cmd/nri-blkio           any
 `
 

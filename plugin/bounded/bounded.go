@@ -142,14 +142,8 @@ func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context)
 	}
 }
 
-// Guarded runs fn, and returns a panic of fn as an error with its stack: nothing that a tenant
-// wrote may end the plugin.
-func Guarded(fn func() error) error {
-	_, err := Recovered(fn)
-	return err
-}
-
-// Recovered is Guarded, and reports whether fn panicked.
+// Recovered runs fn, and reports whether fn panicked. It returns a panic as an error with its
+// stack: nothing that a tenant wrote may end the plugin.
 func Recovered(fn func() error) (panicked bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -198,14 +198,15 @@ func TestDeadline(t *testing.T) {
 // explode panics.
 func explode() { panic("no such key") }
 
-// TestGuarded verifies that the error of a panic has the stack without the parts that differ between two panics
+// TestRecovered verifies that the error of a panic has the stack without the parts that differ between two panics
 // at the same place. So a panic that occurs again is recognized as the same.
-func TestGuarded(t *testing.T) {
+func TestRecovered(t *testing.T) {
 	var texts []string
 	for range 2 {
 		done := make(chan error)
 		go func() { // another number, and another stack in memory
-			done <- Guarded(func() error { explode(); return nil })
+			_, err := Recovered(func() error { explode(); return nil })
+			done <- err
 		}()
 		texts = append(texts, (<-done).Error())
 	}
@@ -217,7 +218,7 @@ func TestGuarded(t *testing.T) {
 		t.Errorf("the error is\n%s", texts[0])
 	}
 	failed := errors.New("input/output error")
-	if err := Guarded(func() error { return failed }); !errors.Is(err, failed) {
+	if panicked, err := Recovered(func() error { return failed }); panicked || !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 }

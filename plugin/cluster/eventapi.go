@@ -55,11 +55,11 @@ func newEvent(node string, of podevent.Pod, e *podevent.Event) *eventsv1.Event {
 		Series:              seriesOf(e),
 		ReportingController: reportingController,
 		ReportingInstance:   node,
-		Action:              e.Reason.Action(),
+		Action:              e.Reason.Facts().Action,
 		Reason:              string(e.Reason),
 		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: of.Namespace, Name: of.Name, UID: types.UID(of.UID)},
 		Note:                e.Note,
-		Type:                e.Reason.Type(),
+		Type:                e.Reason.Facts().Type,
 	}
 }
 

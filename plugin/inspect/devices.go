@@ -21,7 +21,6 @@ type Host struct {
 	Sysfs       storage.Sysfs
 	Root        hostfs.Root
 	Proc        fs.FS         // /proc
-	Debugfs     fs.FS         // /sys/kernel/debug
 	StateDir    string        // where "nri-blkio run" writes its state, as this process sees it
 	KubeletRoot string        // the kubelet's root directory, a path of the node
 	OrphanGrace time.Duration // age from which on the directory of a pod without a cgroup counts as that of an orphan

@@ -12,7 +12,6 @@ import (
 // Status is the report about a node's limits.
 type Status struct {
 	Dead        []DeadRow    `json:"dead"`
-	DeadNote    string       `json:"deadNote,omitempty"` // the way in which Dead was found where the kernel does not list it
 	Notes       []Note       `json:"notes"`
 	Orphans     []Orphan     `json:"orphans"`
 	OrphansNote string       `json:"orphansNote,omitempty"` // why there may be more orphans
@@ -37,9 +36,8 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	files, filesErr := readFiles(h.StateDir, filter)
 	parts, partsErr := readParts(h.StateDir, files)
 	shared, sharedErr := SharedDisksOf(values, h.Sysfs)
-	dead := FindDead(h.Cgroups, h.Sysfs, h.Debugfs, records, filter.Name == "")
 	s := Status{
-		Dead: dead.Rows, DeadNote: dead.Note, Notes: Notes(records), Orphans: []Orphan{},
+		Dead: FindDead(records, h.diskName), Notes: Notes(records), Orphans: []Orphan{},
 		Parts: parts, SharedDisks: shared, Values: values,
 		Reported: Reported{Weights: weightsOf(parts, filter), Budgets: budgetsOf(parts, filter), Files: files},
 	}

@@ -2,11 +2,9 @@ package inspect
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,7 +35,7 @@ func statusHost(t *testing.T) *Host {
 		t.Fatal(err)
 	}
 	return &Host{
-		Cgroups: tree, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: hostfs.Root(root), Debugfs: os.DirFS(filepath.Join(root, "debug")),
+		Cgroups: tree, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: hostfs.Root(root),
 		StateDir:   writeState(t, &health.Report{Part: health.Limits, At: time.Now(), State: health.Connected}),
 		StorageErr: errors.New("no mount table"),
 	}
@@ -74,7 +72,7 @@ func TestStatus(t *testing.T) {
 func TestStatusOrphans(t *testing.T) {
 	f := orphanNode(t, "systemd")
 	h := Host{
-		Cgroups: f.tree, Storage: f.storage, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: f.host, Debugfs: fstest.MapFS{},
+		Cgroups: f.tree, Storage: f.storage, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: f.host,
 		StateDir: t.TempDir(), KubeletRoot: kubeletRoot,
 	}
 	for filter, want := range map[Filter]int{{}: 4, {"prod", "db-0"}: 2, {"prod", "other"}: 0} {

@@ -26,21 +26,6 @@ func maxSupport(f cgroupfs.Features) Support {
 	return Support{OK: blkio.Yes}
 }
 
-// latencyOf returns the support for latency. A bio that does not become a request is not delayed.
-//
-// Source: rq_qos_throttle, which only blk_mq_submit_bio calls.
-func latencyOf(f cgroupfs.Features, d storage.DiskInfo) Support {
-	switch {
-	case f.IOLatency == blkio.No:
-		return Support{blkio.No, "the kernel has no io.latency (CONFIG_BLK_CGROUP_IOLATENCY)"}
-	case f.IOLatency == blkio.Unknown:
-		return Support{blkio.Unknown, noIOCgroup}
-	case len(d.Below) > 0:
-		return Support{blkio.No, "io.latency works on the physical disks below"}
-	}
-	return Support{OK: blkio.Yes}
-}
-
 const hiddenCost = "io.cost.qos is not visible in this cgroup namespace"
 
 func weightOf(f cgroupfs.Features, qos map[blkio.Dev]blkio.CostQOSLine, d storage.DiskInfo, sys storage.Sysfs) Support {

@@ -17,7 +17,7 @@ import (
 //
 //	disk, partition, lvm, crypt, multipath, raid1 (and other levels), md, dm, loop
 //	             name, dev, size, readOnly; also, except for partitions, model,
-//	             rotational, scheduler, below, max, weight, latency; and buffered
+//	             rotational, scheduler, below, max, weight; and buffered
 //	             if it has only raw block volumes on it
 //	filesystem   name (its type), dev (of stat), mountpoints, buffered
 //	swap         name, path (of the device or file), size, used
@@ -55,7 +55,6 @@ type Device struct {
 type Enforced struct {
 	Max      *Support `json:"max,omitempty"`
 	Weight   *Support `json:"weight,omitempty"`
-	Latency  *Support `json:"latency,omitempty"`
 	Buffered *Support `json:"buffered,omitempty"`
 }
 
@@ -176,8 +175,8 @@ func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *Node {
 		return n // a limit is its disk's
 	}
 	n.Below = blkio.DiskNames(d.Parents)
-	limit, weight, latency := maxSupport(b.features), weightOf(b.features, b.qos, d.DiskInfo, b.sys), latencyOf(b.features, d.DiskInfo)
-	n.Max, n.Weight, n.Latency = &limit, &weight, &latency
+	limit, weight := maxSupport(b.features), weightOf(b.features, b.qos, d.DiskInfo, b.sys)
+	n.Max, n.Weight = &limit, &weight
 	return n
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
@@ -58,25 +57,6 @@ func TestTreeOnce(t *testing.T) {
 	}
 }
 
-func TestLatency(t *testing.T) {
-	disk := storage.DiskInfo{}
-	stacked := storage.DiskInfo{Below: []blkio.Disk{{Name: "sda"}, {Name: "sdb"}}}
-	for _, tt := range []struct {
-		kernel blkio.Tri
-		disk   storage.DiskInfo
-		want   Support
-	}{
-		{blkio.Yes, disk, Support{OK: blkio.Yes}},
-		{blkio.No, disk, Support{blkio.No, "the kernel has no io.latency (CONFIG_BLK_CGROUP_IOLATENCY)"}},
-		{blkio.Unknown, disk, Support{blkio.Unknown, noIOCgroup}},
-		{blkio.Yes, stacked, Support{blkio.No, "io.latency works on the physical disks below"}},
-	} {
-		if got := latencyOf(cgroupfs.Features{IOLatency: tt.kernel}, tt.disk); got != tt.want {
-			t.Errorf("%v: got %v, want %v", tt.kernel, got, tt.want)
-		}
-	}
-}
-
 // find returns the node with this kind and name, wherever it is.
 func find(list []*Node, kind, name string) *Node {
 	for _, n := range list {
@@ -92,7 +72,7 @@ func find(list []*Node, kind, name string) *Node {
 
 // TestDeviceNodes covers the fields of devices of each kind. A partition has no limits of its own.
 func TestDeviceNodes(t *testing.T) {
-	r, err := devicesHost(t, map[string]string{"cg/a/cgroup.controllers": "io\n", "cg/a/io.max": "", "cg/a/io.weight": "", "cg/a/io.latency": "", "cg/io.cost.qos": "8:16 enable=1\n"}).Devices(t.Context())
+	r, err := devicesHost(t, map[string]string{"cg/a/cgroup.controllers": "io\n", "cg/a/io.max": "", "cg/a/io.weight": "", "cg/io.cost.qos": "8:16 enable=1\n"}).Devices(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,19 +90,19 @@ func TestDeviceNodes(t *testing.T) {
 		if d == nil {
 			t.Fatal("no", n)
 		}
-		got = append(got, fmt.Sprintf("%s %s %d %t %t below %v: max %s, weight %s, latency %s, buffered %s",
-			d.Name, d.Dev, d.Size>>20, d.ReadOnly, d.Rotational, d.Below, support(d.Max), support(d.Weight), support(d.Latency), support(d.Buffered)))
+		got = append(got, fmt.Sprintf("%s %s %d %t %t below %v: max %s, weight %s, buffered %s",
+			d.Name, d.Dev, d.Size>>20, d.ReadOnly, d.Rotational, d.Below, support(d.Max), support(d.Weight), support(d.Buffered)))
 	}
 	want := []string{
-		"sda 8:0 2048 false true below []: max yes, weight no, latency yes, buffered -",
-		"sda1 8:1 512 false false below []: max -, weight -, latency -, buffered -",
-		"sdb 8:16 2048 false false below []: max yes, weight yes, latency yes, buffered -",
-		"sdc 8:32 2048 true false below []: max yes, weight no, latency yes, buffered -",
-		"dm-0 253:0 2048 false false below [sda2 sdb]: max yes, weight no, latency no, buffered -",
-		"dm-1 253:1 2048 false false below [dm-0]: max yes, weight no, latency no, buffered -",
-		"md0 9:0 2048 false false below [sdc sdd]: max yes, weight no, latency no, buffered -",
-		"md0p1 259:9 1 false false below []: max -, weight -, latency -, buffered -",
-		"loop0 7:0 1 false false below []: max yes, weight no, latency yes, buffered yes",
+		"sda 8:0 2048 false true below []: max yes, weight no, buffered -",
+		"sda1 8:1 512 false false below []: max -, weight -, buffered -",
+		"sdb 8:16 2048 false false below []: max yes, weight yes, buffered -",
+		"sdc 8:32 2048 true false below []: max yes, weight no, buffered -",
+		"dm-0 253:0 2048 false false below [sda2 sdb]: max yes, weight no, buffered -",
+		"dm-1 253:1 2048 false false below [dm-0]: max yes, weight no, buffered -",
+		"md0 9:0 2048 false false below [sdc sdd]: max yes, weight no, buffered -",
+		"md0p1 259:9 1 false false below []: max -, weight -, buffered -",
+		"loop0 7:0 1 false false below []: max yes, weight no, buffered yes",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -23,8 +23,8 @@ const maxRecord = 60 << 10
 // could not be removed again.
 var ErrNoRoom = errors.New("no room for the disk in the record " + Attribute)
 
-// owned has the lines that this program has written for a disk, "" for a file that it has not
-// written. Where the record has no room for the lines, they are fingerprints, see isText.
+// owned has fingerprints of the lines that this program has written for a disk, "" for a file that it has not
+// written. So the record has room for about 870 disks.
 type owned struct {
 	Model string `json:"model,omitempty"`
 	QOS   string `json:"qos,omitempty"`
@@ -34,24 +34,19 @@ type owned struct {
 
 func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
 
-// isSame reports whether other has the same texts.
-func (o owned) isSame(other owned) bool {
-	return isText(o.Model, other.Model) && isText(o.QOS, other.QOS) && isText(o.Disk, other.Disk)
-}
-
-// short returns o with fingerprints.
+// short returns the fingerprints of texts.
 func (o owned) short() owned {
 	return owned{fingerprint(o.Model), fingerprint(o.QOS), fingerprint(o.Disk)}
 }
 
-// fingerprint returns a short text that stands for a longer one.
+// fingerprint returns a short text that stands for a text. Those of "" and of a fingerprint are themselves.
 func fingerprint(text string) string {
+	if text == "" || strings.HasPrefix(text, "#") {
+		return text
+	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(text)) // never fails
-	if out := fmt.Sprintf("#%08x", hash.Sum32()); len(out) < len(text) && !strings.HasPrefix(text, "#") {
-		return out
-	}
-	return text
+	return fmt.Sprintf("#%08x", hash.Sum32())
 }
 
 // isText reports whether two texts are equal. One of them, or both, may be a fingerprint.
@@ -59,7 +54,6 @@ func isText(a, b string) bool { return a == b || fingerprint(a) == fingerprint(b
 
 // parseRecord parses the value of the attribute:
 //
-//	{"254:16":{"model":"ctrl=user model=linear rbps=...","qos":"enable=1 ctrl=user ...","disk":"diskseq 7"}}
 //	{"254:16":{"model":"#1f3a9c2b","qos":"#77aa01fe","disk":"#0d52c88e"}}
 func parseRecord(data []byte) (map[blkio.Dev]owned, error) {
 	byName := map[string]owned{}
@@ -72,30 +66,28 @@ func parseRecord(data []byte) (map[blkio.Dev]owned, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[dev] = o
+		out[dev] = o.short() // earlier versions have recorded the texts
 	}
 	return out, nil
 }
 
-// formatRecord is the inverse of parseRecord. If the lines do not fit into room, it writes
-// fingerprints of all of them. The error is ErrNoRoom if these do not fit.
+// formatRecord is the inverse of parseRecord. The error is ErrNoRoom if the record does not fit into room.
 func formatRecord(all map[blkio.Dev]owned, room int) ([]byte, error) {
-	for _, form := range []func(owned) owned{func(o owned) owned { return o }, owned.short} {
-		byName := make(map[string]owned, len(all))
-		for dev, o := range all {
-			byName[dev.String()] = form(o)
-		}
-		data, err := json.Marshal(byName)
-		if err != nil || len(data) <= room {
-			return data, err // the type can be marshaled
-		}
+	byName := make(map[string]owned, len(all))
+	for dev, o := range all {
+		byName[dev.String()] = o
 	}
-	return nil, ErrNoRoom
+	data, err := json.Marshal(byName)
+	if len(data) > room {
+		return nil, ErrNoRoom
+	}
+	return data, err // the type can be marshaled
 }
 
 // record changes the attribute's settings of a device.
 func (a *actual) record(dev blkio.Dev, own owned) error {
-	if a.owned[dev].isSame(own) || a.owned[dev].isEmpty() && own.isEmpty() {
+	own = own.short()
+	if a.owned[dev] == own || a.owned[dev].isEmpty() && own.isEmpty() {
 		return nil
 	}
 	next := maps.Clone(a.owned)

@@ -19,7 +19,7 @@ func calibrated(count int) map[blkio.Dev]owned {
 	for i := range uint64(count) {
 		m := blkio.CostModel{Rbps: 6<<30 + i, RSeqIOPS: 900000 + i, RRandIOPS: 800000 + i, Wbps: 4<<30 + i, WSeqIOPS: 700000 + i, WRandIOPS: 600000 + i}
 		s := State{Setup: Setup{Model: &m, QOS: qosA, Identity: fmt.Sprint("diskseq ", 1000+i)}}
-		out[blkio.Dev{Major: 259, Minor: 1000 + uint32(i)}] = s.lines()
+		out[blkio.Dev{Major: 259, Minor: 1000 + uint32(i)}] = s.lines().short()
 	}
 	return out
 }
@@ -39,61 +39,57 @@ func TestRoom(t *testing.T) {
 	if maxRecord >= 64<<10 {
 		t.Error("the kernel takes less")
 	}
-	lines := most(t, func(data []byte, err error) bool { return err == nil && strings.Contains(string(data), "rbps=") })
 	all := most(t, func(data []byte, err error) bool { return err == nil && len(data) <= maxRecord })
-	t.Logf("%d disks with their lines, %d with fingerprints", lines, all)
-	if lines < 200 || all < 800 {
-		t.Errorf("room for %d disks with their lines, and for %d", lines, all)
+	t.Logf("%d disks", all)
+	if all < 800 {
+		t.Errorf("room for %d disks", all)
 	}
 	if data, err := formatRecord(calibrated(all+10), maxRecord); data != nil || !errors.Is(err, ErrNoRoom) {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }
 
-// TestRecordForms verifies that both forms are read back, and a fingerprint stands for its line.
+// TestRecordForms verifies that a record is read back, and so is one of an earlier version, which has the lines.
 func TestRecordForms(t *testing.T) {
-	all := calibrated(3)
-	all[vda.Dev] = owned{QOS: "enable=1 ctrl=auto"}
-	for name, room := range map[string]int{"lines": maxRecord, "fingerprints": 400} {
-		t.Run(name, func(t *testing.T) {
-			data, err := formatRecord(all, room)
-			if err != nil || strings.Contains(string(data), "rbps=") == (name == "fingerprints") {
-				t.Fatalf("%s: %v", data, err)
-			}
-			got, err := parseRecord(data)
-			if err != nil || len(got) != len(all) {
-				t.Fatalf("%v, %v", got, err)
-			}
-			for dev, own := range all {
-				if !got[dev].isSame(own) || got[dev].isSame(owned{}) {
-					t.Errorf("%s: %+v is not %+v", dev, got[dev], own)
-				}
-			}
-			again, err := formatRecord(got, room)
-			if d := cmp.Diff(string(data), string(again)); err != nil || d != "" {
-				t.Errorf("%v, -first +again:\n%s", err, d)
-			}
-		})
+	all := map[blkio.Dev]owned{vda.Dev: {QOS: "enable=1 ctrl=auto"}, {Major: 8}: {Model: "ctrl=user rbps=7", QOS: "enable=1 ctrl=auto", Disk: "7"}}
+	lines, err := formatRecord(all, maxRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseRecord(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[blkio.Dev]owned{vda.Dev: all[vda.Dev].short(), {Major: 8}: all[blkio.Dev{Major: 8}].short()}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	data, err := formatRecord(got, maxRecord)
+	if err != nil || strings.Contains(string(data), "ctrl=") {
+		t.Fatalf("%s: %v", data, err)
+	}
+	if got, err = parseRecord(data); err != nil || !cmp.Equal(want, got) {
+		t.Errorf("%v, -want +got:\n%s", err, cmp.Diff(want, got))
 	}
 	if isText("ctrl=user rbps=1000000", "ctrl=user rbps=1000001") || !isText("", "") || isText("", "x") {
 		t.Error("isText takes different texts for equal, or no text for another one")
 	}
 }
 
-// FuzzFingerprint verifies that the fingerprint of a fingerprint is itself, and none is longer than its text.
+// FuzzFingerprint verifies that the fingerprint of a fingerprint is itself.
 func FuzzFingerprint(f *testing.F) {
 	f.Add("enable=1 ctrl=auto")
 	f.Add("")
 	f.Add("#1f3a9c2b")
 	f.Fuzz(func(t *testing.T, text string) {
-		if short := fingerprint(text); fingerprint(short) != short || len(short) > len(text) || !isText(short, text) {
+		if short := fingerprint(text); fingerprint(short) != short || !isText(short, text) {
 			t.Errorf("%q becomes %q", text, short)
 		}
 	})
 }
 
-// TestNoRoom verifies that io.cost is not enabled on the disks for which the record has no room. With
-// fingerprints in the record nothing is written again, and all is removed in the end.
+// TestNoRoom verifies that io.cost is not enabled on the disks for which the record has no room. Nothing
+// is written again for the others, and all is removed in the end.
 func TestNoRoom(t *testing.T) {
 	k := newKernel(t)
 	var wants []Setup
@@ -106,7 +102,7 @@ func TestNoRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.room = 500 // for some of the disks, with fingerprints
+		a.room = 500 // for some of the disks
 		for _, want := range wants {
 			s := a.apply(want, false)
 			if s.Works {
@@ -139,29 +135,5 @@ func TestNoRoom(t *testing.T) {
 	k.apply()
 	if len(k.writes) != 2*enabled || k.attribute() != "" {
 		t.Errorf("removed with %q, the attribute is %s", k.writes, k.attribute())
-	}
-}
-
-// TestSwappedShort verifies that a fingerprint identifies the disk, and the settings on it.
-func TestSwappedShort(t *testing.T) {
-	k := newKernel(t)
-	full := Setup{Disk: vda, Identity: "diskseq 7", Enabled: true, Model: modelA, QOS: qosA}
-	k.apply(full)
-	a, err := read(k.tree, cgroupfs.Cgroup.Write)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.room = 100
-	if err := a.writeAttribute(a.owned); err != nil {
-		t.Fatal(err)
-	}
-	k.writes = nil
-	k.apply(full)
-	k.want()
-	other := full
-	other.Identity = "diskseq 9"
-	k.swap("ctrl=user "+modelB.String(), "enable=1 ctrl=auto")
-	if s := k.apply(other)[0]; len(s.Foreign) != 2 {
-		t.Errorf("%+v", s)
 	}
 }

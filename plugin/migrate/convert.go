@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,10 +33,7 @@ func Convert(data []byte) (text string, _ []Difference, _ error) {
 	if err != nil {
 		return "", nil, err
 	}
-	c := conversion{floors: policy.Default().Floors, names: map[string]bool{}, most: policy.Default().Bounds.MaxWeight}
-	for i := range classes {
-		c.reserve(classes[i].name)
-	}
+	c := conversion{floors: policy.Default().Floors, names: map[string]string{}, most: policy.Default().Bounds.MaxWeight}
 	var body strings.Builder
 	for i := range classes {
 		from := len(c.differences)
@@ -60,8 +56,8 @@ func Convert(data []byte) (text string, _ []Difference, _ error) {
 // conversion gathers the classes of a policy.
 type conversion struct {
 	floors      policy.Floors
-	names       map[string]bool // that are in use
-	most        int             // the largest weight
+	names       map[string]string // classes by their names in the policy
+	most        int               // the largest weight
 	differences []Difference
 	current     string // name of the class that is converted
 }
@@ -70,11 +66,14 @@ func (c *conversion) differ(format string, args ...any) {
 	c.differences = append(c.differences, Difference{c.current, fmt.Sprintf(format, args...)})
 }
 
-// class converts a class to a line of the policy. The error is that the policy has no room for its devices.
+// class converts a class to a line of the policy. The error is that the policy has no room for
+// its devices, or another class has its name.
 func (c *conversion) class(in *class) (string, error) {
 	c.current = in.name
-	name := c.rename(in.name)
-	c.leaveOut(in)
+	name, err := c.name(in.name)
+	if err != nil {
+		return "", err
+	}
 	var fields []string
 	switch limits := c.limits(in); {
 	case len(limits) > annotation.Most().Entries:
@@ -90,59 +89,20 @@ func (c *conversion) class(in *class) (string, error) {
 		c.differ("it has neither limits nor a weight, so it has the default weight here")
 		fields = []string{fmt.Sprintf("weight: %d", blkio.DefaultWeight)}
 	}
-	return key(name) + ": {" + strings.Join(fields, ", ") + "}", nil
+	return `"` + name + `": {` + strings.Join(fields, ", ") + "}", nil // some names are not strings without quotes
 }
 
-// leaveOut removes the elements that match no device. Those without Devices stay, because their weight applies
-// to all devices.
-func (c *conversion) leaveOut(in *class) {
-	in.elements = slices.DeleteFunc(in.elements, func(e element) bool {
-		if e.devices == nil || len(e.devices) > 0 {
-			return false
-		}
-		if e.throttles() || e.weight.text != "" {
-			c.differ("an empty list of Devices is left out: the runtimes leave it out too")
-		}
-		return true
-	})
-}
-
-// reserve keeps a name that the policy can have for its class.
-func (c *conversion) reserve(name string) {
-	if policyName(name) == name {
-		c.names[name] = true
+// name returns the name of a class in the policy.
+func (c *conversion) name(class string) (string, error) {
+	name := policyName(class)
+	if other, isUsed := c.names[name]; isUsed {
+		return "", fmt.Errorf("classes %s and %s both become %s (rename one of them)", quote.Text(other), quote.Text(class), name)
 	}
-}
-
-// rename returns the name of a class in the policy.
-func (c *conversion) rename(name string) string {
-	label := policyName(name)
-	if label == name {
-		return name
+	c.names[name] = class
+	if name != class {
+		c.differ("its name is %s here", name)
 	}
-	unique := label
-	for n := 2; c.names[unique]; n++ {
-		number := strconv.Itoa(n)
-		unique = label[:min(len(label), maxLabel-len(number)-1)] + "-" + number
-	}
-	c.names[unique] = true
-	c.differ("its name is %s here", unique)
-	return unique
-}
-
-// maxLabel is the length of a DNS label.
-const maxLabel = 63
-
-// plain are names that YAML takes for strings without quotes. Those that it takes for a boolean have
-// at most five letters.
-var plain = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-
-// key returns a name as a key of YAML.
-func key(name string) string {
-	if booleans := []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}; plain.MatchString(name) && !slices.Contains(booleans, name) {
-		return name
-	}
-	return `"` + name + `"`
+	return name, nil
 }
 
 // limits returns the limits of a class: quoted entries, of which the first one that matches a disk has precedence.
@@ -151,6 +111,8 @@ func (c *conversion) limits(in *class) (out []string) {
 	amounts, globs := make([]blkio.Limits, len(in.elements)), make([][]string, len(in.elements))
 	for i := range in.elements {
 		switch e := &in.elements[i]; {
+		case e.devices != nil && len(e.devices) == 0:
+			c.differ("an empty list of Devices is left out: the runtimes leave it out too")
 		case !e.throttles():
 		case len(e.devices) == 0:
 			c.differ("throttling without Devices is left out: the runtimes leave it out too")
@@ -249,38 +211,25 @@ func (c *conversion) floor(k blkio.Key) blkio.Amount {
 	return c.floors.Iops
 }
 
-// lowestWeight returns the lowest weight of the elements with devices, or nil.
-func (c *conversion) lowestWeight(in *class) *parameter {
-	var out *parameter
-	for i := range in.elements {
-		if e := &in.elements[i]; e.weight.text != "" && len(e.devices) > 0 && (out == nil || e.weight.amount < out.amount) {
-			out = &e.weight
-		}
-	}
-	for i := range in.elements {
-		if e := &in.elements[i]; out != nil && e.weight.text != "" && len(e.devices) > 0 && e.weight.amount > out.amount {
-			c.differ("Weight %s of %s is %s here, the lowest weight", e.weight.text, e.title(), out.text)
-		}
-	}
-	return out
-}
-
-// weight returns the weight of a class on all disks: the one without devices or, if there is none, the
+// weight returns the weight of a class on all disks: the last one without devices or, if there is none, the
 // lowest one of devices; 0 for none.
 func (c *conversion) weight(in *class) blkio.Amount {
-	var all *parameter
+	var all, lowest *parameter
 	for i := range in.elements {
-		if e := &in.elements[i]; e.devices == nil && e.weight.text != "" {
-			all = &e.weight // the last one counts
+		switch e := &in.elements[i]; {
+		case e.weight.text == "":
+		case e.devices == nil:
+			all = &e.weight
+		case len(e.devices) > 0 && (lowest == nil || e.weight.amount < lowest.amount):
+			lowest = &e.weight
 		}
 	}
+	if all == nil && lowest == nil {
+		return 0
+	}
 	if all == nil {
-		lowest := c.lowestWeight(in)
-		if lowest == nil {
-			return 0
-		}
-		c.differ("the weight %s holds for each disk that the container uses", lowest.text)
-		return lowest.amount
+		all = lowest
+		c.differ("the weight %s holds for each disk that the container uses", all.text)
 	}
 	for i := range in.elements {
 		if e := &in.elements[i]; len(e.devices) > 0 && e.weight.text != "" && e.weight.amount != all.amount {

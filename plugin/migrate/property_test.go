@@ -144,15 +144,14 @@ func TestHostileText(t *testing.T) {
 			t.Errorf("%.60s: %q", piece, text)
 		}
 		for line := range strings.Lines(text) {
-			if ok, _ := regexp.MatchString(`^(  # class "|  [a-z0-9-]+: \{(limits|weight): |  "[a-z0-9-]+": \{|apiVersion: |kind: |classes:$)`, strings.TrimSuffix(line, "\n")); !ok {
+			if ok, _ := regexp.MatchString(`^(  # class "|  "[a-z0-9-]+": \{(limits|weight): |apiVersion: |kind: |classes:$)`, strings.TrimSuffix(line, "\n")); !ok {
 				t.Errorf("%.60s: the line %.100q", piece, line)
 			}
 		}
 	}
 }
 
-// TestYAMLWords verifies that a name that YAML takes for another value than a string is quoted, and comes back
-// as it is.
+// TestYAMLWords verifies that a name that YAML takes for another value than a string comes back as it is.
 func TestYAMLWords(t *testing.T) {
 	for _, name := range []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "0", "7", "010", "0x1f", "1e3", "0b1", "0o7", "1-2", "2001-01-01", "inf", "nan", "e", "none-2", "a", "x-y"} {
 		text, diffs, err := Convert([]byte("Classes: {'" + name + "': [{Weight: 10}]}"))
@@ -162,41 +161,6 @@ func TestYAMLWords(t *testing.T) {
 		if p, err := policy.ParseFile([]byte(text)); err != nil || p.Classes[name] == nil {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
-	}
-}
-
-// TestRename verifies that a new name is a label that no class has, of at most 63 bytes.
-func TestRename(t *testing.T) {
-	c := conversion{names: map[string]bool{}}
-	for _, tt := range []struct{ name, want string }{
-		{strings.Repeat("a", 63), strings.Repeat("a", 63)},
-		{strings.Repeat("a", 64), strings.Repeat("a", 60)},
-		{strings.Repeat("A", 63), strings.Repeat("a", 63)},
-		{strings.Repeat("Aa", 31) + "A", strings.Repeat("a", 61) + "-2"},
-		{strings.Repeat("a", 59) + "..", strings.Repeat("a", 59)},
-		{strings.Repeat("a.", 40), strings.Repeat("a-", 29) + "a"},
-		{"none", "none-2"},
-		{"NONE", "none-2-2"},
-		{"", "class"},
-		{"\xff", "class-2"},
-		{"...", "class-3"},
-		{"Ünïcode", "n-code"},
-		{"a b", "a-b"},
-		{"a/b", "a-b-2"},
-		{"A--B", "a--b"},
-	} {
-		before := len(c.differences)
-		if got := c.rename(tt.name); got != tt.want || !annotation.IsLabel(got) || (len(c.differences) > before) != (got != tt.name) {
-			t.Errorf("%q: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-	for i := range 1200 { // of one name
-		if got := c.rename(strings.Repeat("b", 70)); !annotation.IsLabel(got) {
-			t.Fatalf("%d: %q", i, got)
-		}
-	}
-	if len(c.names) != 14+1200 {
-		t.Errorf("%d names", len(c.names))
 	}
 }
 
@@ -227,23 +191,11 @@ func TestAllErrors(t *testing.T) {
 	}
 }
 
-// TestOwnName verifies that a class whose name the policy can have keeps it.
-func TestOwnName(t *testing.T) {
-	text, diffs, err := Convert([]byte("Classes: {LOW: [{Weight: 20}], Low: [{Weight: 40}], low: [{Weight: 30}], 'a b': [{Weight: 50}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
-		`class "LOW": its name is low-2 here`,
-		`class "Low": its name is low-3 here`,
-		`class "a b": its name is a-b here`,
-	}
-	var got []string
-	for _, d := range diffs {
-		got = append(got, d.String())
-	}
-	if d := gocmp.Diff(want, got); d != "" || !strings.Contains(text, "  low: {weight: 30}\n") {
-		t.Errorf("-want +got:\n%s\n%s", d, text)
+// TestOneName verifies that two classes with one name in the policy are an error.
+func TestOneName(t *testing.T) {
+	const want = `convert blockio classes: classes "Low" and "low" both become low (rename one of them)`
+	if text, _, err := Convert([]byte("Classes: {low: [{Weight: 30}], Low: [{Weight: 40}]}")); err == nil || err.Error() != want || text != "" {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 
@@ -267,7 +219,7 @@ func TestManyDevices(t *testing.T) {
 
 // TestOrder verifies that classes are in the order of their names, and differences in that of their classes.
 func TestOrder(t *testing.T) {
-	text, diffs, err := Convert([]byte("Classes: {c: [], b: [{Weight: 20}], A: [], a: []}"))
+	text, diffs, err := Convert([]byte("Classes: {c: [], b: [{Weight: 20}], A: [], d: []}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,10 +227,10 @@ func TestOrder(t *testing.T) {
 	for _, d := range diffs {
 		classes = append(classes, d.Class)
 	}
-	if want := []string{"A", "A", "a", "c"}; !slices.Equal(classes, want) {
+	if want := []string{"A", "A", "c", "d"}; !slices.Equal(classes, want) {
 		t.Errorf("differences of %q, want %q", classes, want)
 	}
-	if got := regexp.MustCompile(`(?m)^  [a-z].*:`).FindAllString(text, -1); !slices.Equal(got, []string{"  a-2: {weight:", "  a: {weight:", "  b: {weight:", "  c: {weight:"}) {
+	if got := regexp.MustCompile(`(?m)^  ".*":`).FindAllString(text, -1); !slices.Equal(got, []string{`  "a":`, `  "b":`, `  "c":`, `  "d":`}) {
 		t.Errorf("%q\n%s", got, text)
 	}
 }

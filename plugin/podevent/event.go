@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,63 +41,36 @@ const (
 	ContestedFile  Reason = "BlkioContestedFile"  // writers with different limits keep writing a file
 )
 
-// Reasons returns all reasons.
-func Reasons() []Reason {
-	return []Reason{Refused, NotInForce, Observed, Changed, ChangeRejected, NoMemoryLimit, ContestedFile}
-}
-
 // Types of events in Kubernetes.
 const (
 	Normal  = "Normal"
 	Warning = "Warning"
 )
 
-// facts has what is the same for all events of a reason.
-type facts struct {
-	kind   string // Normal or Warning
-	action string // that was taken or failed
-	// isFact is true if the event is about a fact that lasts, and does not occur again.
-	isFact bool
+// Facts has what is the same for all events of a reason.
+type Facts struct {
+	Type   string // Normal or Warning
+	Action string // that was taken or failed, for the field of Kubernetes' Events
+	// IsFact is true if the event is about a fact that lasts, and does not occur again.
+	IsFact bool
 }
 
-// facts returns false for an unknown reason.
-func (r Reason) facts() (facts, bool) {
-	switch r {
-	case Refused:
-		return facts{Warning, "CreateContainer", false}, true
-	case NotInForce:
-		return facts{Warning, "WriteLimits", false}, true
-	case Observed:
-		return facts{Normal, "DecideLimits", true}, true
-	case Changed:
-		return facts{Normal, "ChangeLimits", false}, true
-	case ChangeRejected:
-		return facts{Warning, "ChangeLimits", false}, true
-	case NoMemoryLimit:
-		return facts{Warning, "DecideLimits", true}, true
-	case ContestedFile:
-		return facts{Warning, "AssignWriteback", false}, true
-	}
-	return facts{}, false
+// facts has the facts of each reason.
+var facts = map[Reason]Facts{ // constant
+	Refused:        {Warning, "CreateContainer", false},
+	NotInForce:     {Warning, "WriteLimits", false},
+	Observed:       {Normal, "DecideLimits", true},
+	Changed:        {Normal, "ChangeLimits", false},
+	ChangeRejected: {Warning, "ChangeLimits", false},
+	NoMemoryLimit:  {Warning, "DecideLimits", true},
+	ContestedFile:  {Warning, "AssignWriteback", false},
 }
 
-// Type returns Normal or Warning.
-func (r Reason) Type() string {
-	f, _ := r.facts()
-	return f.kind
-}
+// Reasons returns all reasons, sorted.
+func Reasons() []Reason { return slices.Sorted(maps.Keys(facts)) }
 
-// Action returns what was done or failed, for the field of Kubernetes' Events.
-func (r Reason) Action() string {
-	f, _ := r.facts()
-	return f.action
-}
-
-// IsFact reports whether events of this reason do not occur again: they are about a fact that lasts.
-func (r Reason) IsFact() bool {
-	f, _ := r.facts()
-	return f.isFact
-}
+// Facts returns the facts of a reason, the zero value for an unknown one.
+func (r Reason) Facts() Facts { return facts[r] }
 
 // Pod names a pod.
 type Pod struct {

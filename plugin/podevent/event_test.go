@@ -11,14 +11,14 @@ import (
 // TestReasons verifies that each reason has what Kubernetes requires, in its form.
 func TestReasons(t *testing.T) {
 	for _, r := range Reasons() {
-		if !regexp.MustCompile(`^Blkio[A-Z][A-Za-z]+$`).MatchString(string(r)) || r.Type() != Normal && r.Type() != Warning || r.Action() == "" {
-			t.Errorf("%s: type %q, action %q", r, r.Type(), r.Action())
+		if f := r.Facts(); !regexp.MustCompile(`^Blkio[A-Z][A-Za-z]+$`).MatchString(string(r)) || f.Type != Normal && f.Type != Warning || f.Action == "" {
+			t.Errorf("%s: %+v", r, f)
 		}
 	}
-	if r := Reason("Other"); r.Type() != "" || r.Action() != "" || r.IsFact() {
-		t.Errorf("an unknown reason has the type %q", r.Type())
+	if f := Reason("Other").Facts(); f != (Facts{}) {
+		t.Errorf("an unknown reason has %+v", f)
 	}
-	if !NoMemoryLimit.IsFact() || Refused.IsFact() {
+	if !NoMemoryLimit.Facts().IsFact || Refused.Facts().IsFact {
 		t.Error("a missing memory limit lasts, and rejections occur again")
 	}
 }

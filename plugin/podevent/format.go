@@ -60,9 +60,8 @@ func (d *Document) validate() error {
 }
 
 func (e *Event) validate() error {
-	_, known := e.Reason.facts()
 	switch {
-	case !known:
+	case e.Reason.Facts() == (Facts{}):
 		return fmt.Errorf("reason: invalid value %s", quote.Text(string(e.Reason)))
 	case !isKey(e.Key):
 		return fmt.Errorf("key: invalid value %s", quote.Text(string(e.Key)))

@@ -80,7 +80,7 @@ func (r *Recorder) takeOver(d *podevent.Document) {
 		switch {
 		case i < 0:
 			r.add(p, e)
-		case !e.Reason.IsFact():
+		case !e.Reason.Facts().IsFact:
 			p.Events[i].Count += e.Count
 			p.Events[i].Note, p.Events[i].Last = e.Note, e.Last
 		}

@@ -80,7 +80,7 @@ func (r *Recorder) note(of podevent.Pod, e podevent.Event) bool {
 		r.add(p, e)
 	} else {
 		known := &p.Events[i]
-		if e.Reason.IsFact() {
+		if e.Reason.Facts().IsFact {
 			return false
 		}
 		known.Count++

@@ -47,7 +47,7 @@ func (r *Recovery) Count() {
 	}
 }
 
-// Guarded is bounded.Guarded, and counts a panic. The caller logs the error.
+// Guarded is bounded.Recovered, and counts a panic. The caller logs the error.
 func (r *Recovery) Guarded(fn func() error) error {
 	panicked, err := bounded.Recovered(fn)
 	if panicked {

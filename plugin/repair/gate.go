@@ -12,7 +12,6 @@ import (
 type gate struct {
 	policy atomic.Pointer[policy.Policy]
 	kernel kernel.Verdict
-	late   string // lateReason, or ""
 	// rejected returns the reason why the policy file was rejected, or "". It may be nil.
 	rejected func() string
 }
@@ -40,11 +39,7 @@ func (g *gate) reason() error {
 	return fmt.Errorf("%s; writeback.repair: true in the policy overrides this", g.kernel)
 }
 
-// lateReason is the reason on kernels where BPF programs must not use a ring buffer.
-const lateReason = "Files of containers that write little and sync often are moved late: " +
-	"this kernel has PREEMPT_RT, and its BPF ring buffers can sleep (CVE-2024-50138)"
-
-// mode returns the mode of a report, and the reason if files are not moved, or late.
+// mode returns the mode of a report, and the reason if the kernel keeps files from being moved.
 func (g *gate) mode() (mode, reason string) {
 	p := g.policy.Load()
 	if !p.Enforces() || p.Writeback.Repair == policy.RepairOff {
@@ -53,5 +48,5 @@ func (g *gate) mode() (mode, reason string) {
 	if err := g.reason(); err != nil {
 		return ModeGated, err.Error()
 	}
-	return ModeRepair, g.late
+	return ModeRepair, ""
 }

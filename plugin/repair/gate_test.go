@@ -6,12 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
-	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -75,61 +72,6 @@ func TestPolicyRejected(t *testing.T) {
 		r.publish(time.Now())
 		if got, err := ReadReport(file); err != nil || got.PolicyRejected != reason {
 			t.Errorf("%+v, %v, want %q", got, err, reason)
-		}
-	}
-}
-
-// TestLate verifies that the log and the report say that files are moved late if the kernel's BPF ring buffers
-// can sleep, because then NewObserver uses none. If no file is moved, the report has the reason for that
-// instead.
-func TestLate(t *testing.T) {
-	fixed, affected := kernel.Verdict{State: kernel.Fixed}, kernel.Release{Uname: "6.18.38-talos"}.Writeback()
-	for _, tt := range []struct {
-		name     string
-		hasAlarm bool
-		kernel   kernel.Verdict
-		repair   policy.Repair
-		mode     string
-		reason   string // a part of it
-		logged   []string
-	}{
-		{"with ring buffers", true, fixed, policy.RepairAuto, ModeRepair, "", nil},
-		{"PREEMPT_RT", false, fixed, policy.RepairAuto, ModeRepair, lateReason, []string{lateReason}},
-		{"PREEMPT_RT, gated", false, affected, policy.RepairAuto, ModeGated, "CVE-2026-64378", []string{lateReason}},
-		{"PREEMPT_RT, off", false, fixed, policy.RepairOff, ModeObserve, "", []string{lateReason}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := &fakeObserver{}
-			if tt.hasAlarm {
-				o.rings = make(chan writeback.Dirtied)
-			}
-			log, hook := logtest.NewNullLogger()
-			p := policy.Default()
-			p.Writeback.Repair = tt.repair
-			file := filepath.Join(t.TempDir(), "report")
-			r := newRepairer(Config{Log: log, Policy: p, Cgroups: testTree(t, nil), Kernel: tt.kernel, Report: file}, o, newModelCache())
-			var logged []string
-			for _, e := range hook.AllEntries() {
-				if e.Level == logrus.WarnLevel {
-					logged = append(logged, e.Message)
-				}
-			}
-			if d := cmp.Diff(tt.logged, logged); d != "" {
-				t.Errorf("warnings, -want +got:\n%s", d)
-			}
-			r.publish(time.Now())
-			report, err := ReadReport(file)
-			if err != nil || report == nil {
-				t.Fatalf("read the report: %v, %v", report, err)
-			}
-			if report.Mode != tt.mode || (report.Reason == "") != (tt.reason == "") || !strings.Contains(report.Reason, tt.reason) {
-				t.Errorf("the report has mode %q and reason %q", report.Mode, report.Reason)
-			}
-		})
-	}
-	for _, part := range []string{"PREEMPT_RT", "CVE-2024-50138", "moved late"} {
-		if !strings.Contains(lateReason, part) {
-			t.Errorf("the reason lacks %q", part)
 		}
 	}
 }

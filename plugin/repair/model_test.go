@@ -158,7 +158,7 @@ func (f *modelFile) round(offset, length int64) {
 	}
 }
 
-func (c *modelCache) Close() error { return nil }
+func (c *modelCache) Close() {}
 
 func (c *modelCache) Open(mountpoint, _ string) (mount, error) {
 	c.mu.Lock()
@@ -168,6 +168,8 @@ func (c *modelCache) Open(mountpoint, _ string) (mount, error) {
 }
 
 type modelMount struct{ *modelCache }
+
+func (modelMount) Close() error { return nil }
 
 func (m modelMount) Open(in writeback.Inode) (openFile, error) {
 	m.mu.Lock()

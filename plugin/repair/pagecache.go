@@ -6,7 +6,7 @@ import "github.com/nri-blkio/nri-blkio/blkio/writeback"
 // model of the kernel's.
 type pageCache interface {
 	Open(mountpoint, fstype string) (mount, error)
-	Close() error
+	Close()
 }
 
 // mount is an open filesystem, see writeback.Mount.

@@ -18,7 +18,7 @@ func (r *Repairer) read(now time.Time) int {
 	// files of others all the time.
 	err := r.watch.observer.SetAlarm()
 	r.problems.complain("alarm", "Alarms of written files are unavailable: files move later", err)
-	r.pace.hasAlarm = err == nil && r.watch.observer.Foreign() != nil
+	r.pace.hasAlarm = err == nil
 	found, lost, err := r.watch.observer.Read()
 	r.problems.complain("read", "Observing writes failed", err)
 	if before := r.metrics.lost.Swap(lost + r.ledger.full); lost+r.ledger.full > before {

@@ -109,10 +109,6 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 		budgets: newBudgets(), problems: newProblems(cfg.Log, cfg.Recovery),
 	}
 	r.Reload(cfg.Policy)
-	if !o.HasAlarm() {
-		r.gate.late = lateReason
-		r.problems.log.Warn(lateReason)
-	}
 	return r
 }
 
@@ -189,7 +185,8 @@ func (r *Repairer) close() {
 		}
 		break
 	}
-	if err := errors.Join(r.watch.observer.Close(), r.passes.tools.cache.Close()); err != nil {
+	r.passes.tools.cache.Close()
+	if err := r.watch.observer.Close(); err != nil {
 		r.problems.log.WithError(err).Warn("Unloading BPF programs failed")
 	}
 	r.removeReport()

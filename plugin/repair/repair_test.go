@@ -31,7 +31,6 @@ type fakeObserver struct {
 }
 
 func (o *fakeObserver) Watch([]blkio.Dev) error           { return o.err }
-func (o *fakeObserver) HasAlarm() bool                    { return o.rings != nil }
 func (o *fakeObserver) SetAlarm() error                   { return o.err }
 func (o *fakeObserver) Foreign() <-chan writeback.Dirtied { return o.rings }
 func (o *fakeObserver) Subvolumes() bool                  { return !o.noSubvolumes }
@@ -269,12 +268,13 @@ func TestStepBacksOff(t *testing.T) {
 	if got := n.step(n.now); got != writesTick {
 		t.Errorf("after a write the next read is after %v", got)
 	}
-	n.observer.rings, n.observer.read = nil, nil
+	n.observer.err, n.observer.read = errIO, nil
 	for range 3 {
 		if got := n.step(n.now); got != writesTick {
 			t.Errorf("without writes and without an alarm the next read is after %v", got)
 		}
 	}
+	n.observer.err = nil
 	n.writes(fs, "one", "a", 1)
 	if got := n.step(n.now); got != tick {
 		t.Errorf("after a write to a file of another owner the next read is after %v", got)

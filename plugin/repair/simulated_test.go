@@ -50,8 +50,6 @@ func (o *modelObserver) Watch(devs []blkio.Dev) error {
 	return nil
 }
 
-func (o *modelObserver) HasAlarm() bool { return o.rings != nil }
-
 func (o *modelObserver) SetAlarm() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

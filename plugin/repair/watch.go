@@ -23,7 +23,6 @@ type watch struct {
 // observer counts the writes to files by cgroup, see writeback.Observer.
 type observer interface {
 	Watch(devs []blkio.Dev) error
-	HasAlarm() bool
 	SetAlarm() error
 	Foreign() <-chan writeback.Dirtied
 	Read() (found []writeback.Dirtied, lost uint64, err error)

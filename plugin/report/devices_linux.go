@@ -26,7 +26,7 @@ const (
 // WriteDevices writes the sections of devices. It writes all children of a node if all is true, otherwise the first 20.
 func WriteDevices(out *bytes.Buffer, r *inspect.DevicesReport, all bool) {
 	t := treeTable{
-		Table: terminal.NewTable(out, "NAME", "DEV", "SIZE", "MAX", "WEIGHT", "LATENCY", "BUFFERED", "WHAT"), all: all,
+		Table: terminal.NewTable(out, "NAME", "DEV", "SIZE", "MAX", "WEIGHT", "BUFFERED", "WHAT"), all: all,
 	}
 	for _, n := range r.Devices {
 		t.node(n, "", "")
@@ -66,7 +66,7 @@ func (t *treeTable) node(n *inspect.Node, first, rest string) {
 		size = terminal.Bytes(n.Size)
 	}
 	t.Row(first+label, blank(dev), blank(size),
-		t.support("max", n.Max), t.support("weight", n.Weight), t.support("latency", n.Latency), t.support("buffered", n.Buffered), blank(nodeText(n)))
+		t.support("max", n.Max), t.support("weight", n.Weight), t.support("buffered", n.Buffered), blank(nodeText(n)))
 	shown := firstOf(n.Children, t.all)
 	for i, c := range shown {
 		if i == len(n.Children)-1 {
@@ -77,7 +77,7 @@ func (t *treeTable) node(n *inspect.Node, first, rest string) {
 	}
 	if more := len(n.Children) - len(shown); more > 0 {
 		const empty = terminal.Blank
-		t.Row(fmt.Sprintf("%s└─and %d more", rest, more), empty, empty, empty, empty, empty, empty, "--all draws them")
+		t.Row(fmt.Sprintf("%s└─and %d more", rest, more), empty, empty, empty, empty, empty, "--all draws them")
 	}
 }
 

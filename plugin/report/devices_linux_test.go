@@ -29,7 +29,7 @@ func hostOf(t *testing.T, dirs ...string) *inspect.Host {
 	}
 	fakenode.WriteFiles(t, root, map[string]string{
 		"cg/cgroup.controllers": "io\n", "cg/io.cost.qos": "8:16 enable=1\n", "cg/a/cgroup.controllers": "io\n",
-		"cg/a/io.max": "", "cg/a/io.weight": "", "cg/a/io.latency": "",
+		"cg/a/io.max": "", "cg/a/io.weight": "",
 		"proc/swaps": "Filename Type Size Used Priority\n/dev/zram0 partition 4096 1024 -2\n/swap\x1bfile file 1024 0 -3\n",
 	})
 	sys := fakenode.Sysfs()

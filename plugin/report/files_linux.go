@@ -20,13 +20,11 @@ func writeFiles(out *bytes.Buffer, r *repair.Report) {
 	if r.Mode != repair.ModeUnavailable {
 		fmt.Fprintf(out, "\nFiles are watched on: %s\n", cmp.Or(watchedText(r.Filesystems), "no filesystem"))
 	}
-	switch {
-	case r.Mode == repair.ModeUnavailable, r.Mode == repair.ModeGated:
+	switch r.Mode {
+	case repair.ModeUnavailable, repair.ModeGated:
 		terminal.Notes(out, "note", "files are not moved to their writers: "+r.Reason)
-	case r.Mode == repair.ModeObserve:
+	case repair.ModeObserve:
 		terminal.Notes(out, "note", "files are not moved to their writers (mode observe, or writeback.repair is off)")
-	case r.Reason != "":
-		terminal.Notes(out, "note", r.Reason)
 	}
 	if r.Mode == repair.ModeUnavailable || len(r.Files) == 0 {
 		return

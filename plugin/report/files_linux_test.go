@@ -19,7 +19,6 @@ func TestFilesNotes(t *testing.T) {
 		want   string // a part of the last line; "" for no note
 	}{
 		{repair.Report{Mode: repair.ModeRepair}, ""},
-		{repair.Report{Mode: repair.ModeRepair, Reason: "moved late"}, "moved late"},
 		{repair.Report{Mode: repair.ModeObserve}, "writeback.repair is off"},
 		{repair.Report{Mode: repair.ModeGated, Reason: reason}, "files are not moved to their writers: " + reason},
 		{repair.Report{Mode: repair.ModeUnavailable, Reason: "no BTF"}, "no BTF"},

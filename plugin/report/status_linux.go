@@ -58,32 +58,16 @@ func writeValues(out *bytes.Buffer, s *inspect.Status) {
 }
 
 func writeDead(out *bytes.Buffer, s *inspect.Status) {
-	if len(s.Dead) > 0 {
-		fmt.Fprintln(out, "\nEnded containers with data left to write:")
-		t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "DRAINS AT", "LEFT", "SINCE")
-		for i := range s.Dead {
-			d := &s.Dead[i]
-			t.Row(PodName(d.Namespace, d.Pod), d.Container, d.Disk, drainText(d), leftText(d), d.Since)
-		}
-		t.Flush()
+	if len(s.Dead) == 0 {
+		return
 	}
-	if s.DeadNote != "" {
-		terminal.Notes(out, "note", s.DeadNote)
+	fmt.Fprintln(out, "\nEnded containers with data left to write:")
+	t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "DRAINS AT", "LEFT", "SINCE")
+	for i := range s.Dead {
+		d := &s.Dead[i]
+		t.Row(PodName(d.Namespace, d.Pod), d.Container, d.Disk, d.DrainsAt, terminal.Bytes(d.Left), d.Since)
 	}
-}
-
-func drainText(d *inspect.DeadRow) string {
-	if d.Measured == 0 {
-		return d.DrainsAt
-	}
-	return d.DrainsAt + ", measured " + terminal.Bytes(d.Measured) + "/s"
-}
-
-func leftText(d *inspect.DeadRow) string {
-	if d.Left == 0 {
-		return "unknown"
-	}
-	return terminal.Bytes(d.Left)
+	t.Flush()
 }
 
 func withReason(state, reason string) string {

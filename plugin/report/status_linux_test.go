@@ -13,23 +13,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestDeadText covers an ended container whose rate was measured, and one whose data was not counted.
-func TestDeadText(t *testing.T) {
-	var out bytes.Buffer
-	writeDead(&out, &inspect.Status{DeadNote: "inferred\x1b", Dead: []inspect.DeadRow{
-		{Owner: inspect.Owner{Namespace: "prod", Pod: "db-0", Container: "a"}, Disk: "sda", DrainsAt: "wbps=1Mi", Measured: 1536, Left: 2048},
-		{Owner: inspect.Owner{Namespace: "prod", Pod: "db-0"}, DrainsAt: "no limit"},
-	}})
-	want := "\nEnded containers with data left to write:\n" +
-		"POD        CONTAINER  DISK  DRAINS AT                 LEFT     SINCE\n" +
-		"prod/db-0  a          sda   wbps=1Mi, measured 1.5K/s  2K       -\n" +
-		"prod/db-0  -          -     no limit                  unknown  -\n" +
-		"note: inferred\\x1b\n"
-	if d := cmp.Diff(strings.Fields(want), strings.Fields(out.String())); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
 // TestWriteValues verifies that status reports that limits are not enforced, the source of each value, and why a
 // value is not in force.
 func TestWriteValues(t *testing.T) {
@@ -88,7 +71,7 @@ func TestWriteStatus(t *testing.T) {
 	s := inspect.Status{
 		Parts:  []inspect.Part{{Part: health.Limits, State: health.Connected, Since: time.Unix(1e9, 0), Detail: "mode enforce"}},
 		Values: []inspect.Value{{Subject: inspect.Subject{Namespace: "prod", Pod: "db-0"}, State: inspect.ValueOK}},
-		Dead:   []inspect.DeadRow{{Owner: inspect.Owner{Pod: "unknown"}, DrainsAt: "no limit"}},
+		Dead:   []inspect.DeadRow{{Pod: "db-0", DrainsAt: "no limit"}},
 		Orphans: []inspect.Orphan{{
 			OrphanPod: inspect.OrphanPod{UID: "u1"}, OrphanVolume: inspect.OrphanVolume{Volume: "data", Mountpoint: "/m", Disks: []string{"sda", "sdb"}}, Reason: "the pod has no cgroup",
 		}},

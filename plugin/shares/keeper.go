@@ -45,7 +45,7 @@ type division struct {
 	given  map[string]blkio.Weights
 	active map[blkio.Dev][]*cgroup // those that used each disk
 	shares map[blkio.Dev][]Share
-	failed map[blkio.Dev]bool // those on which a weight could not be set
+	failed map[blkio.Dev]error // those on which a weight could not be set
 }
 
 // sameCgroups reports whether other is a division of the same cgroups with the same weights, where
@@ -74,18 +74,23 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 	return &Keeper{cgroups: cgroups, write: write}
 }
 
+// Result is what a pass has found and done.
+type Result struct {
+	Shares  map[blkio.Dev][]Share // nil if the cgroups of pods could not be read
+	Failed  map[blkio.Dev]error   // why some weights on a disk could not be set: the first error
+	Skipped []Skipped             // the cgroups that could not be read
+}
+
 // Pass sets the weights of all pods and QoS classes by the cgroups that were active since the last pass. It
-// returns the shares on each disk. It sets as many weights as it can: [Failed] returns the disks on which some
-// could not be set, and a [SkippedError] in the error has the cgroups that could not be read. A disk on which
-// nothing has changed is not computed again, because a node can have hundreds of disks, each of which is used
-// by one pod.
-func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
+// sets as many weights as it can. A disk on which nothing has changed is not computed again, because a node can
+// have hundreds of disks, each of which is used by one pod.
+func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
 	if err := k.readTree(now); err != nil {
-		return nil, fmt.Errorf("read the cgroups of pods: %w", err)
+		return Result{}, fmt.Errorf("read the cgroups of pods: %w", err)
 	}
 	next := &division{
 		top: k.top, disks: slices.Clone(d.Disks), given: maps.Clone(d.Given),
-		active: map[blkio.Dev][]*cgroup{}, shares: map[blkio.Dev][]Share{},
+		active: map[blkio.Dev][]*cgroup{}, shares: map[blkio.Dev][]Share{}, failed: map[blkio.Dev]error{},
 	}
 	changed := false
 	for _, top := range k.top {
@@ -94,50 +99,48 @@ func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	all := changed || k.last == nil || !next.sameCgroups(k.last)
 	want := map[string]map[blkio.Dev]uint32{}
 	for _, dev := range d.Disks {
-		if !all && !k.last.failed[dev] && slices.Equal(next.active[dev], k.last.active[dev]) {
+		if !all && k.last.failed[dev] == nil && slices.Equal(next.active[dev], k.last.active[dev]) {
 			next.shares[dev] = k.last.shares[dev]
 			continue
 		}
 		next.divide(dev, now, want)
 	}
-	errs := []error{k.reserve(now, d.Disks, d.Reserve)}
+	errs := k.reserve(now, d.Disks, d.Reserve)
 	if all || len(want) > 0 {
 		for _, top := range k.top {
 			errs = append(errs, top.setBelow(want, all)...)
 		}
 	}
-	err := joinDistinct(errs)
-	if k.last = next; !next.noteFailed(err) {
-		k.last = nil
+	k.last = next
+	distinct := map[string]error{}
+	for _, err := range errs {
+		if errors.Is(err, blkio.ErrGone) {
+			continue
+		}
+		distinct[err.Error()] = err
+		on, isOnDisk := errors.AsType[*DiskError](err)
+		if isOnDisk && next.failed[on.Dev] == nil {
+			next.failed[on.Dev] = err
+		}
+		if !isOnDisk || !slices.Contains(next.disks, on.Dev) { // a weight could not be removed, or more than one disk has failed
+			k.last = nil
+		}
 	}
-	return next.shares, errors.Join(err, k.skipped())
+	errs = nil
+	for _, text := range slices.Sorted(maps.Keys(distinct)) {
+		errs = append(errs, distinct[text])
+	}
+	skipped := k.skipped()
+	return Result{next.shares, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
 }
 
-// skipped returns a SkippedError with the cgroups that could not be read last time, or nil.
-func (k *Keeper) skipped() error {
+// skipped returns the cgroups that could not be read last time.
+func (k *Keeper) skipped() []Skipped {
 	all := slices.Concat(k.unread.above, k.unread.topLevel)
 	for _, top := range k.top {
 		all = top.addSkipped(all)
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return &SkippedError{all}
-}
-
-// noteFailed notes the disks on which weights could not be set. It returns false if other weights have to be
-// set again too: a weight could not be removed, or an error does not name a disk.
-func (d *division) noteFailed(err error) (ok bool) {
-	d.failed, ok = map[blkio.Dev]bool{}, true
-	eachError(err, func(e error) {
-		on, isOnDisk := errors.AsType[*DiskError](e)
-		if !isOnDisk || !slices.Contains(d.disks, on.Dev) {
-			ok = false
-			return
-		}
-		d.failed[on.Dev] = true
-	})
-	return ok
+	return all
 }
 
 // divide computes the shares of one disk, and adds the weights that follow to want, by path.

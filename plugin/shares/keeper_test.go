@@ -132,14 +132,14 @@ func (k *kernel) write(name, data string) error {
 // pass is one pass of the Keeper, two seconds after the last one.
 func (k *kernel) pass(disks ...blkio.Dev) map[blkio.Dev][]Share {
 	k.t.Helper()
-	shares, err := k.tryPass(disks...)
+	r, err := k.tryPass(disks...)
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return shares
+	return r.Shares
 }
 
-func (k *kernel) tryPass(disks ...blkio.Dev) (map[blkio.Dev][]Share, error) {
+func (k *kernel) tryPass(disks ...blkio.Dev) (Result, error) {
 	k.now = k.now.Add(2 * time.Second)
 	return k.keeper.Pass(k.now, Demand{Disks: disks, Given: k.given, Reserve: k.reserve})
 }

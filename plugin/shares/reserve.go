@@ -1,7 +1,6 @@
 package shares
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -19,12 +18,12 @@ type topLevel struct {
 // reserve gives the pods of the node a weight that leaves everything outside pods its share of
 // each disk. The weights of others are only read: they can be the operator's. Processes of the
 // root cgroup, such as those of the kernel, are outside of io.cost.
-func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) error {
+func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) (errs []error) {
 	if share == 0 {
 		disks = nil
 	}
 	if err := k.findTopLevel(now); err != nil {
-		return err
+		return []error{err}
 	}
 	if len(k.topLevel.pods) == 0 { // the first pod makes it
 		return nil
@@ -34,13 +33,10 @@ func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) 
 		want[dev] = podsWeight(k.topLevel.weightOf(dev), share, len(k.topLevel.pods))
 	}
 	k.topLevel.noteUsage()
-	var errs []error
 	for _, c := range k.topLevel.pods {
-		if err := c.set(c.steady(want)); err != nil && !errors.Is(err, blkio.ErrGone) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, c.set(c.steady(want))...)
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // steady returns the wanted weights. A weight that differs by less than a twentieth is replaced by the one that

@@ -22,9 +22,7 @@ func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs 
 		if !all {
 			set = child.change
 		}
-		if err := set(want[child.Path()]); err != nil && !errors.Is(err, blkio.ErrGone) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, set(want[child.Path()])...)
 		errs = append(errs, child.setBelow(want, all)...)
 	}
 	return errs
@@ -32,19 +30,22 @@ func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs 
 
 // set sets the weights of a cgroup on some disks to want. On other disks it removes those that a Keeper has
 // written.
-func (c *cgroup) set(want map[blkio.Dev]uint32) error {
-	err := c.change(want)
-	ours, readErr := c.readOurs()
-	if readErr != nil {
-		return errors.Join(err, readErr)
+func (c *cgroup) set(want map[blkio.Dev]uint32) []error {
+	errs := c.change(want)
+	ours, err := c.readOurs()
+	if err != nil {
+		return append(errs, err)
 	}
 	unwanted := slices.DeleteFunc(slices.Clone(ours), func(dev blkio.Dev) bool { return want[dev] != 0 })
-	return errors.Join(err, c.unset(unwanted, ours))
+	if err := c.unset(unwanted, ours); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 // change writes the differences between the weights of a cgroup and those that are wanted on some
 // disks. A disk that the kernel refuses keeps no other one from its weight.
-func (c *cgroup) change(want map[blkio.Dev]uint32) error {
+func (c *cgroup) change(want map[blkio.Dev]uint32) (errs []error) {
 	changed := slices.DeleteFunc(slices.SortedFunc(maps.Keys(want), blkio.Dev.Compare), func(dev blkio.Dev) bool {
 		return c.weights.On(dev) == want[dev]
 	})
@@ -54,7 +55,7 @@ func (c *cgroup) change(want map[blkio.Dev]uint32) error {
 	c.ours = nil // another process may have cleared
 	ours, err := c.readOurs()
 	if err != nil {
-		return err
+		return []error{err}
 	}
 	for _, dev := range changed {
 		if !slices.Contains(ours, dev) {
@@ -62,13 +63,14 @@ func (c *cgroup) change(want map[blkio.Dev]uint32) error {
 		}
 	}
 	if err := c.writeOurs(ours); err != nil { // first, so that Clear finds each weight
-		return err
+		return []error{err}
 	}
-	var errs []error
 	for _, dev := range changed {
-		errs = append(errs, c.setOn(dev, want[dev]))
+		if err := c.setOn(dev, want[dev]); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // unset removes the weights of disks, which are among those that a Keeper has set. A weight is not removed if

@@ -8,30 +8,29 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// SkippedError names the cgroups that a pass could not read. The weights of these, and of all below
-// them, stay as they are.
-type SkippedError struct{ Cgroups []Skipped }
-
-// Skipped is a cgroup that could not be read.
+// Skipped is a cgroup that could not be read. Its weights, and those of all below it, stay as they are.
 type Skipped struct {
 	Path string // below the cgroup root
 	Err  error
 }
 
-// maxNamed is how many cgroups the text of a SkippedError names.
+// maxNamed is how many cgroups the error of a pass names.
 const maxNamed = 3
 
-// Error returns a line with the first cgroups, and the number of the others.
-func (e *SkippedError) Error() string {
+// skippedError returns a line with the first cgroups, and the number of the others. It is nil for none.
+func skippedError(all []Skipped) error {
 	var texts []string
-	for i, s := range e.Cgroups {
+	for i, s := range all {
 		if i == maxNamed {
-			texts = append(texts, fmt.Sprintf("and %d more", len(e.Cgroups)-i))
+			texts = append(texts, fmt.Sprintf("and %d more", len(all)-i))
 			break
 		}
 		texts = append(texts, s.String())
 	}
-	return strings.Join(texts, "; ")
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // String names the cgroup and the cause.
@@ -46,12 +45,4 @@ func (s Skipped) String() string {
 // Has reports whether a cgroup was skipped, by itself or with one above it.
 func (s Skipped) Has(cgroup string) bool {
 	return cgroup == s.Path || strings.HasPrefix(cgroup, s.Path+"/")
-}
-
-// SkippedIn returns the cgroups that a pass could not read, by its error.
-func SkippedIn(err error) []Skipped {
-	if skipped, ok := errors.AsType[*SkippedError](err); ok {
-		return skipped.Cgroups
-	}
-	return nil
 }

@@ -17,12 +17,12 @@ import (
 // wantSkipped makes a pass that skips these cgroups and has no other error.
 func (k *kernel) wantSkipped(disk blkio.Dev, paths ...string) {
 	k.t.Helper()
-	byDisk, err := k.tryPass(disk)
-	if byDisk == nil {
+	r, err := k.tryPass(disk)
+	if r.Shares == nil {
 		k.t.Fatalf("no shares: %v", err)
 	}
 	var got []string
-	for _, s := range SkippedIn(err) {
+	for _, s := range r.Skipped {
 		got = append(got, s.Path)
 	}
 	if !slices.Equal(got, paths) || err != nil && paths == nil {
@@ -79,7 +79,7 @@ func TestUnreadableLater(t *testing.T) {
 	if got := k.read(burstable + "/io.weight"); got != "default 100\n254:0 1100\n" {
 		t.Errorf("the QoS class has %q", got)
 	}
-	if _, err := k.tryPass(); len(SkippedIn(err)) != 1 {
+	if r, err := k.tryPass(); len(r.Skipped) != 1 {
 		t.Errorf("without a disk: %v", err)
 	}
 	k.want(leaves(nil))
@@ -136,13 +136,13 @@ func TestUnreadableOutsidePods(t *testing.T) {
 
 // TestSkippedText verifies that one line names the first cgroups, however many there are.
 func TestSkippedText(t *testing.T) {
-	var e SkippedError
+	var all []Skipped
 	for i := range 5 {
-		e.Cgroups = append(e.Cgroups, Skipped{fmt.Sprint("pods/", i), &cgroupfs.CgroupError{Op: "read", Name: "io.stat", Cgroup: fmt.Sprint("pods/", i), Err: unix.EACCES}})
+		all = append(all, Skipped{fmt.Sprint("pods/", i), &cgroupfs.CgroupError{Op: "read", Name: "io.stat", Cgroup: fmt.Sprint("pods/", i), Err: unix.EACCES}})
 	}
 	const want = "skip cgroup pods/0: read io.stat: permission denied; skip cgroup pods/1: read io.stat: permission denied; " +
 		"skip cgroup pods/2: read io.stat: permission denied; and 2 more"
-	if got := e.Error(); got != want {
+	if got := fmt.Sprint(skippedError(all)); got != want || skippedError(nil) != nil {
 		t.Errorf("%s", got)
 	}
 	if got := (Skipped{"pods/x", errors.New("parse io.stat")}).String(); got != "skip cgroup pods/x: parse io.stat" {
@@ -151,11 +151,5 @@ func TestSkippedText(t *testing.T) {
 	pod := Skipped{Path: "pods/1"}
 	if !pod.Has("pods/1") || !pod.Has("pods/1/c") || pod.Has("pods/10") || pod.Has("pods") {
 		t.Error("Has is wrong")
-	}
-	if got := SkippedIn(errors.Join(errors.New("other"), &e)); len(got) != 5 {
-		t.Errorf("%d in a joined error", len(got))
-	}
-	if got := SkippedIn(errors.New("other")); got != nil {
-		t.Errorf("%v", got)
 	}
 }

@@ -17,8 +17,8 @@ type Snapshot struct {
 // moment is the time of a Snapshot. Nothing happens after it.
 var moment time.Time // constant
 
-// ReadSnapshot reads the cgroups of pods, and writes nothing. given is as in Demand. With a
-// [SkippedError] the snapshot has the other cgroups.
+// ReadSnapshot reads the cgroups of pods, and writes nothing. given is as in Demand. With an error about
+// cgroups that could not be read, the snapshot has the other ones.
 func ReadSnapshot(cgroups *cgroupfs.Hierarchy, given map[string]blkio.Weights) (*Snapshot, error) {
 	k := NewKeeper(cgroups, nil)
 	if err := k.readTree(moment); err != nil {
@@ -27,7 +27,7 @@ func ReadSnapshot(cgroups *cgroupfs.Hierarchy, given map[string]blkio.Weights) (
 	for _, top := range k.top {
 		top.noteAll()
 	}
-	return &Snapshot{top: k.top, given: given}, k.skipped()
+	return &Snapshot{top: k.top, given: given}, skippedError(k.skipped())
 }
 
 // noteAll makes all cgroups that have used a disk active on it.

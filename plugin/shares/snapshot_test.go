@@ -60,11 +60,11 @@ func TestSnapshotAgrees(t *testing.T) {
 	got := map[string]float64{}
 	for range 2 { // the second pass sees the use of the disk since the first one
 		k.use(vda, a, b, c)
-		byDisk, err := k.keeper.Pass(k.now, Demand{Disks: []blkio.Dev{vda}, Given: k.given})
+		r, err := k.keeper.Pass(k.now, Demand{Disks: []blkio.Dev{vda}, Given: k.given})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, share := range byDisk[vda] {
+		for _, share := range r.Shares[vda] {
 			got[share.Path] = share.Fraction
 		}
 	}

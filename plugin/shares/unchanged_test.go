@@ -31,11 +31,11 @@ func TestUnchanged(t *testing.T) {
 	k.without[vda] = true
 	k.use(vda, a, b)
 	var err error
-	failing := before
+	var failing Result
 	for range 2 {
 		failing, err = k.tryPass(vda, vdb)
 	}
-	if err == nil || &failing[vdb][0] != &before[vdb][0] {
+	if err == nil || failing.Failed[vda] == nil || len(failing.Failed) != 1 || &failing.Shares[vdb][0] != &before[vdb][0] {
 		t.Errorf("the other disk was computed beside one that fails with %v", err)
 	}
 	k.without[vda] = false
@@ -58,9 +58,9 @@ func TestUnchangedAgrees(t *testing.T) {
 			}
 			disks := [][]blkio.Dev{{vda, vdb}, {vda, vdb}, {vda, vdb}, {vda}}[rnd.IntN(4)]
 			eager.keeper.last = nil
-			eagerShares, eagerErr := eager.tryPass(disks...)
-			lazyShares, lazyErr := lazy.tryPass(disks...)
-			d := cmp.Diff(eagerShares, lazyShares) + cmp.Diff(eager.weights(), lazy.weights()) + cmp.Diff(fmt.Sprint(eagerErr), fmt.Sprint(lazyErr))
+			eagerResult, eagerErr := eager.tryPass(disks...)
+			lazyResult, lazyErr := lazy.tryPass(disks...)
+			d := cmp.Diff(eagerResult.Shares, lazyResult.Shares) + cmp.Diff(eager.weights(), lazy.weights()) + cmp.Diff(fmt.Sprint(eagerErr), fmt.Sprint(lazyErr))
 			if d != "" {
 				t.Fatalf("seed %d, step %d: -eager +lazy:\n%s", seed, step, d)
 			}

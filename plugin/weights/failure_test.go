@@ -162,9 +162,9 @@ func TestCgroupSkipped(t *testing.T) {
 
 // TestManySkipped verifies that the report names a limited number of cgroups.
 func TestManySkipped(t *testing.T) {
-	now := divided{skipped: make([]shares.Skipped, maxSkipped+5)}
-	for i := range now.skipped {
-		now.skipped[i] = shares.Skipped{Path: fmt.Sprint("pods/", i), Err: errors.New("no answer")}
+	now := divided{Result: shares.Result{Skipped: make([]shares.Skipped, maxSkipped+5)}}
+	for i := range now.Skipped {
+		now.Skipped[i] = shares.Skipped{Path: fmt.Sprint("pods/", i), Err: errors.New("no answer")}
 	}
 	got := report(&Demand{}, nil, &now).Skipped
 	if len(got) != maxSkipped+1 || got[maxSkipped] != "and 5 more cgroups" {

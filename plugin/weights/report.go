@@ -11,10 +11,8 @@ import (
 
 // divided is how io.cost divides the disks.
 type divided struct {
-	shares  map[blkio.Dev][]shares.Share // nil if the cgroups of pods could not be read
-	failed  map[blkio.Dev]error          // why some weights above containers could not be set
-	skipped []shares.Skipped             // the cgroups that could not be read
-	vrates  map[blkio.Dev]blkio.Percent
+	shares.Result
+	vrates map[blkio.Dev]blkio.Percent
 }
 
 // maxSkipped is the largest number of cgroups that the report names as skipped.
@@ -22,9 +20,9 @@ const maxSkipped = 20
 
 // skippedTexts returns the texts about the skipped cgroups for the report.
 func (n *divided) skippedTexts() (out []string) {
-	for i, s := range n.skipped {
+	for i, s := range n.Skipped {
 		if i == maxSkipped {
-			return append(out, fmt.Sprintf("and %d more cgroups", len(n.skipped)-i))
+			return append(out, fmt.Sprintf("and %d more cgroups", len(n.Skipped)-i))
 		}
 		out = append(out, s.String())
 	}
@@ -34,7 +32,7 @@ func (n *divided) skippedTexts() (out []string) {
 // reasons returns why cgroups with a weight were skipped, by their paths.
 func (n *divided) reasons(weighted map[string]blkio.Weights) map[string]string {
 	out := map[string]string{}
-	for _, s := range n.skipped {
+	for _, s := range n.Skipped {
 		for cgroup := range weighted {
 			if s.Has(cgroup) {
 				out[cgroup] = s.String()
@@ -59,13 +57,13 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 			disk.Vrate = float64(now.vrates[s.Disk.Dev]) / 100
 		}
 		out.Disks = append(out.Disks, disk)
-		on := newEffect(s, now.shares[s.Disk.Dev], weighted)
+		on := newEffect(s, now.Shares[s.Disk.Dev], weighted)
 		on.skipped = skipped
-		switch err := now.failed[s.Disk.Dev]; {
+		switch err := now.Failed[s.Disk.Dev]; {
 		case on.reason != "":
 		case err != nil:
 			on.reason = err.Error()
-		case now.shares == nil:
+		case now.Shares == nil:
 			on.reason = "the cgroups of pods cannot be read"
 		}
 		effects[s.Disk.Dev] = on

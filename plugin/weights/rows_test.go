@@ -48,7 +48,7 @@ func TestReportIsBounded(t *testing.T) {
 		}
 	}
 	count := func(d Demand) (rows map[string]int, r *health.Weights) {
-		r = report(&d, working, &divided{shares: byDisk})
+		r = report(&d, working, &divided{Result: shares.Result{Shares: byDisk}})
 		rows = map[string]int{}
 		for i, s := range r.Shares {
 			name := s.Namespace

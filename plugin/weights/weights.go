@@ -185,19 +185,15 @@ func (k *Keeper) tryPass(now time.Time) error {
 		return err
 	}
 	enabled := managed(k.setUp.states, demand.Complete)
-	var byDisk map[blkio.Dev][]shares.Share
-	var vrates map[blkio.Dev]blkio.Percent
-	var failed map[blkio.Dev]error
-	var skipped []shares.Skipped
+	var out divided
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
-		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: reserveOf(k.cfg.Policy())})
-		vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
+		out.Result, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: reserveOf(k.cfg.Policy())})
+		out.vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
 		k.shared = len(enabled) > 0 || errs[0] != nil
-		failed, skipped = shares.Failed(errs[0]), shares.SkippedIn(errs[0])
 		err = errors.Join(err, errs[0], errs[1])
 	}
-	k.report.Store(report(&demand, k.setUp.states, &divided{byDisk, failed, skipped, vrates}))
+	k.report.Store(report(&demand, k.setUp.states, &out))
 	return err
 }
 

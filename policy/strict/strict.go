@@ -32,8 +32,6 @@ type Format struct {
 	Example func() any
 	// Named are the paths of maps of objects, or of lists of objects. Each index in a path is 0.
 	Named []string
-	// Embedded are the names of the types that are embedded in the document's own type.
-	Embedded []string
 }
 
 // Name stands for the key of each element of a map in [Format.Example].
@@ -80,9 +78,6 @@ func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error
 	}
 	text, err := yaml.YAMLToJSONStrict(data) // an error for a field that occurs twice, with its line
 	if err != nil {
-		if infinite := notFinite(data, err); infinite != nil {
-			err = infinite
-		}
 		return nil, errors.New(cut(err.Error()))
 	}
 	var values any
@@ -94,7 +89,7 @@ func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error
 	}
 	strict, err := kjson.UnmarshalStrict(text, into)
 	if err != nil {
-		return nil, f.typeError(data, values, err)
+		return nil, typeError(data, text, err)
 	}
 	return f.unknownFields(strict), nil
 }
@@ -136,9 +131,8 @@ func withoutValue(at *field.Path, value any) (errs field.ErrorList) {
 	return errs
 }
 
-// typeError returns the error for a value of another type than that of its field. values are those
-// of the file.
-func (f *Format) typeError(data []byte, values any, err error) error {
+// typeError returns the error for a value of another type than that of its field. text is the document as JSON.
+func typeError(data, text []byte, err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return err
@@ -157,7 +151,7 @@ func (f *Format) typeError(data []byte, values any, err error) error {
 	case wrong.Type.Kind() == reflect.Slice && kind == "string":
 		detail += " (write it in brackets: [a, b])"
 	}
-	errs := field.ErrorList{field.TypeInvalid(f.wrongAt(values, wrong), field.OmitValueType{}, detail)}
+	errs := field.ErrorList{field.TypeInvalid(pathAt(text, wrong.Offset), field.OmitValueType{}, detail)}
 	return Join(data, errs)
 }
 

@@ -43,7 +43,7 @@ func format() *Format {
 			inner := map[string]part{Name: {}}
 			return &order{Items: []item{{Parts: parts, Inner: inner}}, Boxes: map[string]item{Name: {Parts: parts}}, Piles: map[string][]part{Name: parts}}
 		},
-		Named: []string{"boxes", "piles", "items[0].inner"}, Embedded: []string{"head"},
+		Named: []string{"boxes", "piles", "items[0].inner"},
 	}
 }
 

@@ -80,7 +80,7 @@ func TestClusterSendsEvents(t *testing.T) {
 	var want []string
 	for _, r := range podevent.Reasons() {
 		note := podevent.Text(strings.Repeat("\x1b\u202e\xff\n\"'<&", 200))
-		all, want = append(all, podevent.Event{Reason: r, Note: note}), append(want, fmt.Sprintf("%s %s %s %s x1", long, r, r.Type(), note))
+		all, want = append(all, podevent.Event{Reason: r, Note: note}), append(want, fmt.Sprintf("%s %s %s %s x1", long, r, r.Facts().Type, note))
 	}
 	p.note(longest, 1, all...)
 	p.note(db, 3, podevent.Event{Reason: podevent.Refused, Note: "container a is rejected: nri-blkio: x"})

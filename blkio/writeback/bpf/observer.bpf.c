@@ -132,12 +132,6 @@ volatile const __u64 max_counts = 0;
  */
 volatile const __u64 few_counts = 0;
 
-/*
- * 0 where the lock of a ring buffer can sleep (PREEMPT_RT): the verifier then removes the
- * code that writes to one.
- */
-volatile const __u8 use_ring_buffer = 0;
-
 /* The size of a folio in pages: folio_order() in include/linux/mm.h. */
 static __always_inline __u64 folio_pages(struct folio *folio)
 {
@@ -291,8 +285,6 @@ static __always_inline void ring(struct slot *slot)
 	__u64 *left, value;
 	__u32 zero = 0;
 
-	if (!use_ring_buffer)
-		return;
 	if (!slot->value.owner || slot->value.owner == slot->key.writer ||
 	    slot->value.root == BTRFS_ROOT_TREE)
 		return;

@@ -1,7 +1,5 @@
 package filestate
 
-import "strings"
-
 // Actions is a set of actions that a transition asks for.
 type Actions uint8
 
@@ -19,20 +17,8 @@ const (
 	// Rest makes passes leave the file alone for a time.
 	Rest
 
-	numActions = iota
+	numActions = iota // for tests
 )
 
 // Has reports whether the set contains an action.
 func (a Actions) Has(one Actions) bool { return a&one != 0 }
-
-// String returns the names of the actions, separated by commas.
-func (a Actions) String() string {
-	names := [numActions]string{"Move", "BeginRepair", "EndRepair", "Forget", "Rest"}
-	var out []string
-	for i, name := range names {
-		if a.Has(1 << i) {
-			out = append(out, name)
-		}
-	}
-	return strings.Join(out, ", ")
-}

@@ -23,15 +23,6 @@ const (
 	numStates
 )
 
-// String returns the name of the state.
-func (s State) String() string {
-	names := [numStates]string{"Right", "Contested", "Waiting", "Interrupted", "Repairing", "Failed"}
-	if s < 0 || s >= numStates {
-		return "unknown state"
-	}
-	return names[s]
-}
-
 // Event is an event of a file.
 type Event int
 
@@ -57,12 +48,3 @@ const (
 
 	numEvents
 )
-
-// String returns the name of the event.
-func (e Event) String() string {
-	names := [numEvents]string{"TooFewBytes", "Placed", "PlacedContested", "Misplaced", "Began", "Paused", "Failure"}
-	if e < 0 || e >= numEvents {
-		return "unknown event"
-	}
-	return names[e]
-}

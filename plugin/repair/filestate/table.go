@@ -51,12 +51,8 @@ func rowOf(s State) row {
 }
 
 // Next returns the state of a file after an event, and the actions of the transition.
-// resting is true while passes leave the file alone. An unknown state or event changes
-// nothing.
+// resting is true while passes leave the file alone.
 func Next(s State, e Event, resting bool) (State, Actions) {
-	if s < 0 || s >= numStates || e < 0 || e >= numEvents {
-		return s, 0
-	}
 	c := rowOf(s)[e].rested
 	if resting {
 		c = rowOf(s)[e].resting

@@ -14,24 +14,21 @@ import (
 // dead is a row of status about a container that has ended with unwritten data.
 type dead struct {
 	Namespace, Pod, Container, Disk, DrainsAt, Since string
-	MeasuredBps, Left                                int64
+	Left                                             int64
 }
 
-// deadOf returns those of a pod, and how that was found out if it was inferred.
-func deadOf(t *testing.T, pod lab.PodOf) ([]dead, string) {
+// deadOf returns the row of a pod.
+func deadOf(t *testing.T, pod lab.PodOf) []dead {
 	t.Helper()
 	out, err := lab.Command(t, "status", "-o", "json", "--pod", "default/"+pod.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answer struct {
-		Dead     []dead
-		DeadNote string
-	}
+	var answer struct{ Dead []dead }
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}
-	return answer.Dead, answer.DeadNote
+	return answer.Dead
 }
 
 // TestDead verifies that status lists the unwritten data of an ended container whose limit cannot be lifted any
@@ -42,16 +39,16 @@ func TestDead(t *testing.T) {
 	pod.MustRun(lab.Sleeper("free")) // so that the pod as a whole has no limit
 	writeAndEnd(t, pod, "web", "4Mi")
 	lab.Eventually(t, "status lists the unwritten data", func() error {
-		rows, note := deadOf(t, pod)
+		rows := deadOf(t, pod)
 		if len(rows) != 1 {
-			return fmt.Errorf("status lists %d ended containers, want 1: %+v (%s)", len(rows), rows, note)
+			return fmt.Errorf("status lists %d ended containers, want 1: %+v", len(rows), rows)
 		}
 		got := rows[0]
-		t.Logf("%+v (%s)", got, note)
+		t.Logf("%+v", got)
 		if got.Left < lab.MiB || got.Left > 6*lab.MiB {
 			return fmt.Errorf("%d bytes are unwritten, want 1 to 6 MiB", got.Left)
 		}
-		got.MeasuredBps, got.Left, got.Since = 0, 0, ""
+		got.Left, got.Since = 0, ""
 		want := dead{Namespace: "default", Pod: pod.Name, Container: "web", Disk: "vdb", DrainsAt: "wbps=512Ki"}
 		if got != want {
 			return fmt.Errorf("got %+v, want %+v", got, want)
@@ -66,10 +63,10 @@ func TestDead(t *testing.T) {
 	}
 	defer func() { _ = sync.Wait() }() // killed or done: status decides the result
 	lab.Within(t, 2*time.Minute, "status lists no unwritten data", func() error {
-		rows, note := deadOf(t, pod)
+		rows := deadOf(t, pod)
 		if len(rows) == 0 {
 			return nil
 		}
-		return fmt.Errorf("status lists %+v (%s)", rows, note)
+		return fmt.Errorf("status lists %+v", rows)
 	})
 }

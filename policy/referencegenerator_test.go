@@ -1,4 +1,4 @@
-package reference
+package policy_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package reference
+package policy_test
 
 import (
 	"os"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // types is a package with a field of each form.
@@ -102,6 +104,14 @@ func write(t *testing.T, page, types string) (string, error) {
 		Required: []string{"kind", "items[0].on", "box.parts[0].size"},
 	}
 	return p.write(page)
+}
+
+// TestReference verifies that the tables of the page are those of the types, of Default, and of the errors about fields that are
+// required.
+func TestReference(t *testing.T) {
+	page := Page{File: "../docs/reference/policy.md", Packages: []string{"."}}
+	page.Defaults, page.Required = policy.ReferenceFacts()
+	page.Check(t)
 }
 
 func TestWrite(t *testing.T) {

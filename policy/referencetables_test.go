@@ -1,4 +1,18 @@
-// Package reference writes the tables of fields on pages of docs/reference. Only tests use it. The source of a table is a type that a
+package policy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A page of docs/reference has tables of fields, which TestReference writes. The source of a table is a type that a
 // file is decoded into: the json tags of its fields have their names, and the doc comment of a field has the other columns:
 //
 //	// The smallest byte rate that a pod may request, see [Bounds].
@@ -15,19 +29,6 @@
 //	<!-- until here -->
 //
 // The first table is that of the whole file. Fields of a struct without a table are in the table of the struct above it.
-package reference
-
-import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-	"regexp"
-	"strings"
-	"testing"
-
-	"github.com/google/go-cmp/cmp"
-)
 
 // Page is a page with tables of fields.
 type Page struct {
