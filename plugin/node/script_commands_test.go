@@ -27,6 +27,14 @@ func processes() map[string]command {
 				w.node.Reload(w.policy)
 			}
 		},
+		"policy-during": func(w *world, neg bool, args []string) { // Reload within the call that logs a line
+			w.check("policy-during FILE|TEXT LINE", neg, args)
+			w.readPolicy(args[0])
+			n, pol := w.node, w.policy
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.during[args[1]] = func() { n.Reload(pol) }
+		},
 		"configure": (*world).configure,
 		"down":      func(w *world, neg bool, args []string) { w.check("down", neg, args); w.end(); w.isDown = true },
 		"up": func(w *world, neg bool, args []string) {

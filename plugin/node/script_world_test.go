@@ -37,7 +37,6 @@ const (
 // world is a node of one script: the kernel, the disks, the runtime with its pods, the API server's documents, and the
 // process of the plugin.
 type world struct {
-	t      *testing.T
 	ts     *testscript.TestScript
 	kernel *fakenode.Kernel
 	disks  *fakenode.Disks
@@ -88,16 +87,18 @@ type processMount struct {
 
 // notes has what the plugin has told so far.
 type notes struct {
+	t      *testing.T
 	mu     sync.Mutex // guards the rest
 	lines  []string
 	events []string
 	syncs  []string
+	during map[string]func() // what happens once within the call that logs a line with this text
 }
 
 func newWorld(t *testing.T) *world {
 	layers := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
 	return &world{
-		t: t, kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{},
+		kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{}, notes: notes{t: t, during: map[string]func(){}},
 		config: config{policy: policy.Default(), layers: layers},
 		views:  views{mounts: map[int][]processMount{}, inUse: layers},
 	}
@@ -269,13 +270,26 @@ func (n *notes) Levels() []logrus.Level { return logrus.AllLevels }
 
 // Fire keeps a line as "level message key=value...".
 func (n *notes) Fire(e *logrus.Entry) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	line := e.Level.String() + " " + e.Message
 	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
 		line += fmt.Sprintf(" %s=%v", key, e.Data[key])
 	}
+	n.mu.Lock()
 	n.lines = append(n.lines, line)
+	var due []func()
+	for text, do := range n.during {
+		if strings.Contains(line, text) {
+			due = append(due, do)
+			delete(n.during, text)
+		}
+	}
+	n.mu.Unlock()
+	if strings.Contains(line, "internal error: ") {
+		n.t.Errorf("a panic: %s", line)
+	}
+	for _, do := range due {
+		do()
+	}
 	return nil
 }
 
