@@ -24,11 +24,11 @@ type Disks struct {
 	broken error // of the mount table
 }
 
-// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third) and vdd (not mounted), and with
-// a filesystem in memory at /mnt/mem.
+// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third), and vdd, vde and vdf (not
+// mounted), and with a filesystem in memory at /mnt/mem.
 func NewDisks() *Disks {
 	d := &Disks{byName: map[string]blkio.Disk{}, mounts: map[string]blkio.Backing{}, below: map[blkio.Dev][]blkio.Disk{}}
-	for i, name := range []string{"vda", "vdb", "vdc", "vdd"} {
+	for i, name := range []string{"vda", "vdb", "vdc", "vdd", "vde", "vdf"} {
 		d.byName[name] = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(16 * i)}, Name: name}
 	}
 	for at, name := range map[string]string{"/": "vda", "/mnt/data": "vdb", "/mnt/third": "vdc", "/mnt/mem": "tmpfs"} {
@@ -94,8 +94,8 @@ func (d *Disks) BreakTable(err error) {
 	d.broken = err
 }
 
-// mountOf returns the mount that a path of the host is on.
-func (d *Disks) mountOf(host string) blkio.Backing {
+// MountOf returns the mount that a path of the host is on.
+func (d *Disks) MountOf(host string) blkio.Backing {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	best := "/"
@@ -124,7 +124,7 @@ func (m MountTable) Refresh(context.Context) error {
 
 // Resolve returns the disks of a path of the host.
 func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
-	b := m.mountOf(host)
+	b := m.MountOf(host)
 	if !m.Wait(b.Mountpoint, m.Ended) {
 		return blkio.Backing{Reason: "the process has ended", Err: errProcessEnded}
 	}
@@ -134,8 +134,8 @@ func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
 // Below returns the mount below a path that the path rel is on.
 func (m MountTable) Below(_ context.Context, host, rel string) (string, blkio.Backing, bool) {
 	full := strings.TrimSuffix(host, "/") + "/" + strings.Trim(rel, "/")
-	b := m.mountOf(full)
-	if b.Mountpoint == m.mountOf(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
+	b := m.MountOf(full)
+	if b.Mountpoint == m.MountOf(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
 		return "", blkio.Backing{}, false
 	}
 	return strings.TrimPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/"), b, true

@@ -40,7 +40,7 @@ func TestBystanderEnds(t *testing.T) {
 	kept("a3", "b1")
 	n.Removed("sb1", "b1")
 	kept("a3")
-	n.Synchronize([]*Sandbox{batch()}, []*Container{listed("x", isStopped), listed("y", isRunning)})
+	n.Synchronize([]*Sandbox{batch()}, []*Container{listed("x", Stopped), listed("y", Running)})
 	kept("id-x", "id-y")
 	n.Removed("sb1", "id-x")
 	n.Removed("sb1", "id-y")
@@ -60,7 +60,7 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	n.PassBy(batch(), ctr("a"), Running, n.Policy())
-	sandboxes, ctrs := []*Sandbox{batch()}, []*Container{listed("a", isRunning)}
+	sandboxes, ctrs := []*Sandbox{batch()}, []*Container{listed("a", Running)}
 	before := n.listed(sandboxes)
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())

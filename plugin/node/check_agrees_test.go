@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -65,7 +66,7 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 // check returns the result of check.
 func (a *agreement) check(ctx context.Context) check.Result {
 	checker := check.Checker{Policy: a.pol, Node: check.Node{
-		Storage: disks{twoDisks}, KubeletRoot: DefaultKubeletRoot, Weights: check.Weights{Kernel: blkio.Yes},
+		Storage: fakenode.MountTable{Disks: fakenode.NewDisks()}, KubeletRoot: DefaultKubeletRoot, Weights: check.Weights{Kernel: blkio.Yes},
 		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
 	}}
 	return checker.Pod(ctx, &a.pod)

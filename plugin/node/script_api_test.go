@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing/synctest"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
@@ -30,6 +31,14 @@ func (p *pod) live() *node.Live {
 	return p.document
 }
 
+// label changes labels of a document of the pod.
+func (p *pod) label(live *node.Live, args ...string) {
+	if live.Labels == nil {
+		live.Labels = p.labels
+	}
+	live.Labels = pairs(live.Labels, args, itself)
+}
+
 // tell passes the document of a pod to the plugin.
 func (p *pod) tell() {
 	if p.w.node != nil && p.document != nil {
@@ -37,11 +46,15 @@ func (p *pod) tell() {
 	}
 }
 
-// pairs adds KEY=VALUE to a map, and removes "KEY=-".
+// pairs adds KEY=VALUE to a map, and removes "KEY=-". A value "TEXT~COUNT" is padded with so many spaces.
 func pairs(to map[string]string, args []string, keyOf func(string) string) map[string]string {
 	out := cloneMap(to)
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
+		if text, count, isPadded := strings.Cut(value, "~"); isPadded {
+			n, _ := strconv.Atoi(count)
+			value = text + strings.Repeat(" ", n)
+		}
 		if out[keyOf(key)] = value; value == "-" {
 			delete(out, keyOf(key))
 		}
@@ -65,18 +78,26 @@ func change(usage string, fn func(p *pod, live *node.Live, args []string)) comma
 // edits are the commands of the API server that edit annotations.
 func edits() map[string]command {
 	return map[string]command{
-		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *node.Live, args []string) {
-			live.Annotations = pairs(live.Annotations, args, annotationKey)
+		"edit": change("edit POD KEY=VALUE...", func(p *pod, live *node.Live, args []string) { // label.KEY is a label
+			isLabel := func(arg string) bool { return strings.HasPrefix(arg, "label.") }
+			for _, arg := range args {
+				if isLabel(arg) {
+					p.label(live, strings.TrimPrefix(arg, "label."))
+				}
+			}
+			live.Annotations = pairs(live.Annotations, slices.DeleteFunc(slices.Clone(args), isLabel), annotationKey)
 		}),
 		"edit-often": func(w *world, neg bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
-			w.check("edit-often POD COUNT KEY TARGET", neg, args)
+			w.check("edit-often POD COUNT KEY TARGET [PAUSE]", neg, args)
 			p := w.mustPod(args[0])
 			count, _ := strconv.Atoi(args[1])
+			pause, _ := time.ParseDuration(strings.Join(args[4:], ""))
 			for i := range count {
 				live := p.live()
 				live.Annotations = pairs(live.Annotations, []string{fmt.Sprintf("%s=%s wbps=%dMi", args[2], args[3], i+1)}, annotationKey)
 				p.tell()
 				synctest.Wait()
+				time.Sleep(pause)
 			}
 		},
 		"edit-long": change("edit-long POD COUNT", func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
@@ -88,6 +109,7 @@ func edits() map[string]command {
 		}),
 		"too-large": change("too-large POD", func(_ *pod, live *node.Live, _ []string) {
 			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
+			live.CanBeKnown = func(a map[string]string) bool { return len(a[limitsKey+"containers"]) < 28<<10 }
 		}),
 		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
 			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
@@ -106,10 +128,7 @@ func edits() map[string]command {
 func facts() map[string]command {
 	return map[string]command{
 		"label": change("label POD [KEY=VALUE]...", func(p *pod, live *node.Live, args []string) {
-			if live.Labels == nil {
-				live.Labels = p.labels
-			}
-			live.Labels = pairs(live.Labels, args, itself)
+			p.label(live, args...)
 		}),
 		"only-namespace": func(w *world, neg bool, args []string) { // a document that has nothing else yet
 			w.check("only-namespace POD [KEY=VALUE]...", neg, args)

@@ -36,9 +36,15 @@ func creations() map[string]command {
 			w.pending = answer
 			go func() { answer <- w.create(c) }()
 		},
+		"begin-start": func(w *world, neg bool, args []string) {
+			w.check("begin-start POD CONTAINER", neg, args)
+			c, answer := w.mustContainer(args[0], args[1]), make(chan error, 1)
+			w.pending = answer
+			go func() { answer <- w.start(c) }()
+		},
 		"answer": func(w *world, neg bool, args []string) {
 			w.check("answer", false, args)
-			w.answer("create", neg, <-w.pending)
+			w.answer("the call", neg, <-w.pending)
 		},
 		"create-silent": func(w *world, neg bool, args []string) { // the runtime reports no end of one that is rejected
 			w.check("create-silent POD CONTAINER [VALUE]", false, args)

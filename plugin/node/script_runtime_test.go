@@ -131,7 +131,7 @@ func (w *world) newPod(name string, properties []string) *pod {
 		case strings.HasPrefix(key, "label."):
 			p.labels[strings.TrimPrefix(key, "label.")] = value
 		default:
-			p.annotations[annotationKey(key)] = value
+			p.annotations = pairs(p.annotations, []string{property}, annotationKey)
 		}
 	}
 	if p.cgroup != "" {

@@ -38,9 +38,9 @@ type worldKey struct{}
 // command is one command of the scripts. neg is true after a "!".
 type command func(w *world, neg bool, args []string)
 
-// commands returns the commands of the scripts. Each waits until the plugin is idle.
+// commands returns the commands of the scripts. Each waits until the plugin is idle, except after "now".
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
-	out := map[string]func(*testscript.TestScript, bool, []string){}
+	all, out := map[string]command{}, map[string]func(*testscript.TestScript, bool, []string){}
 	for _, part := range []map[string]command{
 		creations(), starts(), ends(), edits(), facts(), processes(), storage(), kernel(), written(), told(),
 	} {
@@ -51,7 +51,13 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 				c(w, neg, args)
 				synctest.Wait()
 			}
+			all[name] = c
 		}
+	}
+	out["now"] = func(ts *testscript.TestScript, neg bool, args []string) { // a command that something else happens beside
+		w := ts.Value(worldKey{}).(*world)
+		w.ts = ts
+		all[args[0]](w, neg, args[1:])
 	}
 	return out
 }
