@@ -150,7 +150,7 @@ func (k *Kernel) write(name, data string, ended <-chan struct{}) error {
 	switch file {
 	case "io.max":
 		return k.setLimits(cgroup, data)
-	case "io.weight":
+	case "io.weight", "memory.reclaim":
 		k.replace(cgroup, file, data+"\n")
 		return nil
 	}
@@ -249,6 +249,38 @@ func (k *Kernel) Unplug(dev blkio.Dev) {
 			delete(of, dev)
 			k.replace(cgroup, "io.max", blkio.FormatIOMax(of))
 		}
+	}
+}
+
+// Away takes the cgroups of pods away, so that they cannot be read, or brings them back.
+func (k *Kernel) Away(isAway bool) {
+	const dir = "kubepods.slice"
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, away := filepath.Join(k.dir, dir), filepath.Join(k.dir, "away")
+	var err error
+	if isAway {
+		err = errors.Join(os.Rename(at, away), os.WriteFile(at, nil, 0o600))
+	} else {
+		err = errors.Join(os.Remove(at), os.Rename(away, at))
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// HangReads makes reads of a file of a cgroup hang, until release is called. They hang also for the clock of a bubble.
+func (k *Kernel) HangReads(cgroup, file string) (release func()) {
+	pipe, at := filepath.Join(k.dir, "pipe"), filepath.Join(k.dir, cgroup, file)
+	if err := errors.Join(unix.Mkfifo(pipe, 0o600), os.Remove(at), os.Link(pipe, at)); err != nil {
+		k.t.Fatal(err)
+	}
+	return func() {
+		fd, err := unix.Open(pipe, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		unix.Close(fd)
 	}
 }
 

@@ -79,6 +79,7 @@ type Watch struct {
 	k      *Kernel
 	exited func(context.Context, *OpenCgroup)
 	ended  chan string
+	failed chan error
 
 	// Guarded by Kernel.mu.
 
@@ -93,7 +94,7 @@ type Watch struct {
 func (k *Kernel) NewWatch(exited func(context.Context, *OpenCgroup)) *Watch {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watch = &Watch{k: k, exited: exited, ended: make(chan string, 1<<16), watched: map[string]bool{}, held: map[string]*OpenCgroup{}, reported: map[string]bool{}}
+	k.watch = &Watch{k: k, exited: exited, ended: make(chan string, 1<<16), failed: make(chan error, 1), watched: map[string]bool{}, held: map[string]*OpenCgroup{}, reported: map[string]bool{}}
 	return k.watch
 }
 
@@ -179,10 +180,19 @@ func (w *Watch) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.OpenCgr
 			w.k.mu.Lock()
 			w.reported[cgroup] = true
 			w.k.mu.Unlock()
+		case err := <-w.failed:
+			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// FailWatch ends the watch of the kernel with an error.
+func (k *Kernel) FailWatch(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watch.failed <- err
 }
 
 // Close does nothing.

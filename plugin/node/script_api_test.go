@@ -85,6 +85,7 @@ func edits() map[string]command {
 					p.label(live, strings.TrimPrefix(arg, "label."))
 				}
 			}
+			live.Err = nil
 			live.Annotations = pairs(live.Annotations, slices.DeleteFunc(slices.Clone(args), isLabel), annotationKey)
 		}),
 		"edit-often": func(w *world, neg bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession

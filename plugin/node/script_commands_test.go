@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -71,14 +73,18 @@ func processes() map[string]command {
 	}
 }
 
-// storage are the commands of the disks and the mount table.
-func storage() map[string]command {
+// nodeDisks are the commands of the disks and the mount table.
+func nodeDisks() map[string]command {
 	return map[string]command{
 		"break": func(w *world, neg bool, args []string) { w.fault(neg, args, true) },
 		"heal":  func(w *world, neg bool, args []string) { w.fault(neg, args, false) },
 		"mount": func(w *world, neg bool, args []string) {
-			w.check("mount PATH DISK", neg, args)
-			w.disks.Mount(args[0], args[1])
+			w.check("mount PATH DISK...", neg, args)
+			w.disks.Mount(args[0], args[1:]...)
+		},
+		"stack": func(w *world, neg bool, args []string) { // a device of others; "file" before them is a loop device
+			w.check("stack DISK [DISK]...", neg, args)
+			w.disks.Stack(args[0], args[1:]...)
 		},
 		"unmount": func(w *world, neg bool, args []string) {
 			w.check("unmount PATH", neg, args)
@@ -97,13 +103,24 @@ func storage() map[string]command {
 			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
 		},
 		"layers": func(w *world, neg bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
-			w.check("layers [HANDLER=]DIRECTORY...", neg, args)
+			w.check("layers [HANDLER=]DIRECTORY|unknown|none...", neg, args)
 			w.layers = inventory.Layers{Handlers: map[string]inventory.Layer{}}
 			for _, arg := range args {
-				if handler, dir, isOf := strings.Cut(arg, "="); isOf {
-					w.layers.Handlers[handler] = inventory.Layer{Dir: dir}
+				handler, dir, isOf := strings.Cut(arg, "=")
+				if !isOf {
+					dir = arg
+				}
+				of := inventory.Layer{Dir: dir}
+				switch dir {
+				case "unknown":
+					of = inventory.Layer{Unknown: "not asked yet"}
+				case "none":
+					of = inventory.Layer{Reason: "it has a device of its own"}
+				}
+				if isOf {
+					w.layers.Handlers[handler] = of
 				} else {
-					w.layers.Default = inventory.Layer{Dir: arg}
+					w.layers.Default = of
 				}
 			}
 			w.show(func(v *views) { v.inUse = w.layers })
@@ -136,6 +153,21 @@ func kernel() map[string]command {
 			}
 			w.kernel.Replace(cgroup, "io.stat", text)
 		},
+		"file": func(w *world, neg bool, args []string) { // a file of a cgroup
+			w.check("file POD [CONTAINER] NAME TEXT", neg, args)
+			cgroup, rest := w.cgroupOf(args)
+			w.kernel.Replace(cgroup, rest[0], rest[1]+"\n")
+		},
+		"fail-watch": func(w *world, neg bool, args []string) {
+			w.check("fail-watch", neg, args)
+			w.kernel.FailWatch(errors.New("no inotify"))
+		},
+		"clear": func(w *world, neg bool, args []string) { // an operator's
+			w.check("clear POD [CONTAINER]", neg, args)
+			cgroup, _ := w.cgroupOf(args)
+			_, err := (&enforce.Clearer{}).Clear(w.tree().Cgroup(cgroup), w.readRecord(cgroup))
+			w.ts.Check(err)
+		},
 		"dirty": func(w *world, neg bool, args []string) { // bytes that a pod has left to write
 			w.check("dirty POD BYTES [IN-WRITEBACK]", neg, args)
 			underWay := "0"
@@ -145,8 +177,9 @@ func kernel() map[string]command {
 			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback "+underWay+"\n")
 		},
 		"attribute": func(w *world, neg bool, args []string) { // another part of the program writes one
-			w.check("attribute POD NAME VALUE", neg, args)
-			w.ts.Check(w.tree().Cgroup(w.mustPod(args[0]).cgroup).WriteXattr(args[1], []byte(args[2])))
+			w.check("attribute POD [CONTAINER] NAME VALUE", neg, args)
+			cgroup, rest := w.cgroupOf(args)
+			w.ts.Check(w.tree().Cgroup(cgroup).WriteXattr(rest[0], []byte(rest[1])))
 		},
 	}
 }
@@ -181,11 +214,11 @@ func (w *world) configure(neg bool, args []string) {
 }
 
 // restart replaces the process of the plugin: "--policy FILE|TEXT", and "--told" if the documents are there before the
-// runtime lists what runs. Other documents are told by "tell".
+// runtime lists what runs. Other documents are told by "tell". "--unlisted" leaves the list to "up".
 func (w *world) restart(neg bool, args []string) {
-	w.check("restart [--policy FILE|TEXT] [--told]", neg, args)
+	w.check("restart [--policy FILE|TEXT] [--told] [--unlisted]", neg, args)
 	w.end()
-	told := false
+	told, isUnlisted := false, false
 	for i := 0; i < len(args); i++ {
 		switch args[i] {
 		case "--policy":
@@ -193,6 +226,8 @@ func (w *world) restart(neg bool, args []string) {
 			w.readPolicy(args[i])
 		case "--told":
 			told = true
+		case "--unlisted":
+			isUnlisted = true
 		default:
 			w.ts.Fatalf("unknown option %s", args[i])
 		}
@@ -203,7 +238,9 @@ func (w *world) restart(neg bool, args []string) {
 			w.pods[name].tell()
 		}
 	}
-	w.up()
+	if !isUnlisted {
+		w.up()
+	}
 }
 
 // fault breaks or heals something of the node.
@@ -219,7 +256,19 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	gates, place := &w.disks.Gates, ""
 	switch args[0] {
 	case "processes":
-		w.show(func(v *views) { v.unseen = breaks })
+		w.show(func(v *views) {
+			if v.unseen = nil; breaks && len(args) > 1 {
+				v.unseen = storage.ErrNoProcess
+			} else if breaks {
+				v.unseen = errors.New("input/output error")
+			}
+		})
+		return
+	case "cgroups":
+		w.kernel.Away(breaks)
+		return
+	case "swaps":
+		w.disks.BreakSwaps(fail(errors.New("no swaps")))
 		return
 	case "mounts":
 		w.disks.BreakTable(fail(errors.New("no mounts")))
@@ -231,7 +280,10 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	case "runtime":
 		place, hangs = "runtime", true
 	case "sync":
-		place, hangs = "sync "+args[1], true
+		place, hangs = "sync "+args[1], len(args) < 3
+		w.mu.Lock()
+		w.unsynced[args[1]] = breaks && !hangs
+		w.mu.Unlock()
 	case "writes":
 		rest := args[1:]
 		if hangs {

@@ -115,8 +115,13 @@ func starts() map[string]command {
 			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))
 		},
 		"place": func(w *world, neg bool, args []string) { // the cgroup and the first process of a container, without an event
-			w.check("place POD CONTAINER", neg, args)
-			w.place(w.mustContainer(args[0], args[1]))
+			w.check("place POD CONTAINER [empty]", neg, args)
+			c := w.mustContainer(args[0], args[1])
+			if w.place(c); len(args) > 2 {
+				w.kernel.Replace(c.cgroup, "cgroup.events", "populated 0\nfrozen 0\n")
+			} else {
+				w.kernel.Populate(c.cgroup)
+			}
 		},
 	}
 }

@@ -16,6 +16,7 @@ func TestScript(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"), Cmds: commands(), RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			w := newWorld(env.T().(bubble).T)
+			env.Vars = append(env.Vars, "ESC=\x1b")
 			env.Values[worldKey{}] = w
 			env.Defer(w.close)
 			return nil
@@ -42,7 +43,7 @@ type command func(w *world, neg bool, args []string)
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all, out := map[string]command{}, map[string]func(*testscript.TestScript, bool, []string){}
 	for _, part := range []map[string]command{
-		creations(), starts(), ends(), edits(), facts(), processes(), storage(), kernel(), written(), told(),
+		creations(), starts(), ends(), edits(), facts(), processes(), nodeDisks(), kernel(), written(), told(),
 	} {
 		for name, c := range part {
 			out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
