@@ -20,47 +20,39 @@ import (
 // written are the assertions about cgroups, OCI specs and records.
 func written() map[string]command {
 	return map[string]command{
-		"iomax": func(w *world, neg bool, args []string) {
-			w.check("iomax POD [CONTAINER] none|DISK [KEY=VALUE]...", neg, args)
+		"iomax POD [CONTAINER] none|DISK [KEY=VALUE]...": func(w *world, _ bool, args []string) {
 			cgroup, want := w.cgroupOf(args)
 			w.same("io.max of "+strings.Join(args[:len(args)-len(want)], " "), w.limits(cgroup), w.canonical(want))
 		},
-		"weight": func(w *world, neg bool, args []string) {
-			w.check("weight POD [CONTAINER] WEIGHT", neg, args)
+		"weight POD [CONTAINER] WEIGHT": func(w *world, _ bool, args []string) {
 			cgroup, want := w.cgroupOf(args)
 			got, err := w.kernel.Read(cgroup, "io.weight")
 			w.ts.Check(err)
 			w.same("io.weight", got, "default "+want[0])
 		},
-		"spec": func(w *world, neg bool, args []string) {
-			w.check("spec POD CONTAINER none|DISK [KEY=VALUE]...", neg, args)
+		"spec POD CONTAINER none|DISK [KEY=VALUE]...": func(w *world, _ bool, args []string) {
 			c := w.mustContainer(args[0], args[1])
 			limits, err := blkio.ParseIOMax(c.unified[blkio.IOMax])
 			w.ts.Check(err)
 			w.same("io.max of the OCI spec", w.format(limits), w.canonical(args[2:]))
 		},
-		"spec-file": func(w *world, neg bool, args []string) {
-			w.check("spec-file POD CONTAINER FILE TEXT|none", neg, args)
+		"spec-file POD CONTAINER FILE TEXT|none": func(w *world, _ bool, args []string) {
 			w.same(args[2]+" of the OCI spec", cmp.Or(w.mustContainer(args[0], args[1]).unified[args[2]], "none"), args[3])
 		},
-		"has-file": func(w *world, neg bool, args []string) {
-			w.check("has-file POD [CONTAINER] NAME TEXT", neg, args)
+		"has-file POD [CONTAINER] NAME TEXT": func(w *world, _ bool, args []string) {
 			cgroup, rest := w.cgroupOf(args)
 			got, err := w.kernel.Read(cgroup, rest[0])
 			w.ts.Check(err)
 			w.same(rest[0], got, rest[1])
 		},
-		"record": func(w *world, neg bool, args []string) {
-			w.check("record POD [CONTAINER] [TEXT]...", false, args)
+		"! record POD [CONTAINER] [TEXT]...": func(w *world, neg bool, args []string) {
 			cgroup, texts := w.cgroupOf(args)
 			w.find("record", neg, w.recordOf(cgroup), texts)
 		},
-		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
-			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
+		"wrote [none] [POD|POD/CONTAINER]...": func(w *world, _ bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
 			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
 		},
-		"has-attribute": func(w *world, neg bool, args []string) {
-			w.check("has-attribute POD [CONTAINER] NAME VALUE|none", neg, args)
+		"has-attribute POD [CONTAINER] NAME VALUE|none": func(w *world, _ bool, args []string) {
 			cgroup, rest := w.cgroupOf(args)
 			got, err := w.tree().Cgroup(cgroup).ReadXattr(rest[0])
 			w.ts.Check(err)
@@ -80,43 +72,35 @@ func (w *world) on(disks []blkio.Disk) (out string) {
 // told are the assertions about what the plugin tells. TEXT is a part of a line; "-count=N" asks for N such lines.
 func told() map[string]command {
 	return map[string]command{
-		"event": func(w *world, neg bool, args []string) {
-			w.check("event [-count=N] [-distinct=N] POD REASON [TEXT]...", false, args)
+		"! event [-count=N] [-distinct=N] POD REASON [TEXT]...": func(w *world, neg bool, args []string) {
 			w.find("event", neg, w.told(&w.events), args)
 		},
-		"log": func(w *world, neg bool, args []string) {
-			w.check("log [-count=N] TEXT...", false, args)
+		"! log [-count=N] TEXT...": func(w *world, neg bool, args []string) {
 			w.find("log", neg, w.told(&w.lines), args)
 		},
-		"synced": func(w *world, neg bool, args []string) {
-			w.check("synced [-count=N] PATH", false, args)
+		"! synced [-count=N] PATH": func(w *world, neg bool, args []string) {
 			w.find("sync", neg, w.told(&w.syncs), args)
 		},
-		"refused": func(w *world, neg bool, args []string) {
-			w.check("refused TEXT...", false, args)
+		"! refused TEXT...": func(w *world, neg bool, args []string) {
 			w.find("refusal", neg, []string{fmt.Sprint(w.refusal)}, args)
 		},
-		"granted": func(w *world, neg bool, args []string) {
-			w.check("granted [FILE]|[TEXT]...", neg, args)
+		"granted [FILE]|[TEXT]...": func(w *world, _ bool, args []string) {
 			if len(args) == 1 && strings.HasSuffix(args[0], ".txt") {
 				args[0] = strings.TrimSpace(w.ts.ReadFile(args[0]))
 			}
 			w.same("granted", strings.Join(w.granted(), "\n"), strings.Join(args, "\n"))
 		},
-		"metric": func(w *world, neg bool, args []string) {
-			w.check("metric NAME VALUE", neg, args)
+		"metric NAME VALUE": func(w *world, _ bool, args []string) {
 			value, known := w.metrics()[args[0]]
 			if !known {
 				w.ts.Fatalf("no metric %s of %v", args[0], slices.Sorted(maps.Keys(w.metrics())))
 			}
 			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 		},
-		"series": func(w *world, neg bool, args []string) { // the names of all metrics
-			w.check("series FILE", neg, args)
+		"series FILE": func(w *world, _ bool, args []string) { // the names of all metrics
 			w.same("metrics", strings.Join(slices.Sorted(maps.Keys(w.metrics())), "\n")+"\n", w.ts.ReadFile(args[0]))
 		},
-		"known-pods": func(w *world, neg bool, args []string) { // of which events are kept; unknown before the runtime has listed the pods
-			w.check("known-pods [unknown] [POD]...", neg, args)
+		"known-pods [unknown] [POD]...": func(w *world, _ bool, args []string) { // of which events are kept; unknown before the runtime has listed the pods
 			got, uids := []string{}, map[string]bool{}
 			for _, of := range w.node.PodsByCgroup() {
 				got, uids[of.UID] = append(got, of.Namespace+"/"+of.Name), true
@@ -129,8 +113,7 @@ func told() map[string]command {
 			}
 			w.same("pods", strings.Join(got, "\n"), strings.Join(args, "\n"))
 		},
-		"weighted": func(w *world, neg bool, args []string) { // the demand for weights
-			w.check("weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [unknown=TEXT]", neg, args)
+		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
 			d := w.node.Weighted()
 			var got []string
 			for _, of := range d.Weighted {

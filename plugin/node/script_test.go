@@ -36,7 +36,7 @@ func (bubble) Verbose() bool { return testing.Verbose() }
 
 type worldKey struct{}
 
-// command is one command of the scripts. neg is true after a "!".
+// command is one command of the scripts. neg is true after a "!", which only the commands with a "!" before their usage take.
 type command func(w *world, neg bool, args []string)
 
 // commands returns the commands of the scripts. Each waits until the plugin is idle, except after "now".
@@ -45,14 +45,19 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	for _, part := range []map[string]command{
 		creations(), starts(), ends(), edits(), facts(), processes(), nodeDisks(), kernel(), written(), told(),
 	} {
-		for name, c := range part {
+		for usage, c := range part {
+			usage, takesNeg := strings.CutPrefix(usage, "! ")
+			name, _, _ := strings.Cut(usage, " ")
+			all[name] = func(w *world, neg bool, args []string) {
+				w.check(usage, neg && !takesNeg, args)
+				c(w, neg, args)
+			}
 			out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 				w := ts.Value(worldKey{}).(*world)
 				w.ts = ts
-				c(w, neg, args)
+				all[name](w, neg, args)
 				synctest.Wait()
 			}
-			all[name] = c
 		}
 	}
 	out["now"] = func(ts *testscript.TestScript, neg bool, args []string) { // a command that something else happens beside
