@@ -100,6 +100,7 @@ func told() map[string]command {
 		"series FILE": func(w *world, _ bool, args []string) { // the names of all metrics
 			w.same("metrics", strings.Join(slices.Sorted(maps.Keys(w.metrics())), "\n")+"\n", w.ts.ReadFile(args[0]))
 		},
+		"agrees none|CONTAINER,... [KEY=VALUE]...": (*world).agrees,
 		"known-pods [unknown] [POD]...": func(w *world, _ bool, args []string) { // of which events are kept; unknown before the runtime has listed the pods
 			got, uids := []string{}, map[string]bool{}
 			for _, of := range w.node.PodsByCgroup() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node"
@@ -135,15 +134,7 @@ func ends() map[string]command {
 		"remove-sandbox POD": func(w *world, _ bool, args []string) { // the oldest one
 			w.removeSandbox(w.mustPod(args[0]).sandboxes[0])
 		},
-		"remove-pod POD": func(w *world, _ bool, args []string) {
-			p := w.mustPod(args[0])
-			for _, sb := range slices.Clone(p.sandboxes) {
-				w.removeSandbox(sb)
-			}
-			w.kernel.Remove(p.cgroup)
-			delete(w.pods, p.namespace+"/"+p.name)
-			w.order = slices.DeleteFunc(w.order, func(name string) bool { return w.pods[name] == nil })
-		},
+		"remove-pod POD": func(w *world, _ bool, args []string) { w.removePod(w.mustPod(args[0])) },
 		"update POD CONTAINER": func(w *world, _ bool, args []string) { // of the container's resources, such as a resize in place
 			c := w.mustContainer(args[0], args[1])
 			w.writeSpec(c)

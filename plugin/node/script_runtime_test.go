@@ -363,6 +363,15 @@ func (w *world) removeSandbox(sb *sandbox) {
 	}
 }
 
+func (w *world) removePod(p *pod) {
+	for _, sb := range slices.Clone(p.sandboxes) {
+		w.removeSandbox(sb)
+	}
+	w.kernel.Remove(p.cgroup)
+	delete(w.pods, p.namespace+"/"+p.name)
+	w.order = slices.DeleteFunc(w.order, func(name string) bool { return w.pods[name] == nil })
+}
+
 // answer keeps the refusal of a container, and fails the script if the answer is not the expected one.
 func (w *world) answer(what string, neg bool, err error) {
 	if w.refusal = err; (err != nil) != neg {
