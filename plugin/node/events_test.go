@@ -65,7 +65,7 @@ func (e *noted) wants(t *testing.T, when string, want ...string) {
 	}
 }
 
-// TestEventRefused verifies that each rejection of a container has an event with its line, whatever names the container has.
+// TestEventRefused verifies that each rejection of a container has an event with its line, also for a name with control characters.
 func TestEventRefused(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n, events := newNode(t, h), &noted{}
