@@ -12,17 +12,16 @@ import (
 type diskDocument struct {
 	// Which disks the rule is for: they have to match each field. Default: all disks.
 	Match struct {
-		// The kernel's name of the disk, such as `sda` or `nvme0n1`. Rules for partitions, logical volumes and RAID have
-		// no effect: weights work on the disks below. Values: a list of patterns. Default: any.
+		// The kernel's name of a physical disk, such as `sda` or `nvme0n1`. Values: a list of patterns. Default: any.
 		Names []string `json:"names"`
-		// The drive's model, as `nri-blkio devices` shows it. Virtual disks often have none.
+		// The drive's model, as `nri-blkio devices` shows it.
 		// Values: a list of patterns. Default: any.
 		Models []string `json:"models"`
 		// `true`: the kernel takes the disk for a hard disk (`/sys/block/NAME/queue/rotational`). Default: any.
 		Rotational *bool `json:"rotational"`
 	} `json:"match"`
-	// `auto`: io.cost is enabled while a container or pod with a weight for the disk runs, and for 20 seconds after the
-	// last one. With a [reserve] it is always enabled. `on`: always. `off`: never.
+	// `auto`: io.cost is enabled while a container or pod with a weight for the disk runs, or with a [reserve]. `on`:
+	// always. `off`: never.
 	// Values: `auto`, `on`, `off`. Default: `auto`.
 	Weights scalar `json:"weights"`
 	// io.cost's linear model: all six fields. Default: the saved calibration, else udev's, else the kernel's.
@@ -47,21 +46,21 @@ type modelDocument struct {
 }
 
 type qosDocument struct {
-	// The percentile of the latency of reads that is compared with `rlat`. 0: latencies of reads do not count.
+	// The percentile of the latency of reads that is compared with `rlat`. 0: none.
 	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	RPct scalar `json:"rpct"`
-	// The latency target of reads, such as `5ms`. Required with `rpct`. Without percentiles it sets the period in which
-	// io.cost divides the disk anew: twice the larger target. If neither `rlat` nor `wlat` is written, both are half the time
-	// that the model needs for 64 random operations, from 5 to 250 ms, and 25 ms with the kernel's model.
+	// The latency target of reads, such as `5ms`. Required with `rpct`. Without percentiles the period of io.cost is twice
+	// the larger target. If neither `rlat` nor `wlat` is written, both are half the time that the model needs for 64 random
+	// operations, from 5 to 250 ms, and 25 ms with the kernel's model.
 	// Values: a duration in whole microseconds, up to about 71 minutes. Default: by the model.
 	RLat scalar `json:"rlat"`
-	// The percentile of the latency of writes that is compared with `wlat`. 0: latencies of writes do not count.
+	// The same for writes and `wlat`.
 	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	WPct scalar `json:"wpct"`
-	// The latency target of writes, as `rlat` is that of reads.
+	// The latency target of writes.
 	// Values: a duration in whole microseconds, up to about 71 minutes. Default: by the model.
 	WLat scalar `json:"wlat"`
-	// The lowest rate, in percent of the model. It must not be larger than `max`.
+	// The lowest rate, in percent of the model.
 	// Values: 1 to 10000, two decimals, without `%`. Default: `100`.
 	Min scalar `json:"min"`
 	// The highest rate, in percent of the model. Values: 1 to 10000, two decimals, without `%`. Default: `100`.

@@ -18,11 +18,10 @@ import (
 // package reference has their form, and make generate writes the tables.
 type document struct {
 	header
-	// `enforce`: write limits and weights. `observe`: only decide and report. Nothing is limited or rejected, limits of
-	// running containers are removed, and io.cost is disabled where the plugin has enabled it. A rule can have a mode of
-	// its own. `run --mode` overrides both.
+	// `observe`: only decide and report. Nothing is limited or rejected, and the plugin removes its limits and disables
+	// its io.cost. A rule can have another mode. `run --mode` overrides both.
 	Mode Mode `json:"mode"`
-	// What happens to a container whose limits or weights cannot be put into force.
+	// What happens to a container whose limits or weights cannot be in force.
 	OnError OnError `json:"onError"`
 	// The smallest rates that a pod may request.
 	Floors struct {
@@ -38,15 +37,14 @@ type document struct {
 		Backstop bool `json:"backstop"`
 		// When a limited container ends, lift its limits before its cgroup is removed, and sync its filesystems ([hand-over]).
 		HandOver bool `json:"handOver"`
-		// The `memory.high` of containers that have a write limit and no memory limit. It bounds all of their memory. Only
-		// the creation of a container sets it: an in-place resize of the pod may remove it.
+		// The `memory.high` of containers with a write limit and without a memory limit. It bounds all of their memory. It is
+		// set at the creation, and an in-place resize of the pod may remove it.
 		// Values: a quantity from `16Mi`. Default: off.
 		DirtyGuard *scalar `json:"dirtyGuard"`
-		// Move files to their writers ([repair]). `auto`: only on kernels that are known to contain [the corrections] of
-		// three bugs. Values: `auto`, `true`, `false`.
+		// Move files to their writers ([repair]). `auto`: only on kernels that are known to contain [the corrections].
+		// Values: `auto`, `true`, `false`.
 		Repair scalar `json:"repair"`
-		// The owner of a file with several writers: the one that writes most of it (`majority`), or the one with the
-		// smallest limit (`strict`).
+		// The owner of a file with several writers: the one that writes most of it, or the one with the smallest limit.
 		Contested Contested `json:"contested"`
 		// The most that the repair of files may use on the node.
 		Budget struct {
@@ -58,16 +56,15 @@ type document struct {
 			CPU int `json:"cpu"`
 		} `json:"budget"`
 	} `json:"writeback"`
-	// Whether the plugin enables io.cost on a disk, and with which model: [Disks]. Default: none.
+	// Where the plugin enables io.cost, and with which model: [Disks]. Default: none.
 	Disks []diskDocument `json:"disks,omitempty"`
-	// What is kept of each disk for others than pods: [Reserve].
+	// What is kept of each disk: [Reserve].
 	Reserve struct {
-		// The share of each disk for everything outside pods, while it needs that. Values: `0%` to `90%`.
+		// The share for everything outside pods, while it needs that. Values: `0%` to `90%`.
 		System scalar `json:"system"`
 	} `json:"reserve"`
-	// Runtime handlers whose containers run on the node's kernel. `""` is the runtime's default, which pods without a
-	// RuntimeClass have. A list replaces the default, so keep `""` in it: without it these pods have no class and no
-	// budget, with a warning in `check` and in the log. Values: a list of names.
+	// Runtime handlers whose containers run on the node's kernel. `""` is that of pods without a RuntimeClass. A list
+	// replaces the default, so keep `""` in it: without it these pods have no class and no budget. Values: a list of names.
 	HostKernelHandlers []string `json:"hostKernelHandlers"`
 }
 
@@ -81,9 +78,9 @@ type header struct {
 
 // podsDocument has the fields about pods.
 type podsDocument struct {
-	// What annotations may request: [Bounds]. Each holds for the pods whose rule does not state it.
+	// What annotations may request: [Bounds].
 	Bounds boundsDocument `json:"bounds"`
-	// Limits, a weight, or both, with a name: [Classes and rules]. NAME is at most 63 of a-z, 0-9 and `-`, does not begin or
+	// Limits, a weight, or both: [Classes and rules]. NAME is at most 63 of a-z, 0-9 and `-`, does not begin or
 	// end with `-`, and is not `none`. Default: none.
 	Classes map[string]classDocument `json:"classes,omitempty"`
 	// The policy for the pods that a rule matches: [Classes and rules]. Default: none.

@@ -25,11 +25,9 @@ func (b *NamespaceBudget) Has(k blkio.Key) bool {
 
 // budgetDocument is an element of budgets in a policy file.
 type budgetDocument struct {
-	// The namespaces that the budget is for. Each has the whole budget for itself. A pattern that matches no name, such as
-	// `Tenant-*`, is an error. Values: a list of patterns.
+	// The namespaces that the budget is for. Each has the whole budget for itself. Values: a list of patterns.
 	Namespaces []string `json:"namespaces"`
-	// The largest sum for each disk, at least the floor. With `max` the key has no budget: its sum is not bounded, and
-	// containers need no limit for it. Values: a list with one entry for `*`.
+	// The largest sum for each disk, at least the floor. With `max` the key has no budget. Values: a list with one entry for `*`.
 	Limits []string `json:"limits"`
 }
 

@@ -23,7 +23,7 @@ type Bounds struct {
 
 // boundsDocument is the field bounds of a policy and of a rule.
 type boundsDocument struct {
-	// The largest rate for each disk. No limit (`max` in the annotation) is above it.
+	// The largest rate for each disk. `max` in an annotation is above it.
 	// Values: a list with one entry for `*`. Default: none.
 	Max []string `json:"max,omitempty"`
 	// The smallest rate for each disk. `floors` hold as well, and for all pods.

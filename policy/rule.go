@@ -138,16 +138,13 @@ type ruleDocument struct {
 	Name string `json:"name"`
 	// Which pods the rule is for: they have to match each field. Default: all pods.
 	Match struct {
-		// The namespace of the pod. A pattern that matches no name, such as `Batch-*`, is an error.
-		// Values: a list of patterns. Default: any.
+		// The namespace of the pod. Values: a list of patterns. Default: any.
 		Namespaces []string `json:"namespaces"`
-		// The current labels of the pod's namespace. It needs the [cluster part]: [Rules by labels of namespaces].
-		// `{}` matches each pod whose namespace has known labels. Default: any.
+		// The current labels of the pod's namespace: [Rules by labels of namespaces]. `{}` matches if they are known. Default: any.
 		NamespaceSelector *selectorDocument `json:"namespaceSelector"`
-		// The labels of the pod: those at its creation or, with the [cluster part], the current ones. Default: any.
+		// The labels of the pod, as at its creation or, with the [cluster part], the current ones. Default: any.
 		PodSelector *selectorDocument `json:"podSelector"`
-		// The QoS class of the pod. It is unknown if the kubelet has `cgroupsPerQOS: false`: then no rule with `qos`
-		// matches. Default: any.
+		// The QoS class of the pod. With `cgroupsPerQOS: false` of the kubelet no rule with `qos` matches. Default: any.
 		QOS []QOS `json:"qos"`
 	} `json:"match"`
 	// The mode for these pods. A rule with `enforce` enforces also under `mode: observe`. Default: that of the policy.
@@ -155,8 +152,8 @@ type ruleDocument struct {
 	// The class of each container of the pod, where its annotations state nothing.
 	// Values: the name of a class, `none`. Default: `none`.
 	Class *string `json:"class"`
-	// `ignore`: decide as if the pod had no annotations of this domain, with a warning.
-	// `reject`: they are an invalid request. With either, limits of the pod's claims are ignored with a warning.
+	// `ignore`: annotations of this domain have no effect, with a warning. `reject`: they are an invalid request. Either
+	// ignores limits of the pod's claims, with a warning.
 	// Default: `allow`.
 	Annotations *Annotations `json:"annotations"`
 	// What the annotations of these pods may request: [Bounds]. Default: those of the policy.
@@ -167,7 +164,7 @@ type ruleDocument struct {
 type selectorDocument struct {
 	// The labels to have, with their values. Default: none.
 	MatchLabels map[string]string `json:"matchLabels"`
-	// Further conditions. Each of them has to hold. Default: none.
+	// Further conditions. All have to hold. Default: none.
 	MatchExpressions []requirementDocument `json:"matchExpressions"`
 }
 
@@ -176,7 +173,7 @@ type requirementDocument struct {
 	Key string `json:"key"`
 	// The condition for the label. Values: `In`, `NotIn`, `Exists`, `DoesNotExist`. Default: required.
 	Operator string `json:"operator"`
-	// The values for `In` and `NotIn`; the other operators have none. Values: a list of values of labels. Default: none.
+	// The values for `In` and `NotIn`. Values: a list of values of labels. Default: none.
 	Values []string `json:"values"`
 }
 

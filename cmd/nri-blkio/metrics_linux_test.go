@@ -67,8 +67,10 @@ func TestMetricsPage(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(recorder.Body.String(), -1) {
 		served = append(served, m[1])
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `((?:nri_blkio|process)_[a-z_]+)").FindAllStringSubmatch(string(page), -1) {
-		listed = append(listed, m[1])
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*?) \\|").FindAllStringSubmatch(string(page), -1) {
+		for _, m := range regexp.MustCompile("`((?:nri_blkio|process)_[a-z_]+)").FindAllStringSubmatch(row[1], -1) {
+			listed = append(listed, m[1])
+		}
 	}
 	slices.Sort(listed)
 	if !slices.Equal(served, listed) {

@@ -368,7 +368,7 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 }
 
 // isCounted reports whether the kernel counts the data that a pod has left to write, and that count is zero.
-// Then no limit may stay after the end of the last container, whatever its cause.
+// If so, no limit may stay after the last container has ended, even after an unclean end.
 func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
 
 // hasShares reports whether the keeper of weights has its attribute on the cgroup of a pod.

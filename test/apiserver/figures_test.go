@@ -32,7 +32,7 @@ const maxMemory = 40 << 20
 const podLives = 20
 
 // TestClusterFigures measures the memory of the part, and what a start of the part and the life of a
-// pod cost the API server. The figures are in docs/reference/cluster.md.
+// pod cost the API server. The figures are in docs/reference/benchmarks.md.
 func TestClusterFigures(t *testing.T) {
 	for _, tt := range []struct{ pods, withClaims, claims int }{{30, 10, 1}, {250, 250, 4}} {
 		t.Run(fmt.Sprintf("%d pods", tt.pods), func(t *testing.T) {

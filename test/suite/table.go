@@ -127,8 +127,8 @@ func writeScenarios(file, measured string, o outcome) error {
 
 const storageHead = `Measured on %s, of commit %s.
 
-| stored on | filesystem | disks that are limited | io.max of the container | direct writes, of the limit | buffered writes, of the limit |
-|---|---|---|---|---|---|
+| stored on | filesystem | disks that are limited | direct writes, of the limit | buffered writes, of the limit |
+|---|---|---|---|---|
 `
 
 // writeStorage puts the table of TestStorage between the marks of a file, if it was

@@ -28,9 +28,7 @@ type weightColumn struct{ figure, head string }
 // noisyTest has the one table with a plot.
 const noisyTest = "TestNoisyNeighbour"
 
-// noisyTable returns the tables of TestNoisyNeighbour. The page keeps what it has until the test has
-// run: the second table was added after the figures of commit cc11dff, and is on the page only once
-// `make table T=weights` has measured it.
+// noisyTable returns the tables of TestNoisyNeighbour.
 func noisyTable() weightTable {
 	return weightTable{
 		test: noisyTest, cases: "neighbour",
@@ -42,15 +40,11 @@ func noisyTable() weightTable {
 			{"wrote", "neighbour writes, MiB/s"},
 			{"read", "neighbour reads, MiB/s"},
 		},
-		intro: "The neighbour in each phase, and the part that it uses of what the victim leaves of the disk:",
+		intro: "The part of what the victim leaves of the disk that the neighbour uses, %:",
 		second: []weightColumn{
-			{"commits: wrote", "beside commits: writes, MiB/s"},
-			{"commits: read", "reads, MiB/s"},
-			{"commits: part", "of what remains, %"},
-			{"reads: wrote", "beside reads: writes, MiB/s"},
-			{"reads: read", "reads, MiB/s"},
-			{"reads: part", "of what remains, %"},
-			{"idle: part", "beside an idle victim: of the disk, %"},
+			{"commits: part", "beside commits"},
+			{"reads: part", "beside reads"},
+			{"idle: part", "beside an idle victim, of the disk"},
 		},
 	}
 }

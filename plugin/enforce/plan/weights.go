@@ -37,6 +37,6 @@ func (w Weights) warnings(d *policy.Desired) []string {
 	return out
 }
 
-// weightIdle is the warning for a weight that the kernel takes and ignores (docs/reference/quirks.md). Enabling
+// weightIdle is the warning for a weight that the kernel takes and ignores (docs/explanation/weights.md). Enabling
 // io.cost is the operator's choice, because it turns off wbt on the disk.
 const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"

@@ -80,8 +80,7 @@ func (s *Store) Obeys(t *testing.T, pod PodOf) {
 // Measure prints the row of a container that does nothing yet.
 func (s *Store) Measure(t *testing.T, k *cri.Container) {
 	t.Helper()
-	want := s.limits()
-	WantIOMax(t, k.Cgroup, want)
+	WantIOMax(t, k.Cgroup, s.limits())
 	if s.Alike && !*Proof {
 		return
 	}
@@ -92,11 +91,7 @@ func (s *Store) Measure(t *testing.T, k *cri.Container) {
 	if t.Failed() {
 		return
 	}
-	var lines []string
-	for _, disk := range s.Disks {
-		lines = append(lines, Node.Disks[disk]+" "+want[disk])
-	}
-	PrintRow(s.Label, s.FS, strings.Join(s.Disks, ", "), strings.Join(lines, ", "), direct, buffered)
+	PrintRow(s.Label, s.FS, strings.Join(s.Disks, ", "), direct, buffered)
 }
 
 // limits are those that its disks are to have.

@@ -20,7 +20,7 @@ import (
 // takes the lines that begin with rowMark into docs/reference/scenarios-KERNEL.md.
 const (
 	noParts  = "nothing"
-	allParts = "all, with repair"
+	allParts = "all"
 	rowMark  = "scenario-row "
 	// limit is that of the limited container, a. Where a changed limit or
 	// another limited container is played, that is raised.

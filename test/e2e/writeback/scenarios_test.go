@@ -105,7 +105,6 @@ func twoPods(s *stage) {
 	s.limited = actors["a"].writes(file, "--span", "16Mi").Rate() / s.due(limit)
 	account.done(s.due(limit), 0)
 	s.byItself(actors["a"], s.due(limit), "--span", "16Mi")
-	s.note = "the rest is charged to the other pod"
 }
 
 // inversion has the unlimited b write to a file that the limited a has created.
