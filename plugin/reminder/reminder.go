@@ -41,14 +41,18 @@ const Pause = 30 * time.Second
 // log that are due.
 func Keep(ctx context.Context, fn func() error, log func(error)) {
 	var problem Reminder
-	for {
+	for ctx.Err() == nil {
 		if err := fn(); ctx.Err() == nil && problem.Due(time.Now(), err) {
 			log(err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(Pause):
-		}
+		Sleep(ctx, Pause)
+	}
+}
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

@@ -156,14 +156,10 @@ func pause(took time.Duration) time.Duration {
 
 // Run keeps weights effective until ctx ends. Then all stays as it is, as limits do.
 func (k *Keeper) Run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		began := time.Now()
 		k.pass(began)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause(time.Since(began))):
-		}
+		reminder.Sleep(ctx, pause(time.Since(began)))
 	}
 }
 
