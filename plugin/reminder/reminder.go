@@ -49,6 +49,13 @@ func Keep(ctx context.Context, fn func() error, log func(error)) {
 	}
 }
 
+// Every calls fn again and again until ctx ends, after a pause each.
+func Every(ctx context.Context, pause time.Duration, fn func(now time.Time)) {
+	for Sleep(ctx, pause); ctx.Err() == nil; Sleep(ctx, pause) {
+		fn(time.Now())
+	}
+}
+
 // Sleep waits for d, or until ctx ends.
 func Sleep(ctx context.Context, d time.Duration) {
 	select {
