@@ -92,8 +92,10 @@ func (r *Recovery) isDue(text string, now time.Time) bool {
 
 // Loop calls fn, which is to run until ctx ends. After a panic it calls fn again, after a pause.
 func (r *Recovery) Loop(ctx context.Context, name string, fn func(context.Context)) {
-	for ctx.Err() == nil && !r.Step(name, func() { fn(ctx) }) {
-		reminder.Sleep(ctx, Pause)
+	for !r.Step(name, func() { fn(ctx) }) {
+		if reminder.Sleep(ctx, Pause); ctx.Err() != nil {
+			return
+		}
 	}
 }
 

@@ -185,7 +185,7 @@ func (k *Keeper) tryPass(now time.Time) error {
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
 		out.Result, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: reserveOf(k.cfg.Policy())})
-		out.vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
+		out.root, errs[1] = k.cfg.Cgroups.Cgroup(".").ReadIOStat()
 		k.shared = len(enabled) > 0 || errs[0] != nil
 		err = errors.Join(err, errs[0], errs[1])
 	}
