@@ -34,6 +34,7 @@ func FuzzParseIOMax(f *testing.F) {
 func FuzzParseIOStat(f *testing.F) {
 	f.Add("8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n")
 	f.Add("7:1 7:0 8:16 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.usage=7\n(unknown) rbytes=1\n")
+	f.Add("8:16 rbytes=1 wbytes=0 rios=1 wios=0 dbytes=0 dios=0 cost.vrate=97.25 cost.usage=73\n8:32 cost.vrate=100.00\n")
 	f.Fuzz(func(t *testing.T, in string) {
 		got, err := ParseIOStat(in)
 		if err != nil {
@@ -81,23 +82,6 @@ func FuzzParseIOCostModel(f *testing.F) {
 			again, err := ParseIOCostModel(dev.String() + " " + line.Model.String())
 			sameAgain(t, line.Model, again[dev].Model, err)
 		}
-	})
-}
-
-func FuzzParseCostVrates(f *testing.F) {
-	f.Add("8:16 rbytes=1 wbytes=0 rios=1 wios=0 dbytes=0 dios=0 cost.vrate=97.25 cost.usage=73\n8:32 cost.vrate=100.00\n")
-	f.Add("7:1 7:0 8:16 rbytes=1 cost.vrate=1.00\n(unknown) cost.vrate=2\n8:16 cost.vrate=3.5 cost.vrate=4\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseCostVrates(in)
-		if err != nil {
-			return
-		}
-		text := ""
-		for dev, rate := range got {
-			text += dev.String() + " cost.vrate=" + rate.String() + "\n"
-		}
-		again, err := ParseCostVrates(text)
-		sameAgain(t, got, again, err)
 	})
 }
 

@@ -292,35 +292,3 @@ func parseMicroseconds(s string) (time.Duration, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return time.Duration(n) * time.Microsecond, err
 }
-
-// ParseCostVrates parses io.cost's rate of each device in io.stat of the root cgroup, in percent
-// of the model. Only devices with io.cost enabled have one. As in ParseIOStat, devices without I/O
-// can precede the device on its line.
-//
-//	8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0 cost.vrate=100.00 cost.usage=73
-//
-// Source: ioc_pd_stat in block/blk-iocost.c.
-func ParseCostVrates(data string) (map[Dev]Percent, error) {
-	out := map[Dev]Percent{}
-	n := 0
-	for line := range strings.Lines(data) {
-		n++
-		name := ""
-		for field := range strings.FieldsSeq(line) {
-			value, isRate := strings.CutPrefix(field, "cost.vrate=")
-			switch {
-			case !strings.Contains(field, "="):
-				name = field
-			case isRate && name != unknownDevice:
-				dev, err := ParseDev(name)
-				if err == nil {
-					out[dev], err = ParsePercent(value)
-				}
-				if err != nil {
-					return nil, fmt.Errorf("parse io.stat, line %d %.80q: cost.vrate: %w", n, strings.TrimSpace(line), err)
-				}
-			}
-		}
-	}
-	return out, nil
-}

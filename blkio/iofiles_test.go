@@ -39,7 +39,7 @@ func TestParseIOMax(t *testing.T) {
 func TestParseIOStat(t *testing.T) {
 	stat := Stat{Rbytes: 1459200, Wbytes: 314773504, Rios: 192, Wios: 353}
 	used := stat
-	used.CostUsage = 15
+	used.CostUsage, used.CostVrate = 15, 10000
 	tests := map[string]struct {
 		in   string
 		want map[Dev]Stat

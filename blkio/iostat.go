@@ -15,6 +15,9 @@ type Stat struct {
 	// CostUsage is the time of the disk that the I/O took by io.cost's model, in microseconds. It
 	// is 0 where io.cost was never enabled.
 	CostUsage uint64
+	// CostVrate is the rate at which io.cost gives out cost, in percent of the model. Only the root cgroup has it, of
+	// devices with io.cost enabled.
+	CostVrate Percent
 }
 
 // Bytes returns the sum of the bytes read, written and discarded.
@@ -24,6 +27,9 @@ func (s Stat) Bytes() uint64 { return s.Rbytes + s.Wbytes + s.Dbytes }
 func (s Stat) String() string {
 	text := fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",
 		s.Rbytes, s.Wbytes, s.Rios, s.Wios, s.Dbytes, s.Dios)
+	if s.CostVrate != 0 {
+		text += " cost.vrate=" + s.CostVrate.String()
+	}
 	if s.CostUsage != 0 {
 		text += fmt.Sprintf(" cost.usage=%d", s.CostUsage)
 	}
@@ -40,7 +46,7 @@ func (s Stat) String() string {
 //	    device without I/O and no newline after it, "7:1 7:0 8:16 rbytes=..."
 //	(2) six counters, then those of cost and latency controllers if enabled
 //
-// Source: Documentation/admin-guide/cgroup-v2.rst, "io.stat".
+// Source: Documentation/admin-guide/cgroup-v2.rst, "io.stat"; ioc_pd_stat in block/blk-iocost.c.
 func ParseIOStat(data string) (map[Dev]Stat, error) {
 	var out map[Dev]Stat
 	n := 0
@@ -78,6 +84,11 @@ func parseStatLine(line string) (dev Dev, stat Stat, ok bool, err error) {
 			continue
 		}
 		counted = true
+		if name == "cost.vrate" {
+			if stat.CostVrate, err = ParsePercent(value); err != nil {
+				return dev, stat, false, fmt.Errorf("%s: %w", name, err)
+			}
+		}
 		if counter := stat.counter(name); counter != nil {
 			if *counter, err = strconv.ParseUint(value, 10, 64); err != nil {
 				return dev, stat, false, fmt.Errorf("%s: %w", name, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 const (
@@ -41,18 +42,10 @@ func (d *Documents) Read() {
 
 // Run reads until ctx ends.
 func (d *Documents) Run(ctx context.Context) {
-	next := time.NewTimer(documentsInterval)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-next.C:
-			began := time.Now()
-			d.Read()
-			next.Reset(max(documentsInterval, documentsRest*time.Since(began)))
-		}
-	}
+	reminder.Every(ctx, documentsInterval, func(began time.Time) {
+		d.Read()
+		reminder.Sleep(ctx, documentsRest*time.Since(began)-documentsInterval)
+	})
 }
 
 var documentsDesc = prometheus.NewDesc("nri_blkio_pod_documents", "Documents of the cluster part, by whether the limits part can use them. For one that it cannot use, an earlier version counts.", []string{"state"}, nil)

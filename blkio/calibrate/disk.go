@@ -69,23 +69,12 @@ func unfitFor(ctx context.Context, s *storage.Storage, d *storage.BlockDevice) e
 	return nil
 }
 
-// rawDisk is a disk that can only be read, and that no other process calibrates.
-type rawDisk struct{ file *os.File }
-
-// ReadAt reads with direct I/O.
-func (d *rawDisk) ReadAt(block []byte, offset int64) (int, error) {
-	return d.file.ReadAt(block, offset)
-}
-
-// Close releases the disk.
-func (d *rawDisk) Close() error { return d.file.Close() }
-
 // ErrLocked means that another process has locked the disk.
 var ErrLocked = errors.New("another program has locked it, such as another calibration")
 
-// openDisk opens the device file of a disk, read-only, and locks it as
+// openDisk opens the device file of a disk, read-only and with direct I/O, and locks it as
 // https://systemd.io/BLOCK_DEVICE_LOCKING asks for.
-func openDisk(ctx context.Context, node string, d blkio.Disk) (_ *rawDisk, err error) {
+func openDisk(ctx context.Context, node string, d blkio.Disk) (_ *os.File, err error) {
 	f, err := os.OpenFile(node, unix.O_RDONLY|unix.O_DIRECT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open disk %s: %w", d.Name, err)
@@ -105,7 +94,7 @@ func openDisk(ctx context.Context, node string, d blkio.Disk) (_ *rawDisk, err e
 	if err := lock(ctx, f); err != nil {
 		return nil, fmt.Errorf("lock disk %s: %w", d.Name, err)
 	}
-	return &rawDisk{f}, nil
+	return f, nil
 }
 
 const (

@@ -93,12 +93,6 @@ func (h *Hierarchy) ReadIOCostQOS() (map[blkio.Dev]blkio.CostQOSLine, error) {
 	return readCgroup(h.Cgroup("."), blkio.IOCostQOS, blkio.ParseIOCostQOS)
 }
 
-// ReadCostVrates reads the rates of io.cost, see [blkio.ParseCostVrates]. The error is
-// ErrNotSupported if the root cgroup has no io.stat.
-func (h *Hierarchy) ReadCostVrates() (map[blkio.Dev]blkio.Percent, error) {
-	return readCgroup(h.Cgroup("."), "io.stat", blkio.ParseCostVrates)
-}
-
 // ReadIOCostModel reads io.cost.model, see [blkio.ParseIOCostModel]. The error is
 // ErrNotSupported if the kernel does not have it.
 func (h *Hierarchy) ReadIOCostModel() (map[blkio.Dev]blkio.CostModelLine, error) {

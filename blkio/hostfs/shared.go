@@ -49,21 +49,17 @@ func makeFor(dir string, gid int, mode os.FileMode) error {
 // ReplaceFile replaces a file of an existing directory. A reader sees either the old or the new
 // content as a whole. The owner's group can read the file, as the limits part does those of the cluster
 // part, and no other user can.
-func ReplaceFile(file string, data []byte) error {
-	next := file + NextSuffix
-	if err := os.WriteFile(next, data, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
-}
+func ReplaceFile(file string, data []byte) error { return replace(file, data, 0o640) }
 
 // ReplaceOffered is ReplaceFile for a directory of [OfferDir]: each user that may enter the directory can read the file.
-func ReplaceOffered(file string, data []byte) error {
+func ReplaceOffered(file string, data []byte) error { return replace(file, data, 0o644) }
+
+func replace(file string, data []byte, mode os.FileMode) error {
 	next := file + NextSuffix
-	if err := os.WriteFile(next, data, 0o644); err != nil {
+	if err := os.WriteFile(next, data, mode); err != nil {
 		return err
 	}
-	if err := os.Chmod(next, 0o644); err != nil { // not by WriteFile, because of the umask
+	if err := os.Chmod(next, mode); err != nil { // not by WriteFile, because of the umask
 		return err
 	}
 	return os.Rename(next, file)

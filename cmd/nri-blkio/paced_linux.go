@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // paced returns a function that has fn called soon, and at most once in each pause until ctx ends. Calls within a pause become
@@ -10,18 +12,14 @@ import (
 func paced(ctx context.Context, pause time.Duration, fn func()) (soon func()) {
 	due := make(chan struct{}, 1)
 	go func() {
-		for {
+		for ctx.Err() == nil {
 			select {
 			case <-due:
 			case <-ctx.Done():
 				return
 			}
 			fn()
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-				return
-			}
+			reminder.Sleep(ctx, pause)
 		}
 	}()
 	return func() {

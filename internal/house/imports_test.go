@@ -71,7 +71,7 @@ plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health
                                 k8s.io/client-go/rest k8s.io/client-go/tools/cache
 
 plugin/enforce          pure    io/fs blkio blkio/cgroupfs plugin/enforce/plan plugin/record policy
-plugin/handover         pure    blkio blkio/cgroupfs plugin/bounded plugin/inventory plugin/recovery policy logrus
+plugin/handover         pure    blkio blkio/cgroupfs plugin/bounded plugin/inventory plugin/recovery plugin/reminder policy logrus
 plugin/iocost           pure    blkio blkio/cgroupfs blkio/diskmodel policy
 plugin/shares           pure    blkio blkio/cgroupfs
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health

@@ -4,36 +4,36 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 )
 
 // awaitInterval is the time between two looks at a DaemonSet.
 const awaitInterval = time.Second
 
-// maxDaemonSet bounds what is read of an answer. The API server stores no object of more than 3 MiB.
-const maxDaemonSet = 4 << 20
-
 // DaemonSet is an object of the API server.
 type DaemonSet struct {
-	transport *http.Client
-	url       string
-	name      string // NAMESPACE/NAME
-	agent     string
+	client          *rest.RESTClient
+	namespace, name string
 }
 
 // NewDaemonSet returns an object, without asking for it.
 func NewDaemonSet(s Server, namespace, name string) (*DaemonSet, error) {
+	scheme := runtime.NewScheme() // of the API server's errors
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	config := s.config()
-	transport, err := rest.HTTPClientFor(config)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	url := fmt.Sprintf("%s/apis/apps/v1/namespaces/%s/daemonsets/%s", config.Host, namespace, name)
-	return &DaemonSet{transport: transport, url: url, name: namespace + "/" + name, agent: s.Agent}, nil
+	return &DaemonSet{client, namespace, name}, nil
 }
 
 // Await waits until each pod of the DaemonSet is ready. It tells changed what it waits for, each time that this
@@ -56,7 +56,7 @@ func (d *DaemonSet) Await(ctx context.Context, changed func(state string)) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for DaemonSet %s: %s: %w", d.name, last, context.Cause(ctx))
+			return fmt.Errorf("wait for DaemonSet %s/%s: %s: %w", d.namespace, d.name, last, context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}
@@ -65,7 +65,7 @@ func (d *DaemonSet) Await(ctx context.Context, changed func(state string)) error
 // Delete deletes the DaemonSet. Its pods end after that.
 func (d *DaemonSet) Delete(ctx context.Context) error {
 	if _, err := d.request(ctx, http.MethodDelete); err != nil {
-		return fmt.Errorf("delete DaemonSet %s: %w", d.name, err)
+		return fmt.Errorf("delete DaemonSet %s/%s: %w", d.namespace, d.name, err)
 	}
 	return nil
 }
@@ -74,27 +74,11 @@ func (d *DaemonSet) Delete(ctx context.Context) error {
 func (d *DaemonSet) request(ctx context.Context, method string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, d.url, nil)
-	if err != nil {
+	answer := d.client.Verb(method).AbsPath("/apis/apps/v1/namespaces", d.namespace, "daemonsets", d.name).Do(ctx)
+	if err := answer.Error(); err != nil { // which has the API server's message, that of Raw has not
 		return nil, err
 	}
-	request.Header.Set("User-Agent", d.agent)
-	request.Header.Set("Accept", "application/json")
-	answer, err := d.transport.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxDaemonSet))
-	if err != nil {
-		return nil, err
-	}
-	if answer.StatusCode != http.StatusOK {
-		var status struct{ Message string }
-		_ = json.Unmarshal(data, &status) // an answer of a proxy has none
-		return nil, fmt.Errorf("%s: %s", answer.Status, status.Message)
-	}
-	return data, nil
+	return answer.Raw()
 }
 
 // read asks how many pods are ready.

@@ -51,6 +51,7 @@ func daemonSetOf(observed, desired, ready int) http.HandlerFunc {
 
 func text(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		fmt.Fprint(w, body)
 	}
@@ -70,7 +71,7 @@ func newDaemonSet(t *testing.T, answers ...http.HandlerFunc) *DaemonSet {
 // all pods are ready.
 func TestAwait(t *testing.T) {
 	d := newDaemonSet(t,
-		text(http.StatusForbidden, `{"kind": "Status", "message": "no right"}`),
+		text(http.StatusForbidden, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no right"}`),
 		text(http.StatusOK, "{"),
 		daemonSetOf(0, 0, 0),
 		daemonSetOf(1, 2, 1), daemonSetOf(1, 2, 1),
@@ -80,7 +81,7 @@ func TestAwait(t *testing.T) {
 	if err := d.Await(t.Context(), func(state string) { states = append(states, state) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"403 Forbidden: no right", "read the answer of the API server: unexpected end of JSON input", "no pods yet", "1 of 2 pods ready", "2 of 2 pods ready"}
+	want := []string{"no right", "read the answer of the API server: unexpected end of JSON input", "no pods yet", "1 of 2 pods ready", "2 of 2 pods ready"}
 	if !slices.Equal(states, want) {
 		t.Errorf("%q, want %q", states, want)
 	}
@@ -113,11 +114,11 @@ func TestDelete(t *testing.T) {
 	d := newDaemonSet(t, func(w http.ResponseWriter, r *http.Request) {
 		method = r.Method
 		fmt.Fprint(w, `{"kind": "Status", "status": "Success"}`)
-	}, text(http.StatusForbidden, `{"kind": "Status", "status": "Failure", "message": "no right"}`))
+	}, text(http.StatusForbidden, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no right"}`))
 	if err := d.Delete(t.Context()); err != nil || method != http.MethodDelete {
 		t.Errorf("%s: %v", method, err)
 	}
-	if err := d.Delete(t.Context()); err == nil || err.Error() != "delete DaemonSet a/b: 403 Forbidden: no right" {
+	if err := d.Delete(t.Context()); err == nil || err.Error() != "delete DaemonSet a/b: no right" {
 		t.Errorf("%v", err)
 	}
 }

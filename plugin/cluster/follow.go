@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 const (
@@ -39,7 +41,7 @@ func (p *Part) follow(ctx context.Context, o *object) {
 			// The API server does not serve this kind: there can be no such object.
 			f.noted(ctx, nil)
 			o.set(nil)
-			sleep(ctx, absentPause)
+			reminder.Sleep(ctx, absentPause)
 			return nil
 		}
 		return err

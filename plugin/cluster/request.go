@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 const (
@@ -118,15 +120,6 @@ func repeat(ctx context.Context, fn func(context.Context) error) {
 			continue
 		}
 		pause = min(max(2*pause, minPause), maxPause)
-		sleep(ctx, pause+rand.N(pause))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		reminder.Sleep(ctx, pause+rand.N(pause))
 	}
 }

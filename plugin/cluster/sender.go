@@ -95,16 +95,7 @@ func (s *sender) changed(uid string, d *podevent.Document) {
 // sendEvents sends Events until the context ends.
 func (p *Part) sendEvents(ctx context.Context) {
 	s := newSender(p)
-	ticks := time.NewTicker(lookEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-			s.step(ctx, time.Now())
-		}
-	}
+	reminder.Every(ctx, lookEvery, func(now time.Time) { s.step(ctx, now) })
 }
 
 // step reads what has changed, and sends what is due and may be sent now.

@@ -55,18 +55,7 @@ type event struct {
 func New(c Config) *Watch { return &Watch{Config: c, noted: map[about]time.Time{}} }
 
 // Run reads until ctx ends.
-func (w *Watch) Run(ctx context.Context) {
-	ticks := time.NewTicker(interval)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-			w.look(time.Now())
-		}
-	}
-}
+func (w *Watch) Run(ctx context.Context) { reminder.Every(ctx, interval, w.look) }
 
 // look notes the files that are contested now: once, and again every ten minutes. A report that cannot be read is that of
 // another version; status shows the error.

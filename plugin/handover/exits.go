@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // Between the end of a container's last process and the removal of its cgroup are 3 to 25 ms, and StopContainer
@@ -22,13 +23,6 @@ import (
 // liftWait is the time that an exit waits for a concurrent write to the pod's cgroups, which could restore the
 // limits. It is short, because the cgroup is about to be removed.
 const liftWait = 5 * time.Millisecond
-
-const (
-	// A watch that has failed is started again after a pause that grows.
-	watchPause, watchPauseMax = time.Second, time.Minute
-	// logEvery is the time after which a failure that lasts is logged again.
-	logEvery = 10 * time.Minute
-)
 
 // Exits lifts the limits of containers when they end, and has their data written out.
 type Exits struct {
@@ -45,26 +39,10 @@ type Exits struct {
 
 // Watch watches the ends of containers until ctx ends.
 func (e *Exits) Watch(ctx context.Context) {
-	wait, logged := watchPause, time.Time{}
-	for {
-		began := time.Now()
-		err := e.Recovery.Guarded(func() error { return e.watchOnce(ctx) })
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) > watchPauseMax {
-			wait = watchPause // it has worked for some time
-		}
-		if time.Since(logged) >= logEvery {
-			logged = time.Now()
-			e.Log.WithError(err).Error("Exit watch failed: limits of ended containers are not lifted; retrying")
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-		wait = min(2*wait, watchPauseMax)
-	}
+	watch := func() error { return e.Recovery.Guarded(func() error { return e.watchOnce(ctx) }) }
+	reminder.Keep(ctx, watch, func(err error) {
+		e.Log.WithError(err).Error("Exit watch failed: limits of ended containers are not lifted; retrying")
+	})
 }
 
 func (e *Exits) open() (Kernel, error) {

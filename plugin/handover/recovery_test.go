@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // recovering returns a Recovery, and the steps whose panics it has logged.
@@ -119,7 +120,7 @@ func TestWatchPanics(t *testing.T) {
 		if opened.Load() != 1 || !broken.closed.Load() || c.watching.Load() != nil {
 			t.Errorf("opened %d times, closed %t, watching %v", opened.Load(), broken.closed.Load(), c.watching.Load())
 		}
-		sleep(watchPauseMax)
+		sleep(3 * reminder.Pause)
 		if opened.Load() != 4 || !c.isWatched(working) {
 			t.Errorf("opened %d times, watching %v", opened.Load(), c.watching.Load())
 		}

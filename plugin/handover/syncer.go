@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 const (
@@ -138,7 +139,7 @@ func (s *Syncer) run(ctx context.Context, key Volume) {
 		for _, w := range all {
 			s.Recovery.Step("note the sync of a filesystem", func() { w.done(err) })
 		}
-		restFor(ctx, min(max(restFactor*took, minRest), maxRest))
+		reminder.Sleep(ctx, min(max(restFactor*took, minRest), maxRest))
 	}
 }
 
@@ -197,13 +198,5 @@ func (s *Syncer) logResult(ctx context.Context, path string, took time.Duration,
 	case ctx.Err() == nil:
 		s.Failed.Add(1)
 		log.WithError(err).Warn("Sync of an ended container's filesystem failed")
-	}
-}
-
-// restFor waits for d, or until ctx ends.
-func restFor(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }

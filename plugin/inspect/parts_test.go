@@ -191,7 +191,7 @@ func TestForgedReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if weightsOf(parts, Filter{}) != nil || budgetsOf(parts, Filter{}) != nil {
+	if limits := limitsReport(parts); weightsOf(limits, Filter{}) != nil || budgetsOf(limits, Filter{}) != nil {
 		t.Error("weights and budgets are those of the cluster part")
 	}
 	for _, p := range parts {

@@ -36,10 +36,11 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	files, filesErr := readFiles(h.StateDir, filter)
 	parts, partsErr := readParts(h.StateDir, files)
 	shared, sharedErr := SharedDisksOf(values, h.Sysfs)
+	limits := limitsReport(parts)
 	s := Status{
 		Dead: FindDead(records, h.diskName), Notes: Notes(records), Orphans: []Orphan{},
 		Parts: parts, SharedDisks: shared, Values: values,
-		Reported: Reported{Weights: weightsOf(parts, filter), Budgets: budgetsOf(parts, filter), Files: files},
+		Reported: Reported{Weights: weightsOf(limits, filter), Budgets: budgetsOf(limits, filter), Files: files},
 	}
 	orphansErr := h.StorageErr
 	if h.Storage != nil {
@@ -51,36 +52,34 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	return s, errors.Join(recordsErr, valuesErr, filesErr, partsErr, sharedErr)
 }
 
-// weightsOf returns the limits part's report on weights. With a filter, it has the shares of the pod.
-func weightsOf(parts []Part, filter Filter) *health.Weights {
+// limitsReport returns what the limits part reports, an empty report if it does not run.
+func limitsReport(parts []Part) *health.Report {
 	for _, p := range parts {
-		if p.Part != health.Limits || p.Report == nil || p.Report.Weights == nil {
-			continue
+		if p.Part == health.Limits && p.Report != nil {
+			return p.Report
 		}
-		out := *p.Report.Weights
-		if filter.Name != "" {
-			out.Shares = slices.DeleteFunc(slices.Clone(out.Shares), func(s health.Share) bool {
-				return filter != Filter{s.Namespace, s.Pod}
-			})
-		}
-		return &out
 	}
-	return nil
+	return &health.Report{}
 }
 
-// budgetsOf returns what the limits part reports of budgets. With a filter, it has the sums of the pod's namespace.
-func budgetsOf(parts []Part, filter Filter) *health.Budgets {
-	for _, p := range parts {
-		if p.Part != health.Limits || p.Report == nil || p.Report.Budgets == nil {
-			continue
-		}
-		out := *p.Report.Budgets
-		if filter.Name != "" {
-			out.Sums = slices.DeleteFunc(slices.Clone(out.Sums), func(s health.BudgetSum) bool { return s.Namespace != filter.Namespace })
-		}
-		return &out
+// weightsOf returns the report on weights. With a filter, it has the shares of the pod.
+func weightsOf(r *health.Report, filter Filter) *health.Weights {
+	if r.Weights == nil || filter.Name == "" {
+		return r.Weights
 	}
-	return nil
+	out := *r.Weights
+	out.Shares = slices.DeleteFunc(slices.Clone(out.Shares), func(s health.Share) bool { return filter != Filter{s.Namespace, s.Pod} })
+	return &out
+}
+
+// budgetsOf returns the report on budgets. With a filter, it has the sums of the pod's namespace.
+func budgetsOf(r *health.Report, filter Filter) *health.Budgets {
+	if r.Budgets == nil || filter.Name == "" {
+		return r.Budgets
+	}
+	out := *r.Budgets
+	out.Sums = slices.DeleteFunc(slices.Clone(out.Sums), func(s health.BudgetSum) bool { return s.Namespace != filter.Namespace })
+	return &out
 }
 
 // Enforces reports whether the limits that a new container requests are enforced.

@@ -65,16 +65,9 @@ func NewWatch(c Config) *Watch {
 // cannot be read or is invalid is logged again for as long as it stays so.
 func (w *Watch) Run(ctx context.Context, reload func(*policy.Policy)) {
 	log := w.Log.WithField("policy", w.File)
-	tick := time.NewTicker(w.Every)
-	defer tick.Stop()
 	var problem error
 	var reminded reminder.Reminder
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	reminder.Every(ctx, w.Every, func(time.Time) {
 		if now := w.read(); !now.equal(w.last) {
 			w.last = now
 			problem = w.Recovery.Guarded(func() error {
@@ -90,7 +83,7 @@ func (w *Watch) Run(ctx context.Context, reload func(*policy.Policy)) {
 		if reminded.Due(time.Now(), problem) {
 			log.WithError(problem).Error("Rejected the new node policy, keeping the old one")
 		}
-	}
+	})
 }
 
 func (w *Watch) read() content {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 const (
@@ -34,10 +35,7 @@ func (r *Recorder) Run(ctx context.Context, present func() map[string]bool) {
 			r.missing(time.Now(), present())
 		}
 		r.report(r.save())
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		reminder.Sleep(ctx, pause)
 	}
 }
 

@@ -93,10 +93,8 @@ func (r *Recovery) isDue(text string, now time.Time) bool {
 // Loop calls fn, which is to run until ctx ends. After a panic it calls fn again, after a pause.
 func (r *Recovery) Loop(ctx context.Context, name string, fn func(context.Context)) {
 	for !r.Step(name, func() { fn(ctx) }) {
-		select {
-		case <-ctx.Done():
+		if reminder.Sleep(ctx, Pause); ctx.Err() != nil {
 			return
-		case <-time.After(Pause):
 		}
 	}
 }

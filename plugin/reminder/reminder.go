@@ -41,14 +41,25 @@ const Pause = 30 * time.Second
 // log that are due.
 func Keep(ctx context.Context, fn func() error, log func(error)) {
 	var problem Reminder
-	for {
+	for ctx.Err() == nil {
 		if err := fn(); ctx.Err() == nil && problem.Due(time.Now(), err) {
 			log(err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(Pause):
-		}
+		Sleep(ctx, Pause)
+	}
+}
+
+// Every calls fn again and again until ctx ends, after a pause each.
+func Every(ctx context.Context, pause time.Duration, fn func(now time.Time)) {
+	for Sleep(ctx, pause); ctx.Err() == nil; Sleep(ctx, pause) {
+		fn(time.Now())
+	}
+}
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

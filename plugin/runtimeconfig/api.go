@@ -1,7 +1,6 @@
 package runtimeconfig
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,22 +140,15 @@ func (a *answer) snapshotterAt(root string) string {
 func (a *answer) layer(name string) inventory.Layer {
 	own := section(a.files.plugins, snapshotters+"."+name)
 	root, loaded := a.roots[name]
-	if reason := cmp.Or(noDirectory(name, own), notThere(loaded), unexported(root)); reason != "" {
-		return because(name, reason)
+	reason := noDirectory(name, own)
+	switch {
+	case reason != "":
+	case !loaded:
+		reason = "is not loaded"
+	case root == "":
+		reason = proxySilent
+	default:
+		return inventory.Layer{Dir: root}
 	}
-	return inventory.Layer{Dir: root}
-}
-
-func notThere(loaded bool) string {
-	if loaded {
-		return ""
-	}
-	return "is not loaded"
-}
-
-func unexported(root string) string {
-	if root != "" {
-		return ""
-	}
-	return proxySilent
+	return because(name, reason)
 }

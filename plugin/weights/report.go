@@ -12,7 +12,7 @@ import (
 // divided is how io.cost divides the disks.
 type divided struct {
 	shares.Result
-	vrates map[blkio.Dev]blkio.Percent
+	root map[blkio.Dev]blkio.Stat // of the root cgroup
 }
 
 // maxSkipped is the largest number of cgroups that the report names as skipped.
@@ -54,7 +54,7 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 			disk.Kept = d.Unknown
 		}
 		if disk.Enabled {
-			disk.Vrate = float64(now.vrates[s.Disk.Dev]) / 100
+			disk.Vrate = float64(now.root[s.Disk.Dev].CostVrate) / 100
 		}
 		out.Disks = append(out.Disks, disk)
 		on := newEffect(s, now.Shares[s.Disk.Dev], weighted)

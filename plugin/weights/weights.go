@@ -156,14 +156,10 @@ func pause(took time.Duration) time.Duration {
 
 // Run keeps weights effective until ctx ends. Then all stays as it is, as limits do.
 func (k *Keeper) Run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		began := time.Now()
 		k.pass(began)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause(time.Since(began))):
-		}
+		reminder.Sleep(ctx, pause(time.Since(began)))
 	}
 }
 
@@ -189,7 +185,7 @@ func (k *Keeper) tryPass(now time.Time) error {
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
 		out.Result, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: reserveOf(k.cfg.Policy())})
-		out.vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
+		out.root, errs[1] = k.cfg.Cgroups.Cgroup(".").ReadIOStat()
 		k.shared = len(enabled) > 0 || errs[0] != nil
 		err = errors.Join(err, errs[0], errs[1])
 	}

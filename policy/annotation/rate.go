@@ -2,7 +2,7 @@ package annotation
 
 import (
 	"errors"
-	"math/big"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,19 +154,8 @@ func exact(s string) (v uint64, whole, ok bool) {
 	if err != nil {
 		return 0, false, false // not reached, because checkNumber refuses such a text
 	}
-	if i, ok := q.AsInt64(); ok {
-		return uint64(i), true, true
-	}
-	d := q.AsDec()
-	scale := big.NewInt(10)
-	if d.Scale() <= 0 {
-		scale.Exp(scale, big.NewInt(int64(-d.Scale())), nil)
-		i := scale.Mul(scale, d.UnscaledBig())
-		return i.Uint64(), true, i.IsInt64()
-	}
-	scale.Exp(scale, big.NewInt(int64(d.Scale())), nil)
-	i, rest := new(big.Int).QuoRem(d.UnscaledBig(), scale, new(big.Int))
-	return i.Uint64(), rest.Sign() == 0, i.IsInt64()
+	up := q.Value() // rounded up
+	return uint64(up), q.CmpInt64(up) == 0, q.CmpInt64(math.MaxInt64) <= 0
 }
 
 // unitHint returns the correct text for a number with a suffix of another convention: 50MB, 50MiB, 10K, 50Mi/s,
