@@ -19,16 +19,18 @@ type Disks struct {
 
 	mu     sync.Mutex // guards all below
 	byName map[string]blkio.Disk
-	mounts map[string]blkio.Backing // by mount point
-	below  map[blkio.Dev][]blkio.Disk
-	broken error // of the mount table
+	mounts map[string]blkio.Backing   // by mount point
+	below  map[blkio.Dev][]blkio.Disk // of a device of others; none if they cannot be found
+	files  map[blkio.Dev][]blkio.Disk // of a loop device
+	broken error                      // of the mount table
+	noSwap error                      // of the list of swaps
 }
 
-// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third) and vdd (not mounted), and with
-// a filesystem in memory at /mnt/mem.
+// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third), and vdd, vde and vdf (not
+// mounted), and with a filesystem in memory at /mnt/mem.
 func NewDisks() *Disks {
-	d := &Disks{byName: map[string]blkio.Disk{}, mounts: map[string]blkio.Backing{}, below: map[blkio.Dev][]blkio.Disk{}}
-	for i, name := range []string{"vda", "vdb", "vdc", "vdd"} {
+	d := &Disks{byName: map[string]blkio.Disk{}, mounts: map[string]blkio.Backing{}, below: map[blkio.Dev][]blkio.Disk{}, files: map[blkio.Dev][]blkio.Disk{}}
+	for i, name := range []string{"vda", "vdb", "vdc", "vdd", "vde", "vdf"} {
 		d.byName[name] = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(16 * i)}, Name: name}
 	}
 	for at, name := range map[string]string{"/": "vda", "/mnt/data": "vdb", "/mnt/third": "vdc", "/mnt/mem": "tmpfs"} {
@@ -57,20 +59,51 @@ func (d *Disks) Name(dev blkio.Dev) string {
 	return dev.String()
 }
 
-// Mount mounts a disk at a path of the host, or "tmpfs". A name that is new is a logical volume on vda.
-func (d *Disks) Mount(at, name string) {
+// Mount mounts a filesystem on some disks at a path of the host, or "tmpfs". A name that is new is a logical volume on vda.
+func (d *Disks) Mount(at string, names ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if name == "tmpfs" {
-		d.mounts[at] = blkio.Backing{Mountpoint: at, FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
-		return
+	b := blkio.Backing{Mountpoint: at, FSType: "ext4"}
+	for _, name := range names {
+		if name == "tmpfs" {
+			b.FSType, b.Reason = name, "tmpfs is memory, not a disk"
+			continue
+		}
+		disk, found := d.byName[name]
+		if !found {
+			disk = d.add(name, "vda")
+		}
+		b.Disks = append(b.Disks, disk)
 	}
-	disk, found := d.byName[name]
-	if !found {
-		disk = blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: uint32(len(d.byName))}, Name: name}
-		d.byName[name], d.below[disk.Dev] = disk, []blkio.Disk{d.byName["vda"]}
+	d.mounts[at] = b
+}
+
+// Stack adds a device of other ones. "file" before them is a loop device with a file there, and without any they cannot be found.
+func (d *Disks) Stack(name string, on ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.add(name, on...)
+}
+
+func (d *Disks) add(name string, on ...string) blkio.Disk {
+	disk := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: uint32(len(d.byName))}, Name: name}
+	d.byName[name] = disk
+	to := d.below
+	if len(on) > 0 && on[0] == "file" {
+		to, on = d.files, on[1:]
 	}
-	d.mounts[at] = blkio.Backing{Mountpoint: at, FSType: "ext4", Disks: []blkio.Disk{disk}}
+	to[disk.Dev] = nil
+	for _, other := range on {
+		to[disk.Dev] = append(to[disk.Dev], d.byName[other])
+	}
+	return disk
+}
+
+// BreakSwaps makes the list of swaps unreadable, until err is nil.
+func (d *Disks) BreakSwaps(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noSwap = err
 }
 
 // Unmount removes the mount at a path of the host.
@@ -94,8 +127,8 @@ func (d *Disks) BreakTable(err error) {
 	d.broken = err
 }
 
-// mountOf returns the mount that a path of the host is on.
-func (d *Disks) mountOf(host string) blkio.Backing {
+// MountOf returns the mount that a path of the host is on.
+func (d *Disks) MountOf(host string) blkio.Backing {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	best := "/"
@@ -124,7 +157,7 @@ func (m MountTable) Refresh(context.Context) error {
 
 // Resolve returns the disks of a path of the host.
 func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
-	b := m.mountOf(host)
+	b := m.MountOf(host)
 	if !m.Wait(b.Mountpoint, m.Ended) {
 		return blkio.Backing{Reason: "the process has ended", Err: errProcessEnded}
 	}
@@ -134,8 +167,8 @@ func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
 // Below returns the mount below a path that the path rel is on.
 func (m MountTable) Below(_ context.Context, host, rel string) (string, blkio.Backing, bool) {
 	full := strings.TrimSuffix(host, "/") + "/" + strings.Trim(rel, "/")
-	b := m.mountOf(full)
-	if b.Mountpoint == m.mountOf(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
+	b := m.MountOf(full)
+	if b.Mountpoint == m.MountOf(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
 		return "", blkio.Backing{}, false
 	}
 	return strings.TrimPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/"), b, true
@@ -175,8 +208,10 @@ func (m MountTable) Device(dev blkio.Dev) blkio.Backing {
 func (m MountTable) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if below := m.below[dev]; below != nil {
+	if below, isStacked := m.below[dev]; isStacked && below != nil {
 		return below, nil
+	} else if isStacked {
+		return nil, errors.New("no such device")
 	}
 	for _, disk := range m.byName {
 		if disk.Dev == dev {
@@ -186,11 +221,11 @@ func (m MountTable) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
 	return nil, errors.New("no such disk")
 }
 
-// Under returns the disks that a logical volume is on.
+// Under returns the disks that a device is on.
 func (m MountTable) Under(_ context.Context, dev blkio.Dev) []blkio.Disk {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.below[dev]
+	return slices.Concat(m.below[dev], m.files[dev])
 }
 
 // Links returns no links.
@@ -213,4 +248,33 @@ func (MountTable) Locate(_ context.Context, host string) (string, bool) { return
 func (MountTable) MountedDisks() map[blkio.Dev]bool { return nil }
 
 // SwapDisks returns no disks.
-func (MountTable) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
+func (m MountTable) SwapDisks(context.Context) ([]blkio.Disk, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return nil, m.noSwap
+}
+
+// Resolver is a Storage in which a function finds the disks of paths, and any number is that of a disk. It has no mounts.
+type Resolver struct {
+	MountTable
+	Find func(host string) blkio.Backing
+}
+
+// NewResolver returns a Resolver with a function.
+func NewResolver(find func(host string) blkio.Backing) Resolver {
+	return Resolver{MountTable{Disks: &Disks{}}, find}
+}
+
+// Resolve returns the disks of a path of the host.
+func (r Resolver) Resolve(_ context.Context, host string) blkio.Backing { return r.Find(host) }
+
+// Physical returns the disk itself.
+func (Resolver) Physical(dev blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: dev}}, nil }
+
+// Device returns a disk by its number.
+func (Resolver) Device(dev blkio.Dev) blkio.Backing { return On(blkio.Disk{Dev: dev, Name: "raw"}) }
+
+// On is a filesystem on a disk.
+func On(disk blkio.Disk) blkio.Backing {
+	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
+}

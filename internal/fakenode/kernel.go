@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,14 +22,18 @@ import (
 // it names, and a device without a limit has no line. Writes can fail or hang.
 type Kernel struct {
 	Gates
+	Latency time.Duration // of writes: they take none of it, all of it, and twice of it in turns
+	Late    time.Duration // the time after which each fourth end of a cgroup is reported
+
 	t   testing.TB
 	dir string
 
 	mu      sync.Mutex // guards all below; never held while a write hangs
 	limits  map[string]map[blkio.Dev]blkio.Limits
-	faults  map[string]error // of writes to io.max, by the path of the cgroup
+	faults  map[string]error // of writes, by the path of the cgroup
 	full    map[string]error // of attributes, by the path of the directory
 	writes  []string         // of the plugin
+	delayed int              // number of writes so far
 	removed int
 	watch   *Watch
 }
@@ -38,14 +43,14 @@ var errProcessEnded = errors.New("the process has ended")
 
 // NewKernel returns a tree without cgroups below a temporary directory.
 func NewKernel(t testing.TB) *Kernel {
-	k := &Kernel{t: t, dir: memoryDir(t), limits: map[string]map[blkio.Dev]blkio.Limits{}, faults: map[string]error{}, full: map[string]error{}}
+	k := &Kernel{t: t, dir: MemoryDir(t), limits: map[string]map[blkio.Dev]blkio.Limits{}, faults: map[string]error{}, full: map[string]error{}}
 	WriteFiles(t, k.dir, map[string]string{"cgroup.controllers": "cpu io memory\n"})
 	return k
 }
 
-// memoryDir is t.TempDir in memory, where that takes the attributes of files that records need (Linux 6.6). A
+// MemoryDir is t.TempDir in memory, where that takes the attributes of files that records need (Linux 6.6). A
 // disk takes ten times as long, and ext4 has room for few attributes.
-func memoryDir(t testing.TB) string {
+func MemoryDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "nri-blkio-fake-")
 	if err != nil {
 		return t.TempDir()
@@ -132,6 +137,7 @@ func (k *Kernel) write(name, data string, ended <-chan struct{}) error {
 	if !k.Wait(cgroup, ended) {
 		return errProcessEnded
 	}
+	time.Sleep(k.latency())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.limits[cgroup] == nil {
@@ -144,11 +150,19 @@ func (k *Kernel) write(name, data string, ended <-chan struct{}) error {
 	switch file {
 	case "io.max":
 		return k.setLimits(cgroup, data)
-	case "io.weight":
+	case "io.weight", "memory.reclaim":
 		k.replace(cgroup, file, data+"\n")
 		return nil
 	}
 	return unix.ENOENT
+}
+
+// latency is how long the next write takes, so that events meet a writer.
+func (k *Kernel) latency() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.delayed++
+	return time.Duration(k.delayed%3) * k.Latency
 }
 
 // SetLimits writes lines to io.max, as another program does.
@@ -238,6 +252,38 @@ func (k *Kernel) Unplug(dev blkio.Dev) {
 	}
 }
 
+// Away takes the cgroups of pods away, so that they cannot be read, or brings them back.
+func (k *Kernel) Away(isAway bool) {
+	const dir = "kubepods.slice"
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, away := filepath.Join(k.dir, dir), filepath.Join(k.dir, "away")
+	var err error
+	if isAway {
+		err = errors.Join(os.Rename(at, away), os.WriteFile(at, nil, 0o600))
+	} else {
+		err = errors.Join(os.Remove(at), os.Rename(away, at))
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// HangReads makes reads of a file of a cgroup hang, until release is called. They hang also for the clock of a bubble.
+func (k *Kernel) HangReads(cgroup, file string) (release func()) {
+	pipe, at := filepath.Join(k.dir, "pipe"), filepath.Join(k.dir, cgroup, file)
+	if err := errors.Join(unix.Mkfifo(pipe, 0o600), os.Remove(at), os.Link(pipe, at)); err != nil {
+		k.t.Fatal(err)
+	}
+	return func() {
+		fd, err := unix.Open(pipe, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		unix.Close(fd)
+	}
+}
+
 // Fail makes writes to a cgroup's files fail, until err is nil.
 func (k *Kernel) Fail(cgroup string, err error) {
 	k.mu.Lock()
@@ -250,6 +296,15 @@ func (k *Kernel) FailAttributes(cgroup string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.full[cgroup] = err
+}
+
+// Heal ends all calls that hang, and all errors.
+func (k *Kernel) Heal() {
+	k.AnswerAll()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.faults)
+	clear(k.full)
 }
 
 // Writes returns the writes of the plugin since the last call, such as "CGROUP/io.max 8:0 wbps=1".

@@ -2,7 +2,9 @@ package fakenode
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -36,6 +38,19 @@ func (g *Gates) Answer(place string) {
 	}
 }
 
+// AnswerAll ends all calls that hang.
+func (g *Gates) AnswerAll() {
+	g.gate.Lock()
+	defer g.gate.Unlock()
+	for _, gate := range g.hung {
+		close(gate)
+	}
+	clear(g.hung)
+}
+
+// Hangs reports whether calls at a place hang.
+func (g *Gates) Hangs(place string) bool { return g.at(place) != nil }
+
 // Wait returns true when a place answers, and false if the process has ended before.
 func (g *Gates) Wait(place string, ended <-chan struct{}) bool {
 	if gate := g.at(place); gate != nil {
@@ -64,8 +79,14 @@ type Watch struct {
 	k      *Kernel
 	exited func(context.Context, *OpenCgroup)
 	ended  chan string
+	failed chan error
 
-	watched map[string]bool // guarded by Kernel.mu
+	// Guarded by Kernel.mu.
+
+	watched  map[string]bool
+	held     map[string]*OpenCgroup // those that were reported, until they are removed
+	reported map[string]bool        // the cgroups whose report the plugin has had
+	fired    int                    // number of reports so far
 }
 
 // NewWatch replaces the watch of the kernel, as a restart of the plugin does. exited gets the cgroups that have
@@ -73,7 +94,7 @@ type Watch struct {
 func (k *Kernel) NewWatch(exited func(context.Context, *OpenCgroup)) *Watch {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watch = &Watch{k: k, exited: exited, ended: make(chan string, 1<<10), watched: map[string]bool{}}
+	k.watch = &Watch{k: k, exited: exited, ended: make(chan string, 1<<16), failed: make(chan error, 1), watched: map[string]bool{}, held: map[string]*OpenCgroup{}, reported: map[string]bool{}}
 	return k.watch
 }
 
@@ -83,6 +104,9 @@ func (w *Watch) Add(c cgroupfs.Cgroup) error {
 	defer w.k.mu.Unlock()
 	if w.k.limits[c.Path()] == nil {
 		return blkio.ErrGone
+	}
+	if w.k.watch != w { // it belongs to a process that has ended
+		return nil
 	}
 	w.watched[c.Path()] = true
 	populated, err := c.Populated()
@@ -94,10 +118,63 @@ func (w *Watch) Add(c cgroupfs.Cgroup) error {
 
 // fire reports a cgroup if it is watched. The caller holds Kernel.mu.
 func (w *Watch) fire(cgroup string) {
-	if w != nil && w.watched[cgroup] {
-		delete(w.watched, cgroup)
-		w.ended <- cgroup
+	if w == nil {
+		return
 	}
+	if w.k.limits[cgroup] == nil {
+		delete(w.held, cgroup)
+	}
+	if !w.watched[cgroup] {
+		return
+	}
+	delete(w.watched, cgroup)
+	if w.fired++; w.k.Late == 0 || w.fired%4 > 0 {
+		w.ended <- cgroup
+		return
+	}
+	time.AfterFunc(w.k.Late, func() { w.ended <- cgroup })
+}
+
+// hold opens a cgroup whose end is reported.
+func (w *Watch) hold(cgroup string) *OpenCgroup {
+	w.k.mu.Lock()
+	defer w.k.mu.Unlock()
+	h := &OpenCgroup{k: w.k, path: cgroup}
+	if w.k.limits[cgroup] != nil {
+		w.held[cgroup] = h
+	}
+	return h
+}
+
+func (w *Watch) report(cgroup string) {
+	w.k.mu.Lock()
+	defer w.k.mu.Unlock()
+	w.reported[cgroup] = true
+}
+
+// IsReported reports whether the plugin has had a report of the end of a cgroup.
+func (k *Kernel) IsReported(cgroup string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.watch.reported[cgroup]
+}
+
+// PutBack returns a limit that a cgroup has again after the plugin has lifted it and closed the cgroup, "" if there is none.
+func (k *Kernel) PutBack(cgroup string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.watch.held[cgroup]
+	if h == nil || !h.closed {
+		return ""
+	}
+	for _, l := range h.lifted {
+		for key, rate := range k.limits[cgroup][l.Dev] {
+			if strings.Contains(l.Text, blkio.Key(key).String()+"=max") && rate != blkio.Unset && rate != blkio.Max {
+				return l.Dev.String() + " " + k.limits[cgroup][l.Dev].String()
+			}
+		}
+	}
+	return ""
 }
 
 // Run reports the ends until ctx ends. It passes none to empty, which takes open files of a real kernel.
@@ -105,11 +182,21 @@ func (w *Watch) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.OpenCgr
 	for {
 		select {
 		case cgroup := <-w.ended:
-			w.exited(ctx, &OpenCgroup{w.k, cgroup})
+			w.exited(ctx, w.hold(cgroup))
+			w.report(cgroup)
+		case err := <-w.failed:
+			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// FailWatch ends the watch of the kernel with an error.
+func (k *Kernel) FailWatch(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watch.failed <- err
 }
 
 // Close does nothing.
@@ -119,6 +206,11 @@ func (*Watch) Close() error { return nil }
 type OpenCgroup struct {
 	k    *Kernel
 	path string
+
+	// Guarded by Kernel.mu.
+
+	lifted []blkio.Line
+	closed bool
 }
 
 // Path returns the path of the cgroup.
@@ -128,6 +220,7 @@ func (h *OpenCgroup) Path() string { return h.path }
 func (h *OpenCgroup) Lift(lines []blkio.Line) error {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
+	h.lifted = lines
 	if h.k.limits[h.path] == nil {
 		return blkio.ErrGone
 	}
@@ -139,5 +232,9 @@ func (h *OpenCgroup) Lift(lines []blkio.Line) error {
 	return nil
 }
 
-// Close does nothing.
-func (*OpenCgroup) Close() {}
+// Close closes the cgroup.
+func (h *OpenCgroup) Close() {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	h.closed = true
+}
