@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -206,7 +205,7 @@ func reloadedNode(b *testing.B) (n *Node, dir string, policies []*policy.Policy)
 	}
 	h, dir := tree(b, cgroups...)
 	n = newNode(b, h)
-	n.storage = disks{func(string) blkio.Backing { return on(dataDisk) }}
+	n.storage = onlyOn(dataDisk)
 	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	policies = []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
 	n.policy.Store(policies[1])

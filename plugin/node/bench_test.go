@@ -265,7 +265,7 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 		}
 	}
 	n.p = newNode(b, h)
-	n.p.storage = disks{func(string) blkio.Backing { return on(n.disk) }}
+	n.p.storage = onlyOn(n.disk)
 	for i := range benchPods {
 		sb, db, sidecar := benchPod(i, "/var/lib")
 		for _, c := range []*Container{db, sidecar} {

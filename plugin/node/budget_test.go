@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -45,7 +46,9 @@ func newBudgetNode(t testing.TB, text string) *budgetNode {
 func (b *budgetNode) restart(text string) {
 	b.t.Helper()
 	b.Node = newNode(b.t, b.tree)
-	b.storage = newVolumes()
+	nodeDisks := fakenode.NewDisks()
+	nodeDisks.Mount("/mnt/lv1", "lv1")
+	b.storage = fakenode.MountTable{Disks: nodeDisks}
 	b.policy.Store(rules(b.t, text))
 }
 
@@ -129,14 +132,5 @@ func (b *budgetNode) wantGranted(when, want string) {
 	b.t.Helper()
 	if got := b.granted(); got != want {
 		b.t.Errorf("%s: granted %q, want %q", when, got, want)
-	}
-}
-
-// wantRefusal checks the error of a creation.
-func (b *budgetNode) wantRefusal(sb *Sandbox, c *Container, want string) {
-	b.t.Helper()
-	err := b.createOf(sb, c)
-	if _, isRefusal := errors.AsType[*annotation.Error](err); !isRefusal || !strings.HasSuffix(err.Error(), want) {
-		b.t.Errorf("container %s: %v, want an error with %s", c.ID, err, want)
 	}
 }

@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 	"weak"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 )
 
@@ -21,9 +19,6 @@ const slowSync = time.Minute
 func (n *Node) writeOut(ctx context.Context, c identity, u handover.Unsynced) {
 	n.exits.writeout.Write(ctx, endedPod{n, c.pod.group}, c.id, u)
 }
-
-// nothing replaces the tidying up in tests that do not need it.
-func nothing(context.Context, handover.Pod) {}
 
 // sleep waits for d, and then until all goroutines that were to run at that time are blocked.
 func sleep(d time.Duration) {
@@ -59,42 +54,5 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 		}
 		close(hung)
 		sleep(2 * slowSync)
-	})
-}
-
-// TestCleanBehindSlowSync verifies that the limits of a pod without dirty pages are removed although another
-// pod's slow data keeps a sync under way for hours.
-func TestCleanBehindSlowSync(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, dir := tree(t, podCgroup)
-		d := &drainedPod{t, newNode(t, h)}
-		stat := filepath.Join(dir, podCgroup, "memory.stat")
-		write(t, stat, "anon 8192\nfile_dirty 4096\nfile_writeback 0\n")
-		hung := make(chan struct{})
-		d.p.exits.writeout.Syncs.Sync = func(context.Context, string) error { <-hung; return nil }
-		a := d.run("a")
-		d.end(a)
-		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
-		passes := func() {
-			for range 3 {
-				for _, g := range d.p.groups() {
-					d.p.findClean(t.Context(), g)
-				}
-			}
-			synctest.Wait()
-		}
-		sleep(slowSync / 2)
-		write(t, stat, "anon 8192\nfile_dirty 0\nfile_writeback 0\n")
-		passes()
-		d.want(9<<20, blkio.Unset) // the sync has its minute
-		sleep(slowSync)
-		write(t, stat, "anon 8192\nfile_dirty 0\nfile_writeback 4096\n")
-		passes()
-		d.want(9<<20, blkio.Unset)
-		write(t, stat, "anon 8192\nfile_dirty 0\nfile_writeback 0\n")
-		passes()
-		d.want(blkio.Unset, blkio.Unset)
-		close(hung)
-		sleep(time.Hour)
 	})
 }

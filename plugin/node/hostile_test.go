@@ -1,12 +1,8 @@
 package node
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,51 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
-
-// TestLongMountLine verifies that a tenant cannot keep limits from other tenants' containers by a line of
-// mountinfo that is longer than any buffer. A tenant makes such a line by renaming the directory of a subPath
-// to below a deep one. A plugin that starts then has the limits as well.
-func TestLongMountLine(t *testing.T) {
-	const good = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
-	mountinfo := filepath.Join(t.TempDir(), "mountinfo")
-	write(t, mountinfo, good)
-	open := func() *storage.Storage {
-		s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
-	}
-	h, _ := tree(t)
-	n := newNode(t, h)
-	resolver := open()
-	write(t, mountinfo, good+"2 1 254:0 "+strings.Repeat("/"+strings.Repeat("d", 250), 300)+
-		" /var/lib/kubelet/pods/evil/volume-subpaths/v/c/0 rw - ext4 /dev/vda rw\n")
-	for _, s := range []*storage.Storage{resolver, open()} {
-		if err := s.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		n.storage = disks{func(path string) blkio.Backing {
-			if b := s.Resolve(t.Context(), path); b.Mountpoint == "/" {
-				return on(rootDisk)
-			}
-			return blkio.Backing{Reason: "another mount than the root"}
-		}}
-		session := &session{n, time.Minute}
-		sb := sandbox(map[string]string{limitsKey + "container.db": "rootfs wbps=1Mi"})
-		adjust, err := session.CreateContainer(t.Context(), sb, ctr("db"))
-		if err != nil || plan.Unified(adjust)["io.max"] == "" {
-			t.Errorf("not limited: %v, %v", adjust, err)
-		}
-	}
-}
 
 // sameMounts returns n mounts of one emptyDir at "/a", written in as many ways.
 func sameMounts(n int, options ...string) []inventory.Mount {
@@ -90,78 +44,6 @@ func manyPaths(star bool) map[string]string {
 		out[limitsKey+scope] = b.String()
 	}
 	return out
-}
-
-// countedStorage counts the questions, and calls each before it answers one.
-type countedStorage struct {
-	disks
-	resolves, belows, submounts int
-	each                        func()
-}
-
-func (s *countedStorage) Resolve(ctx context.Context, path string) blkio.Backing {
-	s.resolves++
-	if s.each != nil {
-		s.each()
-	}
-	return s.disks.Resolve(ctx, path)
-}
-
-func (s *countedStorage) Below(_ context.Context, _, rel string) (string, blkio.Backing, bool) {
-	s.belows++
-	return "sub", on(dataDisk), strings.HasPrefix(rel, "0")
-}
-
-func (s *countedStorage) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
-	s.submounts++
-	return func(yield func(string, blkio.Backing) bool) { yield("sub", on(dataDisk)) }
-}
-
-// TestManyPathsAndMounts verifies that the number of lookups for a container grows with its mounts plus its
-// paths, and not with their product.
-func TestManyPathsAndMounts(t *testing.T) {
-	const mounts = 500
-	for _, star := range []bool{false, true} {
-		h, _ := tree(t)
-		n := newNode(t, h)
-		s := &countedStorage{disks: disks{twoDisks}}
-		n.storage = s
-		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Targets: annotation.Parse(manyPaths(star)).Targets()}
-		c := inventory.NewContainer(specOf("db", sameMounts(mounts, "rslave")...)())
-		if err := n.finder().inventory().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
-			t.Fatal(err)
-		}
-		paths := len(pod.Targets.Paths)
-		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
-			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
-		}
-		// The last one of the mounts at one place has the disks that were found for the paths, once.
-		last := &c.Facts.Mounts[mounts-1]
-		if len(last.Below) != 1 || last.Below[0].Path != "/a/sub" || len(last.Backing.Disks) != 1 {
-			t.Errorf("star %t: got %+v", star, last)
-		}
-	}
-}
-
-// TestFactsDeadline verifies that the search for disks ends with its context. A disk that was not found by then
-// is an error, not a container without limits.
-func TestFactsDeadline(t *testing.T) {
-	h, _ := tree(t)
-	n := newNode(t, h)
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &countedStorage{disks: disks{twoDisks}, each: cancel}
-	n.storage = s
-	var mounts []inventory.Mount
-	for i := range 100 {
-		mounts = append(mounts, bind(fmt.Sprint("/mnt/data/", i), fmt.Sprint("/", i), "rbind"))
-	}
-	adjust, err := n.create(ctx, sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"}), ctr("db", mounts...), false)
-	if !errors.Is(err, context.Canceled) || adjust != nil {
-		t.Errorf("got %v, %v", adjust, err)
-	}
-	if s.resolves > 1 { // the root filesystem
-		t.Errorf("%d lookups after the end", s.resolves)
-	}
 }
 
 // BenchmarkHostileCreate is the handler, and the decision of the reconciler after the

@@ -87,7 +87,7 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || r.keepsClaims(p, c) || d.Ignored || len(d.Errors) > 0 || sb != p.current() || p.past {
 				return false
 			}
-			facts = append(facts, p.facts(c))
+			facts = append(facts, r.facts(p, c))
 			d.Charges(b, func(at blkio.Address, amount blkio.Amount) { own[at] = policy.Plus(own[at], amount) })
 		}
 	}

@@ -44,7 +44,7 @@ func grantedTo(d policy.Desired) modelLimits {
 
 // decided returns the desired limits of one container while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
-	d, _ := r.ruledIn(p, c.sandbox).Container(p.facts(c)) // beside an error is the rest
+	d, _ := r.ruledIn(p, c.sandbox).Container(r.facts(p, c)) // beside an error is the rest
 	return d
 }
 
@@ -66,7 +66,7 @@ func (r *modelRuntime) ruledBy(p *modelPod, by modelFacts) *policy.Pod {
 func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLimits {
 	var facts []policy.Container
 	for _, c := range running {
-		facts = append(facts, p.facts(c))
+		facts = append(facts, r.facts(p, c))
 	}
 	total, _ := r.ruled(p).Total(facts)
 	out := grantedTo(total)
@@ -107,7 +107,7 @@ func (r *modelRuntime) checkLimits(cgroup string, want modelLimits) string {
 }
 
 func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blkio.Disk) string {
-	got := finiteLimits(r.k.has(cgroup))
+	got := finiteLimits(r.k.Limits(cgroup))
 	for _, disk := range disks {
 		w, g := want[disk.Dev], got[disk.Dev]
 		for key := range g {
@@ -166,7 +166,7 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	if problem := r.checkDisks(c.cgroup, want, disks...); problem != "" {
 		return problem
 	}
-	if w, err := r.k.tree.Cgroup(c.cgroup).ReadIOWeight(); err != nil || w.Default != weight {
+	if w, err := r.tree.Cgroup(c.cgroup).ReadIOWeight(); err != nil || w.Default != weight {
 		return fmt.Sprintf("%s has the weight %d, want %d (%v)", c.cgroup, w.Default, weight, err)
 	}
 	return ""
@@ -201,7 +201,7 @@ func (r *modelRuntime) check(resolved bool) []string {
 
 func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, ...any)) {
 	if p.hasShares() {
-		if got, err := r.k.tree.Cgroup(p.cgroup).ReadXattr(shares.Attribute); err != nil || string(got) != modelShares {
+		if got, err := r.tree.Cgroup(p.cgroup).ReadXattr(shares.Attribute); err != nil || string(got) != modelShares {
 			report("%s: the attribute of the keeper of weights is %q (%v)", p.cgroup, got, err)
 		}
 	}
@@ -243,7 +243,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 	case len(running) > 0:
 		disks := modelDisks()
 		if p.spec.moves { // a container that has ended may have had another one
-			disks = append(disks[:1:1], modelBacking(running[0].data).Disks[0])
+			disks = append(disks[:1:1], r.disks.MountOf(running[0].data).Disks[0])
 		}
 		disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool {
 			return (p.used || p.runsInSeveral()) && d == usedDisk || p.past && d == lateDisk
@@ -259,7 +259,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 }
 
 func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(string, ...any)) {
-	got, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
+	got, err := record.Read(r.tree.Cgroup(c.cgroup), record.KindContainer)
 	if err != nil {
 		report("record of %s: %v", c.cgroup, err)
 		return

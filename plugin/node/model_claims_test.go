@@ -93,7 +93,7 @@ func (r *modelRuntime) checkClaimed(p *modelPod, c *modelContainer) string {
 
 // checkHas finds limits that a container was granted at some time and does not have.
 func (r *modelRuntime) checkHas(c *modelContainer, granted modelLimits, when string) string {
-	got := finiteLimits(r.k.has(c.cgroup))
+	got := finiteLimits(r.k.Limits(c.cgroup))
 	for dev, limits := range granted {
 		for key, rate := range limits {
 			if rate != blkio.Unset && got[dev][key] == blkio.Unset {

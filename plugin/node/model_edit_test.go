@@ -227,7 +227,7 @@ func (r *modelRuntime) keepsTotal(p *modelPod, running []*modelContainer) bool {
 	}
 	var facts []policy.Container
 	for _, c := range running {
-		facts = append(facts, p.facts(c))
+		facts = append(facts, r.facts(p, c))
 	}
 	total, err := r.ruled(p).Total(facts)
 	return err != nil || len(total.Errors) > 0
@@ -309,7 +309,7 @@ func (r *modelRuntime) rejects(p *modelPod, sb *modelSandbox, next modelFacts) b
 		if c.state == modelExited {
 			continue
 		}
-		facts := p.facts(c)
+		facts := r.facts(p, c)
 		d, err := by.Container(facts)
 		total, totalErr := by.Total([]policy.Container{facts})
 		for _, e := range append(d.Errors, total.Errors...) {

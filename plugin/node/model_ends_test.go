@@ -1,11 +1,12 @@
 package node
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // stopContainer is the end of a container: of its processes, its cgroup, and the event.
@@ -14,15 +15,15 @@ func (r *modelRuntime) stopContainer(p *modelPod, c *modelContainer, rng *rand.R
 	syncs, placed, ran := r.syncs, c.placed, c.state == modelRunning
 	r.mu.Unlock()
 	if placed {
-		r.k.empty(c.cgroup)
+		r.k.Empty(c.cgroup)
 		pause(rng)
-		if problem := r.k.putBack(c.cgroup); problem != "" && p.spec.slow == "" {
-			r.t.Errorf("%s: %s", p.name, problem)
+		if limit := r.k.PutBack(c.cgroup); limit != "" && p.spec.slow == "" {
+			r.t.Errorf("%s: %s has a limit again that was lifted at its end: %s", p.name, c.cgroup, limit)
 		}
-		r.k.remove(c.cgroup)
+		r.k.Remove(c.cgroup)
 	}
 	pause(rng)                          // until the runtime knows
-	watched := r.k.isReported(c.cgroup) // mostly it is, since the event comes 0.2 s later
+	watched := r.k.IsReported(c.cgroup) // mostly it is, since the event comes 0.2 s later
 	r.mu.Lock()
 	c.state, c.placed = modelExited, false
 	p.used = p.used || c.uses
@@ -52,24 +53,6 @@ func (s modelSpec) isFree(name string) bool {
 	return a[limitsKey+"containers"] == "" && a[limitsKey+"container."+name] == "" && a[limitsKey+"pod-total"] == ""
 }
 
-// putBack reports which limits a cgroup has again after they were lifted.
-func (k *modelKernel) putBack(cgroup string) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	held := k.watch.fired[cgroup]
-	if held == nil || !held.closed {
-		return ""
-	}
-	for _, l := range held.lines {
-		for key, rate := range k.limits[cgroup][l.Dev] {
-			if strings.Contains(l.Text, blkio.Key(key).String()+"=max") && rate != blkio.Unset && rate != blkio.Max {
-				return cgroup + " has a limit again that was lifted at its end: " + l.Dev.String() + " " + k.limits[cgroup][l.Dev].String()
-			}
-		}
-	}
-	return ""
-}
-
 // removeContainer removes a container that has ended from the runtime.
 func (r *modelRuntime) removeContainer(p *modelPod, c *modelContainer, rng *rand.Rand) {
 	told := r.deliver(func(s *session) {
@@ -95,7 +78,7 @@ func (r *modelRuntime) update(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 	c := running[rng.IntN(len(running))]
 	r.writeSpec(c)
 	pause(rng)
-	told := r.deliver(func(s *session) { s.PostUpdateContainer(p.sandbox(sb), p.container(c)) })
+	told := r.deliver(func(s *session) { s.n.Updated(sb.id) })
 	r.note("%s: update %s, told %v", p.name, c.id, told)
 }
 
@@ -106,7 +89,9 @@ func (r *modelRuntime) use(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 		return
 	}
 	c := running[rng.IntN(len(running))]
-	r.k.countUse(c.cgroup, usedDisk.Dev)
+	counters := fmt.Sprintf("%s rbytes=%d wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n", usedDisk.Dev, 2*inventory.MinUsage)
+	r.k.Replace(c.cgroup, "io.stat", counters)
+	r.k.Replace(p.cgroup, "io.stat", counters)
 	r.mu.Lock()
 	c.uses = true
 	r.mu.Unlock()
@@ -122,14 +107,14 @@ func (r *modelRuntime) drift(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 	if running := r.in(sb, modelRunning); len(running) > 0 && rng.IntN(2) == 0 {
 		cgroup = running[rng.IntN(len(running))].cgroup
 	}
-	for dev, limits := range r.k.has(cgroup) {
+	for dev, limits := range r.k.Limits(cgroup) {
 		line := blkio.DevLimits{Dev: dev}
 		for key, rate := range limits {
-			if rate != blkio.Max {
+			if rate != blkio.Unset {
 				line.Limits[key] = modelDrift
 			}
 		}
-		r.k.runtimeWrites(cgroup, line.String())
+		r.setLimits(cgroup, line.String())
 		r.note("another program writes %q to %s", line, cgroup)
 	}
 }
@@ -223,12 +208,12 @@ func (r *modelRuntime) removePod(p *modelPod, rng *rand.Rand) {
 	r.note("%s: all of it is removed", p.name)
 	first := rng.IntN(2) == 0
 	if first {
-		r.k.remove(p.cgroup)
+		r.k.Remove(p.cgroup)
 	}
 	pause(rng)
 	r.collectGarbage(p, rng)
 	if !first {
-		r.k.remove(p.cgroup)
+		r.k.Remove(p.cgroup)
 	}
 	r.forgetDocument(p)
 	r.mu.Lock()

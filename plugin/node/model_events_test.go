@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
@@ -132,7 +133,7 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 		r.fault(rng)
 	case n < 89:
 		r.note("all disks answer")
-		r.k.answer()
+		r.heal()
 	case n < 93:
 		r.failWatch(rng)
 	case n < 96:
@@ -140,7 +141,7 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 		r.mu.Lock()
 		r.broken = true
 		r.mu.Unlock()
-		r.k.setUnreadable()
+		r.disks.BreakTable(unix.EIO)
 	default:
 		r.note("restart of the plugin")
 		r.restart()
@@ -158,7 +159,7 @@ func (r *modelRuntime) replug(disk blkio.Dev) {
 	r.mu.Lock()
 	r.epoch++
 	n := r.plugin
-	r.k.unplug(disk)
+	r.k.Unplug(disk)
 	r.mu.Unlock()
 	n.DisksChanged()
 }
@@ -183,7 +184,8 @@ func (r *modelRuntime) hang(rng *rand.Rand) {
 	}
 	r.mu.Unlock()
 	r.note("%s hangs", place)
-	r.k.hang(place)
+	r.k.Hang(place)
+	r.disks.Hang(place)
 }
 
 // createOrStart starts a container that was created, or creates one and maybe starts it.
@@ -250,7 +252,7 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 // list makes a container one that the runtime lists. The caller holds mu.
 func (r *modelRuntime) list(c *modelContainer) {
 	c.sandbox.containers = append(c.sandbox.containers, c)
-	c.below = c.propagates && r.k.hasMount()
+	c.below = c.propagates && r.mounted
 }
 
 // startContainer is the way of a container from its cgroup to its first instruction. That
@@ -267,7 +269,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 			r.now().DisksChanged()
 			time.Sleep(10 * time.Millisecond)
 		}
-		r.k.empty(c.cgroup)
+		r.k.Empty(c.cgroup)
 		pause(rng)
 	}
 	r.mu.Lock()
@@ -298,7 +300,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 	if restored {
 		r.place(c, false)
 		time.Sleep(time.Duration(rng.IntN(4)) * 100 * time.Millisecond)
-		r.k.populate(c.cgroup)
+		r.k.Populate(c.cgroup)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,13 +312,13 @@ func (r *modelRuntime) place(c *modelContainer, populated bool) {
 	r.mu.Lock()
 	c.placed = true
 	r.mu.Unlock()
-	r.k.make(c.cgroup, populated)
+	r.k.Make(c.cgroup, populated)
 	r.writeSpec(c)
 }
 
 func (r *modelRuntime) writeSpec(c *modelContainer) {
-	r.k.runtimeWrites(c.cgroup, c.unified["io.max"])
+	r.setLimits(c.cgroup, c.unified["io.max"])
 	if weight := c.unified["io.weight"]; weight != "" {
-		r.k.setWeight(c.cgroup, weight)
+		r.k.Replace(c.cgroup, "io.weight", "default "+weight+"\n")
 	}
 }

@@ -35,10 +35,13 @@ func (r *modelRuntime) somewhere(rng *rand.Rand) (cgroup, kind string) {
 func (r *modelRuntime) mount() {
 	r.mu.Lock()
 	r.epoch++
-	r.k.mu.Lock()
-	r.k.mounted = !r.k.mounted
-	mounted := r.k.mounted
-	r.k.mu.Unlock()
+	r.mounted = !r.mounted
+	mounted := r.mounted
+	if at := modelPropagated + "/late"; mounted {
+		r.disks.Mount(at, lateDisk.Name)
+	} else {
+		r.disks.Unmount(at)
+	}
 	for _, p := range r.pods {
 		if p != nil && p.spec.propagates {
 			p.past = p.past || !mounted
@@ -55,30 +58,31 @@ func (r *modelRuntime) mount() {
 	n.MountsChanged()
 }
 
-// fault makes writes to io.max of a cgroup fail, or to the attributes of a pod's cgroup.
+// fault makes writes to the files of a cgroup fail, or to the attributes of a pod's cgroup.
 func (r *modelRuntime) fault(rng *rand.Rand) {
 	cgroup, kind := r.somewhere(rng)
 	err := []error{unix.EIO, unix.EBUSY, unix.ENOMEM}[rng.IntN(3)]
 	noRoom := rng.IntN(2) == 0 && kind == record.KindPod
-	r.k.mu.Lock()
 	switch {
 	case cgroup == "":
 	case noRoom:
-		r.k.full[cgroup], r.k.wasFull = unix.ENOSPC, true
+		r.mu.Lock()
+		r.wasFull = true
+		r.mu.Unlock()
+		r.k.FailAttributes(cgroup, unix.ENOSPC)
 	default:
-		r.k.faults[cgroup] = err
+		r.k.Fail(cgroup, err)
 	}
-	r.k.mu.Unlock()
 	r.note("%s: writes fail with %v, no room for attributes %v", cgroup, err, noRoom)
 }
 
 // clear is an operator's clear of a cgroup, or the undo of an earlier one.
 func (r *modelRuntime) clear(rng *rand.Rand) {
 	cgroup, kind := r.somewhere(rng)
-	if cgroup == "" || r.k.hangs(cgroup) { // the command would hang as well
+	if cgroup == "" || r.k.Hangs(cgroup) { // the command would hang as well
 		return
 	}
-	at := r.k.tree.Cgroup(cgroup)
+	at := r.tree.Cgroup(cgroup)
 	found, err := record.Read(at, kind)
 	if err != nil || found == nil {
 		return
@@ -103,7 +107,7 @@ func (r *modelRuntime) undo() {
 	r.eachContainer(func(c *modelContainer) { kinds[c.cgroup] = record.KindContainer })
 	r.mu.Unlock()
 	for cgroup, kind := range kinds {
-		at := r.k.tree.Cgroup(cgroup)
+		at := r.tree.Cgroup(cgroup)
 		if found, err := record.Read(at, kind); err == nil && found != nil {
 			_, _ = (&enforce.Clearer{}).Undo(at, found)
 		}
@@ -112,13 +116,12 @@ func (r *modelRuntime) undo() {
 
 // storeAll lets the plugin store what it could not: without a record, the next plugin does not know the values of this one.
 func (r *modelRuntime) storeAll() {
-	r.k.mu.Lock()
-	wasFull := r.k.wasFull
-	r.k.wasFull = false
-	clear(r.k.full)
-	r.k.mu.Unlock()
+	r.mu.Lock()
+	wasFull := r.wasFull
+	r.wasFull = false
+	r.mu.Unlock()
 	if wasFull {
-		r.k.answer()
+		r.heal()
 		time.Sleep(2 * defaultResync)
 	}
 }

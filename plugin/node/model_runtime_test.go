@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -14,18 +13,22 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// modelRuntime plays containerd and the kubelet on a modelKernel. It has pods, and sends NRI's events one at a
+// modelRuntime plays containerd and the kubelet on a fakenode.Kernel. It has pods, and sends NRI's events one at a
 // time. It loses events while no plugin is connected, and lists in Synchronize the pods and containers that
 // containerd lists.
 type modelRuntime struct {
-	t   testing.TB
-	k   *modelKernel
-	log logrus.FieldLogger
+	t     testing.TB
+	k     *fakenode.Kernel
+	disks *fakenode.Disks
+	tree  *cgroupfs.Hierarchy
+	log   logrus.FieldLogger
 
 	// nri holds a token while an event is delivered. A channel, because a handler may
 	// take until its deadline, and time stands still while a goroutine waits for a mutex.
@@ -42,6 +45,8 @@ type modelRuntime struct {
 	policy  *policy.Policy
 	epoch   int  // changes with each policy, and with each disk that comes back
 	syncs   int  // changes as the plugin starts or connects
+	mounted bool // a filesystem is mounted in modelPropagated
+	wasFull bool // an attribute may not have been stored
 	broken  bool // the mount table could not be read at some time of this round
 	crio    bool // it is CRI-O: all disks are in the spec, and it only logs an error of StartContainer
 	calm    bool // nothing happens in this round that only a later pass mends
@@ -121,8 +126,12 @@ type modelContainer struct {
 func newModelRuntime(t testing.TB) *modelRuntime {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
+	k := fakenode.NewKernel(t)
+	k.Latency, k.Late = 100*time.Microsecond, modelLate
+	tree := k.Open(t, nil)
+	t.Cleanup(func() { tree.Close() })
 	return &modelRuntime{
-		t: t, k: newModelKernel(t), log: log, nri: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		t: t, k: k, disks: fakenode.NewDisks(), tree: tree, log: log, nri: make(chan struct{}, 1), telling: make(chan struct{}, 1),
 		policy: policy.Default(), pods: make([]*modelPod, modelSlots),
 	}
 }
@@ -136,10 +145,10 @@ func (r *modelRuntime) restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, err := New(Config{
-		Log: r.log, Policy: r.policy, Storage: modelStorage{disks{}, r.k}, Cgroups: r.k.tree,
+		Log: r.log, Policy: r.policy, Storage: fakenode.MountTable{Disks: r.disks}, Cgroups: r.tree,
 		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
 		Sync: func(_ context.Context, host string) error {
-			r.k.wait("sync " + host)
+			r.disks.Wait("sync "+host, nil)
 			return nil
 		},
 	})
@@ -177,7 +186,7 @@ func (r *modelRuntime) end() {
 	if stop == nil {
 		return
 	}
-	r.k.answer()
+	r.heal()
 	watch()
 	stop()
 	for n.inFlight.calls.Count()+n.inFlight.passes.Count() > 0 {
@@ -285,6 +294,20 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 	r.plugin.Reload(pol)
 }
 
+// heal makes all disks and cgroups answer without errors.
+func (r *modelRuntime) heal() {
+	r.k.Heal()
+	r.disks.AnswerAll()
+	r.disks.BreakTable(nil)
+}
+
+// setLimits writes lines to io.max, as another program does.
+func (r *modelRuntime) setLimits(cgroup, lines string) {
+	if err := r.k.SetLimits(cgroup, lines); err != nil {
+		r.t.Error(err)
+	}
+}
+
 // eachContainer calls fn for all containers of the runtime. The caller holds mu.
 func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 	for _, p := range r.pods {
@@ -326,12 +349,15 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
 	p.annotations, p.tier = p.spec.annotations, string(rune('a'+slot%3))
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
-	r.k.make(p.cgroup, true)
+	r.k.Make(p.cgroup, true)
+	if p.spec.slow != "" {
+		r.disks.Mount(p.spec.slow, slowDisk.Name)
+	}
 	if p.isCounted() {
-		write(r.t, filepath.Join(r.k.dir, p.cgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+		r.k.Replace(p.cgroup, "memory.stat", "file_dirty 0\nfile_writeback 0\n")
 	}
 	if p.hasShares() {
-		if err := r.k.tree.Cgroup(p.cgroup).WriteXattr(shares.Attribute, []byte(modelShares)); err != nil {
+		if err := r.tree.Cgroup(p.cgroup).WriteXattr(shares.Attribute, []byte(modelShares)); err != nil {
 			r.t.Error(err)
 		}
 	}

@@ -9,6 +9,20 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+var (
+	thirdDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
+	slowDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 48}, Name: "vdd"}
+	usedDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 64}, Name: "vde"} // of no mount
+	lateDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 80}, Name: "vdf"} // of a mount that comes and goes
+)
+
+func modelDisks() []blkio.Disk {
+	return []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk, usedDisk, lateDisk}
+}
+
+// modelPropagated is a directory of the host. What is mounted in it later propagates into containers.
+const modelPropagated = "/mnt/propagated"
+
 // modelSpec is the request of a pod. All of its containers have the same mounts, except that slow ones have one
 // more. So the limits of the pod as a whole do not depend on which containers were created so far.
 type modelSpec struct {
@@ -71,28 +85,22 @@ func (s modelSpec) mounts(name, data string) []inventory.Mount {
 	return out
 }
 
-// facts returns the facts by which policy decides.
-func (s modelSpec) facts(name, data string) policy.Container {
-	out := policy.Container{Name: name, Rootfs: modelBacking("/var/lib/containerd"), Stage: policy.Running}
-	for _, m := range s.mounts(name, data) {
+// facts returns the facts about a container by which policy decides. The disk that it uses without a mount is among them.
+func (r *modelRuntime) facts(p *modelPod, c *modelContainer) policy.Container {
+	out := policy.Container{Name: c.name, Rootfs: r.disks.MountOf("/var/lib/containerd"), Stage: policy.Running}
+	for _, m := range p.spec.mounts(c.name, c.data) {
 		if m.Type == "proc" {
 			out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Injected: true})
 			continue
 		}
-		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: modelBacking(m.Source)})
+		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: r.disks.MountOf(m.Source)})
 	}
-	return out
-}
-
-// facts returns the facts about a container by which policy decides. The disk that it uses without a mount is among them.
-func (p *modelPod) facts(c *modelContainer) policy.Container {
-	out := p.spec.facts(c.name, c.data)
 	if c.uses {
 		out.Undeclared = []blkio.Disk{usedDisk}
 	}
 	if c.below {
 		i := slices.IndexFunc(out.Mounts, func(m policy.Mount) bool { return m.Destination == "/propagated" })
-		out.Mounts[i].Below = []policy.Below{{Path: "/propagated/late", Backing: modelBacking(modelPropagated + "/late")}}
+		out.Mounts[i].Below = []policy.Below{{Path: "/propagated/late", Backing: r.disks.MountOf(modelPropagated + "/late")}}
 	}
 	return out
 }

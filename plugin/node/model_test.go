@@ -130,7 +130,7 @@ func (r *modelRuntime) runTogether(events []modelEvent) {
 
 // rest makes all disks answer and connects the plugin. It waits until nothing is left to do.
 func (r *modelRuntime) rest() {
-	r.k.answer()
+	r.heal()
 	r.mu.Lock()
 	r.broken = false
 	r.mu.Unlock()

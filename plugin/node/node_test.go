@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"io"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	limitsKey = "limits.blkio.noderesource.dev/"
-	weightKey = "weight.blkio.noderesource.dev/"
+	limitsKey  = "limits.blkio.noderesource.dev/"
+	weightKey  = "weight.blkio.noderesource.dev/"
+	podVolumes = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~"
+	mi         = 1 << 20
 )
 
 var (
@@ -31,58 +33,16 @@ var (
 	dataDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
 )
 
-// disks is a Storage with an answer for each path prefix.
-type disks struct{ resolve func(string) blkio.Backing }
-
-func (d disks) Refresh(context.Context) error { return nil }
-
-func (d disks) Resolve(_ context.Context, path string) blkio.Backing { return d.resolve(path) }
-
-func (d disks) Below(context.Context, string, string) (string, blkio.Backing, bool) {
-	return "", blkio.Backing{}, false
-}
-
-func (d disks) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
-	return func(func(string, blkio.Backing) bool) {}
-}
-
-func (disks) Links(blkio.Dev) []string { return nil }
-
-func (disks) Physical(disk blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: disk}}, nil }
-
-func (d disks) Device(dev blkio.Dev) blkio.Backing {
-	return on(blkio.Disk{Dev: dev, Name: "raw"})
-}
-
-func (d disks) FilesystemAt(string) blkio.Dev { return blkio.Dev{} }
-
-func (d disks) Locate(_ context.Context, p string) (string, bool) { return p, true }
-
-func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
-
-func (d disks) MountedDisks() map[blkio.Dev]bool { return nil }
-
-func (d disks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
-
-func on(disk blkio.Disk) blkio.Backing {
-	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
-}
-
-func twoDisks(path string) blkio.Backing {
-	switch {
-	case strings.HasPrefix(path, "/mnt/data"):
-		return on(dataDisk)
-	case strings.HasPrefix(path, "/mnt/mem"):
-		return blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
-	}
-	return on(rootDisk)
+// onlyOn is a Storage in which all paths are on one disk.
+func onlyOn(disk blkio.Disk) Storage {
+	return fakenode.NewResolver(func(string) blkio.Backing { return fakenode.On(disk) })
 }
 
 // tree returns a directory with the files of the cgroups of a pod and its containers. The tests on a node cover
 // the kernel's handling of a write.
 func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
 	t.Helper()
-	dir := memoryDir(t) // ext4 has 4 KiB of attributes for a directory, which is enough for five containers
+	dir := fakenode.MemoryDir(t) // ext4 has 4 KiB of attributes for a directory, which is enough for five containers
 	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
 	for _, cg := range cgroups {
 		if err := os.MkdirAll(filepath.Join(dir, cg), 0o755); err != nil {
@@ -120,7 +80,7 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	n, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	n, err := New(Config{Log: log, Policy: policy.Default(), Storage: fakenode.MountTable{Disks: fakenode.NewDisks()}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,8 +170,6 @@ func (s *session) StopContainer(sb *Sandbox, c *Container) { s.n.Stopped(sandbox
 
 func (s *session) RemoveContainer(sb *Sandbox, c *Container) { s.n.Removed(sandboxID(sb, c), c.ID) }
 
-func (s *session) PostUpdateContainer(sb *Sandbox, c *Container) { s.n.Updated(sandboxID(sb, c)) }
-
 func sandboxID(sb *Sandbox, c *Container) string {
 	if sb == nil {
 		return c.Sandbox
@@ -223,4 +181,46 @@ func cgroupOf(name string) string { return podCgroup + "/cri-containerd-id-" + n
 
 func bind(src, dst string, opts ...string) inventory.Mount {
 	return inventory.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
+}
+
+// limited is a pod whose containers each have this value of the annotation.
+func limited(value string) *Sandbox { return sandbox(annotationsOf(limitsKey+"containers", value)) }
+
+// annotationsOf returns annotations from KEY, VALUE...
+func annotationsOf(pairs ...string) map[string]string {
+	out := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}
+
+// start runs containers of a pod.
+func start(t *testing.T, n *Node, sb *Sandbox, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wbps returns the limit of a cgroup on the disk of "/".
+func wbps(t *testing.T, n *Node, cgroup string) blkio.Amount {
+	t.Helper()
+	m, err := n.cgroups.Cgroup(cgroup).ReadIOMax()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rate := m[rootDisk.Dev][blkio.Wbps]; rate != blkio.Unset {
+		return rate
+	}
+	return blkio.Max
+}
+
+// listed is a container as Synchronize lists it.
+func listed(name string, state State) *Container {
+	c := ctr(name)
+	c.State = state
+	return c
 }

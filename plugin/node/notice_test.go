@@ -2,86 +2,12 @@ package node
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// newNotingNode returns a node whose claim is in memory or on NFS, and the events of its pod.
-func newNotingNode(t *testing.T, policyText string) (*liveNode, *noted) {
-	t.Helper()
-	l, events := newLiveNode(t), &noted{}
-	l.restart(rules(t, policyText))
-	l.Synchronize(nil, nil)
-	l.events = events
-	l.storage = disks{func(path string) blkio.Backing {
-		if strings.HasPrefix(path, "/mnt/data") {
-			return blkio.Backing{FSType: "nfs4", Reason: "nfs4 has no disk on this node"}
-		}
-		return twoDisks(path)
-	}}
-	return l, events
-}
-
-// of returns the notes about the pod of most tests with one of these reasons that were taken since the last call.
-func (e *noted) of(reasons ...podevent.Reason) (out []string) {
-	for _, line := range e.take() {
-		for _, reason := range reasons {
-			if note, found := strings.CutPrefix(line, "u1 prod/db-0 "+string(reason)+": "); found {
-				out = append(out, note)
-			}
-		}
-	}
-	return out
-}
-
-// TestEventOfRefusedStart verifies that a refused start does not add a cause.
-func TestEventOfRefusedStart(t *testing.T) {
-	l, events := newNotingNode(t, "")
-	sb := sandbox(annotationsOf(limitsKey+"containers", "/mem wbps=1Mi"))
-	l.claim(claimsOf(""), limitsKey+"containers", "/mem wbps=1Mi")
-	s := session{l.Node, noDeadline}
-	if err := s.StartContainer(t.Context(), sb, ctr("a", bind("/mnt/mem/x", "/mem"))); err == nil {
-		t.Fatal("not rejected")
-	}
-	l.pass(t.Context())
-	if got := events.of(podevent.NotInForce); len(got) > 0 {
-		t.Errorf("refused: %q", got)
-	}
-}
-
-// TestEventPatience verifies that a cause that mostly ends within seconds is an event only if it lasts.
-func TestEventPatience(t *testing.T) {
-	for name, policyText := range map[string]string{"a disk cannot be read": "", "claims are not known yet": "onError: {unenforceable: ignore}\n"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, events := newNotingNode(t, policyText)
-				value := "pvc:data wbps=1Mi"
-				if policyText == "" {
-					value = "/data wbps=1Mi"
-					l.storage = disks{func(string) blkio.Backing { return blkio.Backing{Err: fmt.Errorf("secret"), Reason: "no answer"} }}
-					l.claim(claimsOf(""), limitsKey+"containers", value)
-				}
-				l.run(sandbox(annotationsOf(limitsKey+"containers", value)), "a", "b")
-				for _, step := range []struct {
-					after time.Duration
-					want  int
-				}{{0, 0}, {patience - 1, 0}, {1, 1}, {time.Hour, 0}} {
-					time.Sleep(step.after)
-					l.pass(t.Context())
-					got := events.of(podevent.NotInForce)
-					if len(got) != step.want || strings.Contains(fmt.Sprint(got), "secret") {
-						t.Errorf("after %v: %q", step.after, got)
-					}
-				}
-			})
-		})
-	}
-}
 
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
@@ -96,10 +22,9 @@ func TestEventManyClaims(t *testing.T) {
 func BenchmarkTell(b *testing.B) {
 	for name, value := range map[string]string{"none": "rootfs wbps=1Mi", "causes": "rootfs wbps=1Mi; rootfs wpbs=1Mi"} {
 		n := newBudgetNode(b, "onError: {invalid: ignore}\n")
-		n.events = &noted{}
 		for i := range benchPods {
 			sb := tenant(fmt.Sprint(i), value)
-			n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Claims: claimsOf("")})
+			n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Claims: policy.NewClaims(nil)})
 			n.run(sb, member(sb, "db"))
 			n.run(sb, member(sb, "sidecar"))
 		}

@@ -16,6 +16,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
@@ -34,7 +35,7 @@ func newRecoveringNode(t *testing.T, h *cgroupfs.Hierarchy, readLayers func(ctx 
 	log.SetOutput(io.Discard)
 	panics, hook := logtest.NewNullLogger()
 	n, err := New(Config{
-		Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Recovery: recovery.New(panics),
+		Log: log, Policy: policy.Default(), Storage: fakenode.MountTable{Disks: fakenode.NewDisks()}, Cgroups: h, Recovery: recovery.New(panics),
 		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}, ReadLayers: readLayers,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing/synctest"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
@@ -30,6 +31,14 @@ func (p *pod) live() *node.Live {
 	return p.document
 }
 
+// label changes labels of a document of the pod.
+func (p *pod) label(live *node.Live, args ...string) {
+	if live.Labels == nil {
+		live.Labels = p.labels
+	}
+	live.Labels = pairs(live.Labels, args, itself)
+}
+
 // tell passes the document of a pod to the plugin.
 func (p *pod) tell() {
 	if p.w.node != nil && p.document != nil {
@@ -37,11 +46,15 @@ func (p *pod) tell() {
 	}
 }
 
-// pairs adds KEY=VALUE to a map, and removes "KEY=-".
+// pairs adds KEY=VALUE to a map, and removes "KEY=-". A value "TEXT~COUNT" is padded with so many spaces.
 func pairs(to map[string]string, args []string, keyOf func(string) string) map[string]string {
 	out := cloneMap(to)
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
+		if text, count, isPadded := strings.Cut(value, "~"); isPadded {
+			n, _ := strconv.Atoi(count)
+			value = text + strings.Repeat(" ", n)
+		}
 		if out[keyOf(key)] = value; value == "-" {
 			delete(out, keyOf(key))
 		}
@@ -52,9 +65,8 @@ func pairs(to map[string]string, args []string, keyOf func(string) string) map[s
 func itself(key string) string { return key }
 
 // change is a command that changes the document of a pod, and passes it to the plugin.
-func change(usage string, fn func(p *pod, live *node.Live, args []string)) command {
-	return func(w *world, neg bool, args []string) {
-		w.check(usage, neg, args)
+func change(fn func(p *pod, live *node.Live, args []string)) command {
+	return func(w *world, _ bool, args []string) {
 		w.reachable()
 		p := w.mustPod(args[0])
 		fn(p, p.live(), args[1:])
@@ -65,38 +77,45 @@ func change(usage string, fn func(p *pod, live *node.Live, args []string)) comma
 // edits are the commands of the API server that edit annotations.
 func edits() map[string]command {
 	return map[string]command{
-		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *node.Live, args []string) {
-			live.Annotations = pairs(live.Annotations, args, annotationKey)
+		"edit POD KEY=VALUE...": change(func(p *pod, live *node.Live, args []string) { // label.KEY is a label
+			isLabel := func(arg string) bool { return strings.HasPrefix(arg, "label.") }
+			for _, arg := range args {
+				if isLabel(arg) {
+					p.label(live, strings.TrimPrefix(arg, "label."))
+				}
+			}
+			live.Err = nil
+			live.Annotations = pairs(live.Annotations, slices.DeleteFunc(slices.Clone(args), isLabel), annotationKey)
 		}),
-		"edit-often": func(w *world, neg bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
-			w.check("edit-often POD COUNT KEY TARGET", neg, args)
+		"edit-often POD COUNT KEY TARGET [PAUSE]": func(w *world, _ bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
 			p := w.mustPod(args[0])
 			count, _ := strconv.Atoi(args[1])
+			pause, _ := time.ParseDuration(strings.Join(args[4:], ""))
 			for i := range count {
 				live := p.live()
 				live.Annotations = pairs(live.Annotations, []string{fmt.Sprintf("%s=%s wbps=%dMi", args[2], args[3], i+1)}, annotationKey)
 				p.tell()
 				synctest.Wait()
+				time.Sleep(pause)
 			}
 		},
-		"edit-long": change("edit-long POD COUNT", func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
+		"edit-long POD COUNT": change(func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
 			count, _ := strconv.Atoi(args[0])
 			live.Annotations = cloneMap(live.Annotations)
 			for i := range count {
 				live.Annotations[fmt.Sprint(limitsKey, "container.x", i)] = "/data wbps=1Mi" + strings.Repeat(" ", 700)
 			}
 		}),
-		"too-large": change("too-large POD", func(_ *pod, live *node.Live, _ []string) {
+		"too-large POD": change(func(_ *pod, live *node.Live, _ []string) {
 			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
+			live.CanBeKnown = func(a map[string]string) bool { return len(a[limitsKey+"containers"]) < 28<<10 }
 		}),
-		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
-			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
+		"tell-as POD NAMESPACE/NAME KEY=VALUE...": func(w *world, _ bool, args []string) { // a document with the UID of a pod and other names
 			namespace, name, _ := strings.Cut(args[1], "/")
 			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
 		},
-		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
-		"forget": func(w *world, neg bool, args []string) {
-			w.check("forget POD", neg, args)
+		"tell POD": change(func(*pod, *node.Live, []string) {}),
+		"forget POD": func(w *world, _ bool, args []string) {
 			w.node.SetLive(w.mustPod(args[0]).uid, nil)
 		},
 	}
@@ -105,18 +124,14 @@ func edits() map[string]command {
 // facts are the commands of the API server that make other facts about a pod known. A document has none of them before.
 func facts() map[string]command {
 	return map[string]command{
-		"label": change("label POD [KEY=VALUE]...", func(p *pod, live *node.Live, args []string) {
-			if live.Labels == nil {
-				live.Labels = p.labels
-			}
-			live.Labels = pairs(live.Labels, args, itself)
+		"label POD [KEY=VALUE]...": change(func(p *pod, live *node.Live, args []string) {
+			p.label(live, args...)
 		}),
-		"only-namespace": func(w *world, neg bool, args []string) { // a document that has nothing else yet
-			w.check("only-namespace POD [KEY=VALUE]...", neg, args)
+		"only-namespace POD [KEY=VALUE]...": func(w *world, _ bool, args []string) { // a document that has nothing else yet
 			p := w.mustPod(args[0])
 			w.node.SetLive(p.uid, &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself), OnlyNamespace: true})
 		},
-		"claim": change("claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]", func(p *pod, live *node.Live, args []string) {
+		"claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]": change(func(p *pod, live *node.Live, args []string) {
 			c := claim{name: args[0], limits: strings.TrimPrefix(args[1], "-")}
 			for _, arg := range args[2:] {
 				if rates, isClass := strings.CutPrefix(arg, "class="); isClass {
@@ -132,14 +147,13 @@ func facts() map[string]command {
 			p.claims = append(slices.DeleteFunc(slices.Clone(p.claims), func(o claim) bool { return o.name == c.name }), c)
 			live.Claims = policy.NewClaims(volumes(p.claims))
 		}),
-		"no-claims": change("no-claims POD", func(p *pod, live *node.Live, _ []string) {
+		"no-claims POD": change(func(p *pod, live *node.Live, _ []string) {
 			p.claims, live.Claims = nil, policy.NewClaims(nil)
 		}),
-		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *node.Live, args []string) {
+		"unknown-claims POD CAUSE": change(func(_ *pod, live *node.Live, args []string) {
 			live.Claims = policy.UnknownClaims(args[0])
 		}),
-		"namespace-label": func(w *world, neg bool, args []string) { // of all its pods
-			w.check("namespace-label NAMESPACE [KEY=VALUE]...", neg, args)
+		"namespace-label NAMESPACE [KEY=VALUE]...": func(w *world, _ bool, args []string) { // of all its pods
 			w.reachable()
 			for _, name := range w.order {
 				if p := w.pods[name]; p.namespace == args[0] {

@@ -20,43 +20,43 @@ import (
 // written are the assertions about cgroups, OCI specs and records.
 func written() map[string]command {
 	return map[string]command{
-		"iomax": func(w *world, neg bool, args []string) {
-			w.check("iomax POD [CONTAINER] none|DISK [KEY=VALUE]...", neg, args)
+		"iomax POD [CONTAINER] none|DISK [KEY=VALUE]...": func(w *world, _ bool, args []string) {
 			cgroup, want := w.cgroupOf(args)
 			w.same("io.max of "+strings.Join(args[:len(args)-len(want)], " "), w.limits(cgroup), w.canonical(want))
 		},
-		"weight": func(w *world, neg bool, args []string) {
-			w.check("weight POD [CONTAINER] WEIGHT", neg, args)
+		"weight POD [CONTAINER] WEIGHT": func(w *world, _ bool, args []string) {
 			cgroup, want := w.cgroupOf(args)
 			got, err := w.kernel.Read(cgroup, "io.weight")
 			w.ts.Check(err)
 			w.same("io.weight", got, "default "+want[0])
 		},
-		"spec": func(w *world, neg bool, args []string) {
-			w.check("spec POD CONTAINER none|DISK [KEY=VALUE]...", neg, args)
+		"spec POD CONTAINER none|DISK [KEY=VALUE]...": func(w *world, _ bool, args []string) {
 			c := w.mustContainer(args[0], args[1])
 			limits, err := blkio.ParseIOMax(c.unified[blkio.IOMax])
 			w.ts.Check(err)
 			w.same("io.max of the OCI spec", w.format(limits), w.canonical(args[2:]))
 		},
-		"spec-weight": func(w *world, neg bool, args []string) {
-			w.check("spec-weight POD CONTAINER WEIGHT|none", neg, args)
-			w.same("weight of the OCI spec", cmp.Or(w.mustContainer(args[0], args[1]).unified[blkio.IOWeight], "none"), args[2])
+		"spec-file POD CONTAINER FILE TEXT|none": func(w *world, _ bool, args []string) {
+			w.same(args[2]+" of the OCI spec", cmp.Or(w.mustContainer(args[0], args[1]).unified[args[2]], "none"), args[3])
 		},
-		"record": func(w *world, neg bool, args []string) {
-			w.check("record POD [CONTAINER] [TEXT]...", false, args)
+		"has-file POD [CONTAINER] NAME TEXT": func(w *world, _ bool, args []string) {
+			cgroup, rest := w.cgroupOf(args)
+			got, err := w.kernel.Read(cgroup, rest[0])
+			w.ts.Check(err)
+			w.same(rest[0], got, rest[1])
+		},
+		"! record POD [CONTAINER] [TEXT]...": func(w *world, neg bool, args []string) {
 			cgroup, texts := w.cgroupOf(args)
 			w.find("record", neg, w.recordOf(cgroup), texts)
 		},
-		"wrote": func(w *world, neg bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
-			w.check("wrote [none] [POD|POD/CONTAINER]...", neg, args)
+		"wrote [none] [POD|POD/CONTAINER]...": func(w *world, _ bool, args []string) { // the writes since the last "wrote", of these cgroups in this order
 			w.same("writes", strings.Join(w.written(), "\n"), strings.TrimSuffix(strings.Join(args, "\n"), "none"))
 		},
-		"has-attribute": func(w *world, neg bool, args []string) {
-			w.check("has-attribute POD NAME VALUE", neg, args)
-			got, err := w.tree().Cgroup(w.mustPod(args[0]).cgroup).ReadXattr(args[1])
+		"has-attribute POD [CONTAINER] NAME VALUE|none": func(w *world, _ bool, args []string) {
+			cgroup, rest := w.cgroupOf(args)
+			got, err := w.tree().Cgroup(cgroup).ReadXattr(rest[0])
 			w.ts.Check(err)
-			w.same(args[1], string(got), args[2])
+			w.same(rest[0], cmp.Or(string(got), "none"), rest[1])
 		},
 	}
 }
@@ -72,40 +72,56 @@ func (w *world) on(disks []blkio.Disk) (out string) {
 // told are the assertions about what the plugin tells. TEXT is a part of a line; "-count=N" asks for N such lines.
 func told() map[string]command {
 	return map[string]command{
-		"event": func(w *world, neg bool, args []string) {
-			w.check("event [-count=N] POD REASON [TEXT]...", false, args)
+		"! event [-count=N] [-distinct=N] POD REASON [TEXT]...": func(w *world, neg bool, args []string) {
 			w.find("event", neg, w.told(&w.events), args)
 		},
-		"log": func(w *world, neg bool, args []string) {
-			w.check("log [-count=N] TEXT...", false, args)
+		"! log [-count=N] TEXT...": func(w *world, neg bool, args []string) {
 			w.find("log", neg, w.told(&w.lines), args)
 		},
-		"synced": func(w *world, neg bool, args []string) {
-			w.check("synced [-count=N] PATH", false, args)
+		"! synced [-count=N] PATH": func(w *world, neg bool, args []string) {
 			w.find("sync", neg, w.told(&w.syncs), args)
 		},
-		"refused": func(w *world, neg bool, args []string) {
-			w.check("refused TEXT...", false, args)
+		"! refused TEXT...": func(w *world, neg bool, args []string) {
 			w.find("refusal", neg, []string{fmt.Sprint(w.refusal)}, args)
 		},
-		"granted": func(w *world, neg bool, args []string) {
-			w.check("granted [TEXT]...", neg, args)
+		"granted [FILE]|[TEXT]...": func(w *world, _ bool, args []string) {
+			if len(args) == 1 && strings.HasSuffix(args[0], ".txt") {
+				args[0] = strings.TrimSpace(w.ts.ReadFile(args[0]))
+			}
 			w.same("granted", strings.Join(w.granted(), "\n"), strings.Join(args, "\n"))
 		},
-		"metric": func(w *world, neg bool, args []string) {
-			w.check("metric NAME VALUE", neg, args)
+		"metric NAME VALUE": func(w *world, _ bool, args []string) {
 			value, known := w.metrics()[args[0]]
 			if !known {
 				w.ts.Fatalf("no metric %s of %v", args[0], slices.Sorted(maps.Keys(w.metrics())))
 			}
 			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 		},
-		"weighted": func(w *world, neg bool, args []string) { // the demand for weights
-			w.check("weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [unknown=TEXT]", neg, args)
+		"series FILE": func(w *world, _ bool, args []string) { // the names of all metrics
+			w.same("metrics", strings.Join(slices.Sorted(maps.Keys(w.metrics())), "\n")+"\n", w.ts.ReadFile(args[0]))
+		},
+		"agrees none|CONTAINER,... [KEY=VALUE]...": (*world).agrees,
+		"known-pods [unknown] [POD]...": func(w *world, _ bool, args []string) { // of which events are kept; unknown before the runtime has listed the pods
+			got, uids := []string{}, map[string]bool{}
+			for _, of := range w.node.PodsByCgroup() {
+				got, uids[of.UID] = append(got, of.Namespace+"/"+of.Name), true
+			}
+			present := w.present()
+			if slices.Sort(got); present == nil {
+				got = []string{"unknown"}
+			} else if !maps.Equal(present, uids) {
+				w.ts.Fatalf("events are kept of %v, and known are %v", present, uids)
+			}
+			w.same("pods", strings.Join(got, "\n"), strings.Join(args, "\n"))
+		},
+		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
 			d := w.node.Weighted()
 			var got []string
 			for _, of := range d.Weighted {
 				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10)+cmp.Or(w.on(of.Disks), ": "+of.NoDisk))
+			}
+			if len(d.Cleared) > 0 {
+				got = append(got, "cleared"+w.on(d.Cleared))
 			}
 			if slices.Sort(got); !d.Complete {
 				got = append(got, "unknown="+d.Unknown)
@@ -121,18 +137,25 @@ func (w *world) same(what, got, want string) {
 	}
 }
 
-// find fails the script unless some line, or as many as -count=N asks for, has all texts. With neg, no line may have them.
+// find fails the script unless some line, or as many as -count=N asks for, has all texts; -distinct=N asks for N events, of which each can
+// repeat. With neg, no line may have them.
 func (w *world) find(what string, neg bool, lines, texts []string) {
-	wanted := -1
-	if len(texts) > 0 && strings.HasPrefix(texts[0], "-count=") {
-		wanted, _ = strconv.Atoi(strings.TrimPrefix(texts[0], "-count="))
+	wanted, isDistinct := -1, len(texts) > 0 && strings.HasPrefix(texts[0], "-distinct=")
+	if len(texts) > 0 && (isDistinct || strings.HasPrefix(texts[0], "-count=")) {
+		_, count, _ := strings.Cut(texts[0], "=")
+		wanted, _ = strconv.Atoi(count)
 		texts = texts[1:]
 	}
-	found := 0
+	found, keys := 0, map[string]bool{}
 	for _, line := range lines {
+		line, key, _ := strings.Cut(line, eventKey)
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			found++
+			keys[key] = true
 		}
+	}
+	if isDistinct {
+		found = len(keys)
 	}
 	if neg && found > 0 || !neg && wanted < 0 && found == 0 || wanted >= 0 && found != wanted {
 		w.ts.Fatalf("%s %q: %d found in\n\t%s", what, texts, found, strings.Join(lines, "\n\t"))
@@ -240,14 +263,19 @@ func (w *world) written() (out []string) {
 	return out
 }
 
-// recordOf returns the lines of a record, none if there is no record.
-func (w *world) recordOf(cgroup string) (out []string) {
+func (w *world) readRecord(cgroup string) *record.Record {
 	kind := record.KindContainer
 	if strings.HasSuffix(cgroup, ".slice") {
 		kind = record.KindPod
 	}
 	r, err := record.Read(w.tree().Cgroup(cgroup), kind)
 	w.ts.Check(err)
+	return r
+}
+
+// recordOf returns the lines of a record, none if there is no record.
+func (w *world) recordOf(cgroup string) (out []string) {
+	r := w.readRecord(cgroup)
 	if r == nil {
 		return nil
 	}

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -20,34 +22,29 @@ import (
 // processes are the commands of the operator: the policy, and the process of the plugin.
 func processes() map[string]command {
 	return map[string]command{
-		"policy": func(w *world, neg bool, args []string) { // Reload, or the policy of the first process
-			w.check("policy FILE|TEXT", neg, args)
+		"policy FILE|TEXT": func(w *world, _ bool, args []string) { // Reload, or the policy of the first process
 			w.readPolicy(args[0])
 			if w.node != nil {
 				w.node.Reload(w.policy)
 			}
 		},
-		"policy-during": func(w *world, neg bool, args []string) { // Reload within the call that logs a line
-			w.check("policy-during FILE|TEXT LINE", neg, args)
+		"policy-during FILE|TEXT LINE": func(w *world, _ bool, args []string) { // Reload within the call that logs a line
 			w.readPolicy(args[0])
 			n, pol := w.node, w.policy
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.during[args[1]] = func() { n.Reload(pol) }
 		},
-		"configure": (*world).configure,
-		"down":      func(w *world, neg bool, args []string) { w.check("down", neg, args); w.end(); w.isDown = true },
-		"up": func(w *world, neg bool, args []string) {
-			w.check("up", neg, args)
+		"configure real-mounts|cri-o|lists-stopped|no-exit-watch|memory [BYTES]": (*world).configure,
+		"down": func(w *world, _ bool, args []string) { w.end(); w.isDown = true },
+		"up": func(w *world, _ bool, args []string) {
 			w.up()
 		},
-		"restart": (*world).restart,
-		"disconnect": func(w *world, neg bool, args []string) {
-			w.check("disconnect", neg, args)
+		"restart [--policy FILE|TEXT] [--told] [--unlisted]": (*world).restart,
+		"disconnect": func(w *world, _ bool, args []string) {
 			w.connected = false
 		},
-		"pass": func(w *world, neg bool, args []string) {
-			w.check("pass [COUNT]", neg, args)
+		"pass [COUNT]": func(w *world, _ bool, args []string) {
 			count := 1
 			if len(args) > 0 {
 				count, _ = strconv.Atoi(args[0])
@@ -57,59 +54,65 @@ func processes() map[string]command {
 				synctest.Wait()
 			}
 		},
-		"sleep": func(w *world, neg bool, args []string) {
-			w.check("sleep DURATION", neg, args)
+		"sleep DURATION": func(w *world, _ bool, args []string) {
 			d, err := time.ParseDuration(args[0])
 			w.ts.Check(err)
 			time.Sleep(d)
 		},
-		"forget-notes": func(w *world, neg bool, args []string) {
-			w.check("forget-notes", neg, args)
+		"forget-notes": func(w *world, _ bool, args []string) {
 			w.forget()
 			w.kernel.Writes()
 		},
 	}
 }
 
-// storage are the commands of the disks and the mount table.
-func storage() map[string]command {
+// nodeDisks are the commands of the disks and the mount table.
+func nodeDisks() map[string]command {
 	return map[string]command{
-		"break": func(w *world, neg bool, args []string) { w.fault(neg, args, true) },
-		"heal":  func(w *world, neg bool, args []string) { w.fault(neg, args, false) },
-		"mount": func(w *world, neg bool, args []string) {
-			w.check("mount PATH DISK", neg, args)
-			w.disks.Mount(args[0], args[1])
+		"break disk [PATH] [hang]": func(w *world, _ bool, args []string) { w.fault(args, true) },
+		"heal disk [PATH] [hang]":  func(w *world, _ bool, args []string) { w.fault(args, false) },
+		"mount PATH DISK...": func(w *world, _ bool, args []string) {
+			w.disks.Mount(args[0], args[1:]...)
 		},
-		"unmount": func(w *world, neg bool, args []string) {
-			w.check("unmount PATH", neg, args)
+		"stack DISK [DISK]...": func(w *world, _ bool, args []string) { // a device of others; "file" before them is a loop device
+			w.disks.Stack(args[0], args[1:]...)
+		},
+		"unmount PATH": func(w *world, _ bool, args []string) {
 			w.disks.Unmount(args[0])
 		},
-		"mounts-changed": func(w *world, neg bool, args []string) { w.check("mounts-changed", neg, args); w.node.MountsChanged() },
-		"disks-changed":  func(w *world, neg bool, args []string) { w.check("disks-changed", neg, args); w.node.DisksChanged() },
-		"actual": func(w *world, neg bool, args []string) { // where a mount leads to in the container, after "configure real-mounts"
-			w.check("actual POD CONTAINER DESTINATION SOURCE", neg, args)
+		"mounts-changed": func(w *world, _ bool, args []string) { w.node.MountsChanged() },
+		"disks-changed":  func(w *world, _ bool, args []string) { w.node.DisksChanged() },
+		"actual POD CONTAINER DESTINATION SOURCE": func(w *world, _ bool, args []string) { // where a mount leads to in the container, after "configure real-mounts"
 			c := w.mustContainer(args[0], args[1])
 			c.actual[args[2]] = args[3]
 			w.show(func(v *views) { v.mounts[c.pid] = c.processMounts() })
 		},
-		"replug": func(w *world, neg bool, args []string) {
-			w.check("replug DISK", neg, args)
+		"replug DISK": func(w *world, _ bool, args []string) {
 			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
 		},
-		"layers": func(w *world, neg bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
-			w.check("layers [HANDLER=]DIRECTORY...", neg, args)
+		"layers [HANDLER=]DIRECTORY|unknown|none...": func(w *world, _ bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
 			w.layers = inventory.Layers{Handlers: map[string]inventory.Layer{}}
 			for _, arg := range args {
-				if handler, dir, isOf := strings.Cut(arg, "="); isOf {
-					w.layers.Handlers[handler] = inventory.Layer{Dir: dir}
+				handler, dir, isOf := strings.Cut(arg, "=")
+				if !isOf {
+					dir = arg
+				}
+				of := inventory.Layer{Dir: dir}
+				switch dir {
+				case "unknown":
+					of = inventory.Layer{Unknown: "not asked yet"}
+				case "none":
+					of = inventory.Layer{Reason: "it has a device of its own"}
+				}
+				if isOf {
+					w.layers.Handlers[handler] = of
 				} else {
-					w.layers.Default = inventory.Layer{Dir: arg}
+					w.layers.Default = of
 				}
 			}
 			w.show(func(v *views) { v.inUse = w.layers })
 		},
-		"register": func(w *world, neg bool, args []string) { // the runtime has restarted, and registers the plugin again
-			w.check("register", neg, args)
+		"register": func(w *world, _ bool, args []string) { // the runtime has restarted, and registers the plugin again
 			w.up()
 			_ = within(func(ctx context.Context) error { w.node.Registered(ctx, "containerd", "v2", deadline); return nil })
 		},
@@ -119,16 +122,14 @@ func storage() map[string]command {
 // kernel are the commands of the cgroups: what other programs write, and what the kernel counts.
 func kernel() map[string]command {
 	return map[string]command{
-		"vanish": func(w *world, neg bool, args []string) { // a cgroup is removed without an event
-			w.check("vanish POD [CONTAINER]", neg, args)
+		"vanish POD [CONTAINER]": func(w *world, _ bool, args []string) { // a cgroup is removed without an event
 			cgroup, _ := w.cgroupOf(args)
 			w.kernel.Empty(cgroup)
 			synctest.Wait()
 			w.kernel.Remove(cgroup)
 		},
-		"drift": (*world).drift,
-		"use": func(w *world, neg bool, args []string) { // the counters of a cgroup
-			w.check("use POD [CONTAINER] DISK...", neg, args)
+		"drift POD [CONTAINER] DISK|weight KEY=VALUE...": (*world).drift,
+		"use POD [CONTAINER] DISK...": func(w *world, _ bool, args []string) { // the counters of a cgroup
 			cgroup, rest := w.cgroupOf(args)
 			text := ""
 			for _, name := range rest {
@@ -136,17 +137,28 @@ func kernel() map[string]command {
 			}
 			w.kernel.Replace(cgroup, "io.stat", text)
 		},
-		"dirty": func(w *world, neg bool, args []string) { // bytes that a pod has left to write
-			w.check("dirty POD BYTES [IN-WRITEBACK]", neg, args)
+		"file POD [CONTAINER] NAME TEXT": func(w *world, _ bool, args []string) { // a file of a cgroup
+			cgroup, rest := w.cgroupOf(args)
+			w.kernel.Replace(cgroup, rest[0], rest[1]+"\n")
+		},
+		"fail-watch": func(w *world, _ bool, args []string) {
+			w.kernel.FailWatch(errors.New("no inotify"))
+		},
+		"clear POD [CONTAINER]": func(w *world, _ bool, args []string) { // an operator's
+			cgroup, _ := w.cgroupOf(args)
+			_, err := (&enforce.Clearer{}).Clear(w.tree().Cgroup(cgroup), w.readRecord(cgroup))
+			w.ts.Check(err)
+		},
+		"dirty POD BYTES [IN-WRITEBACK]": func(w *world, _ bool, args []string) { // bytes that a pod has left to write
 			underWay := "0"
 			if len(args) > 2 {
 				underWay = args[2]
 			}
 			w.kernel.Replace(w.mustPod(args[0]).cgroup, "memory.stat", "file_dirty "+args[1]+"\nfile_writeback "+underWay+"\n")
 		},
-		"attribute": func(w *world, neg bool, args []string) { // another part of the program writes one
-			w.check("attribute POD NAME VALUE", neg, args)
-			w.ts.Check(w.tree().Cgroup(w.mustPod(args[0]).cgroup).WriteXattr(args[1], []byte(args[2])))
+		"attribute POD [CONTAINER] NAME VALUE": func(w *world, _ bool, args []string) { // another part of the program writes one
+			cgroup, rest := w.cgroupOf(args)
+			w.ts.Check(w.tree().Cgroup(cgroup).WriteXattr(rest[0], []byte(rest[1])))
 		},
 	}
 }
@@ -162,8 +174,7 @@ func (w *world) readPolicy(text string) {
 }
 
 // configure sets the configuration of the next process.
-func (w *world) configure(neg bool, args []string) {
-	w.check("configure real-mounts|cri-o|lists-stopped|no-exit-watch|memory [BYTES]", neg, args)
+func (w *world) configure(_ bool, args []string) {
 	switch args[0] {
 	case "real-mounts":
 		w.realMounts = true
@@ -181,11 +192,10 @@ func (w *world) configure(neg bool, args []string) {
 }
 
 // restart replaces the process of the plugin: "--policy FILE|TEXT", and "--told" if the documents are there before the
-// runtime lists what runs. Other documents are told by "tell".
-func (w *world) restart(neg bool, args []string) {
-	w.check("restart [--policy FILE|TEXT] [--told]", neg, args)
+// runtime lists what runs. Other documents are told by "tell". "--unlisted" leaves the list to "up".
+func (w *world) restart(_ bool, args []string) {
 	w.end()
-	told := false
+	told, isUnlisted := false, false
 	for i := 0; i < len(args); i++ {
 		switch args[i] {
 		case "--policy":
@@ -193,6 +203,8 @@ func (w *world) restart(neg bool, args []string) {
 			w.readPolicy(args[i])
 		case "--told":
 			told = true
+		case "--unlisted":
+			isUnlisted = true
 		default:
 			w.ts.Fatalf("unknown option %s", args[i])
 		}
@@ -203,12 +215,13 @@ func (w *world) restart(neg bool, args []string) {
 			w.pods[name].tell()
 		}
 	}
-	w.up()
+	if !isUnlisted {
+		w.up()
+	}
 }
 
 // fault breaks or heals something of the node.
-func (w *world) fault(neg bool, args []string, breaks bool) {
-	w.check("break|heal disk [PATH] [hang]", neg, args)
+func (w *world) fault(args []string, breaks bool) {
 	hangs := len(args) > 2 && args[len(args)-1] == "hang"
 	fail := func(err error) error {
 		if breaks {
@@ -219,7 +232,19 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	gates, place := &w.disks.Gates, ""
 	switch args[0] {
 	case "processes":
-		w.show(func(v *views) { v.unseen = breaks })
+		w.show(func(v *views) {
+			if v.unseen = nil; breaks && len(args) > 1 {
+				v.unseen = storage.ErrNoProcess
+			} else if breaks {
+				v.unseen = errors.New("input/output error")
+			}
+		})
+		return
+	case "cgroups":
+		w.kernel.Away(breaks)
+		return
+	case "swaps":
+		w.disks.BreakSwaps(fail(errors.New("no swaps")))
 		return
 	case "mounts":
 		w.disks.BreakTable(fail(errors.New("no mounts")))
@@ -231,7 +256,8 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 	case "runtime":
 		place, hangs = "runtime", true
 	case "sync":
-		place, hangs = "sync "+args[1], true
+		place, hangs = "sync "+args[1], len(args) < 3
+		w.failSyncs(args[1], breaks && !hangs)
 	case "writes":
 		rest := args[1:]
 		if hangs {
@@ -255,8 +281,7 @@ func (w *world) fault(neg bool, args []string, breaks bool) {
 }
 
 // drift is another program that writes limits, or a weight.
-func (w *world) drift(neg bool, args []string) {
-	w.check("drift POD [CONTAINER] DISK|weight KEY=VALUE...", neg, args)
+func (w *world) drift(_ bool, args []string) {
 	cgroup, rest := w.cgroupOf(args)
 	if rest[0] == "weight" {
 		w.kernel.Replace(cgroup, "io.weight", "default "+rest[1]+"\n")

@@ -43,6 +43,7 @@ type container struct {
 	sandbox      *sandbox
 	id, name     string
 	cgroup       string
+	cgroupsPath  string // of the OCI spec; "" for that of cgroup
 	mounts       []inventory.Mount
 	devices      []inventory.Device
 	actual       map[string]string // where mounts really lead to, by their destination
@@ -68,7 +69,7 @@ func (c *container) message() *node.Container {
 	}
 	spec := &inventory.Spec{Name: c.name, Mounts: c.mounts, Devices: c.devices}
 	return &node.Container{
-		ID: c.id, Name: c.name, Sandbox: c.sandbox.id, Cgroup: parent + ":cri-containerd:" + c.id, PID: c.pid, State: c.state, CreatedAt: int64(c.created),
+		ID: c.id, Name: c.name, Sandbox: c.sandbox.id, Cgroup: cmp.Or(c.cgroupsPath, parent+":cri-containerd:"+c.id), PID: max(c.pid, 0), State: c.state, CreatedAt: int64(c.created),
 		OCI: node.OCI{MemoryMax: c.memory, Unified: maps.Clone(c.unified), Mark: c.mark},
 		Spec: func() *inventory.Spec {
 			copied := *spec
@@ -109,7 +110,7 @@ func (w *world) mustPod(name string) *pod {
 }
 
 // newPod makes a pod and its first sandbox, of these properties: KEY=VALUE of an annotation of limits, such as containers,
-// weight.KEY=VALUE, annotation.KEY=VALUE, label.KEY=VALUE, qos=CLASS, handler=NAME, cgroup=none.
+// weight.KEY=VALUE, annotation.KEY=VALUE, label.KEY=VALUE, qos=CLASS, labels=COUNT, handler=NAME, cgroup=none.
 func (w *world) newPod(name string, properties []string) *pod {
 	namespace, base, isFull := strings.Cut(name, "/")
 	if !isFull {
@@ -126,12 +127,17 @@ func (w *world) newPod(name string, properties []string) *pod {
 			p.cgroup = "kubepods.slice/kubepods-" + value + ".slice/kubepods-" + value + "-pod" + p.uid + ".slice"
 		case key == "handler":
 			p.handler = value
+		case key == "labels": // so many more
+			count, _ := strconv.Atoi(value)
+			for i := range count {
+				p.labels[fmt.Sprint("label-", i)] = strings.Repeat("x", 60)
+			}
 		case key == "cgroup":
 			p.cgroup = ""
 		case strings.HasPrefix(key, "label."):
 			p.labels[strings.TrimPrefix(key, "label.")] = value
 		default:
-			p.annotations[annotationKey(key)] = value
+			p.annotations = pairs(p.annotations, []string{property}, annotationKey)
 		}
 	}
 	if p.cgroup != "" {
@@ -214,7 +220,7 @@ func (w *world) newContainer(args []string) *container {
 		p = w.newPod(args[0], properties)
 	}
 	w.ids++
-	c := &container{sandbox: p.current(), name: args[1], id: fmt.Sprintf("%s-%d", args[1], w.ids), state: node.Created, created: w.ids, actual: map[string]string{}, unified: map[string]string{}}
+	c := &container{sandbox: p.current(), name: args[1], id: fmt.Sprint("c", w.ids), state: node.Created, created: w.ids, actual: map[string]string{}, unified: map[string]string{}}
 	if c.cgroup = p.cgroup; c.cgroup == "" {
 		c.cgroup = "kubepods.slice/kubepods-" + p.uid + ".slice"
 	}
@@ -246,6 +252,10 @@ func (c *container) set(option, value string) (err error) {
 		at, name, _ := strings.Cut(value, "=")
 		disk, _ := c.sandbox.w.disks.Disk(name)
 		c.devices = append(c.devices, inventory.Device{Path: at, Type: "b", Dev: disk.Dev})
+	case "--cgroups-path":
+		c.cgroupsPath = value
+	case "--pid":
+		c.pid, err = strconv.Atoi(value)
 	case "--memory":
 		c.memory, err = strconv.ParseInt(value, 10, 64)
 	case "--unified":
@@ -289,7 +299,9 @@ func (w *world) place(c *container) {
 	w.kernel.Make(c.cgroup, true)
 	w.writeSpec(c)
 	w.ids++
-	c.state, c.pid = node.Running, 1000+w.ids
+	if c.state = node.Running; c.pid >= 0 { // a negative one is reported as none
+		c.pid = 1000 + w.ids
+	}
 	w.show(func(v *views) { v.mounts[c.pid] = c.processMounts() })
 }
 
@@ -349,6 +361,15 @@ func (w *world) removeSandbox(sb *sandbox) {
 	if w.connected {
 		w.node.RemovedPod(sb.id)
 	}
+}
+
+func (w *world) removePod(p *pod) {
+	for _, sb := range slices.Clone(p.sandboxes) {
+		w.removeSandbox(sb)
+	}
+	w.kernel.Remove(p.cgroup)
+	delete(w.pods, p.namespace+"/"+p.name)
+	w.order = slices.DeleteFunc(w.order, func(name string) bool { return w.pods[name] == nil })
 }
 
 // answer keeps the refusal of a container, and fails the script if the answer is not the expected one.

@@ -16,6 +16,7 @@ func TestScript(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"), Cmds: commands(), RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			w := newWorld(env.T().(bubble).T)
+			env.Vars = append(env.Vars, "ESC=\x1b")
 			env.Values[worldKey{}] = w
 			env.Defer(w.close)
 			return nil
@@ -35,23 +36,34 @@ func (bubble) Verbose() bool { return testing.Verbose() }
 
 type worldKey struct{}
 
-// command is one command of the scripts. neg is true after a "!".
+// command is one command of the scripts. neg is true after a "!", which only the commands with a "!" before their usage take.
 type command func(w *world, neg bool, args []string)
 
-// commands returns the commands of the scripts. Each waits until the plugin is idle.
+// commands returns the commands of the scripts. Each waits until the plugin is idle, except after "now".
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
-	out := map[string]func(*testscript.TestScript, bool, []string){}
+	all, out := map[string]command{}, map[string]func(*testscript.TestScript, bool, []string){}
 	for _, part := range []map[string]command{
-		creations(), starts(), ends(), edits(), facts(), processes(), storage(), kernel(), written(), told(),
+		creations(), starts(), ends(), edits(), facts(), processes(), nodeDisks(), kernel(), written(), told(),
 	} {
-		for name, c := range part {
+		for usage, c := range part {
+			usage, takesNeg := strings.CutPrefix(usage, "! ")
+			name, _, _ := strings.Cut(usage, " ")
+			all[name] = func(w *world, neg bool, args []string) {
+				w.check(usage, neg && !takesNeg, args)
+				c(w, neg, args)
+			}
 			out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 				w := ts.Value(worldKey{}).(*world)
 				w.ts = ts
-				c(w, neg, args)
+				all[name](w, neg, args)
 				synctest.Wait()
 			}
 		}
+	}
+	out["now"] = func(ts *testscript.TestScript, neg bool, args []string) { // a command that something else happens beside
+		w := ts.Value(worldKey{}).(*world)
+		w.ts = ts
+		all[args[0]](w, neg, args[1:])
 	}
 	return out
 }

@@ -75,7 +75,7 @@ type process struct {
 type views struct {
 	guard  sync.Mutex // guards the rest
 	mounts map[int][]processMount
-	unseen bool             // no mounts of processes can be read
+	unseen error            // of reads of the mounts of processes
 	inUse  inventory.Layers // by the runtime
 }
 
@@ -87,18 +87,21 @@ type processMount struct {
 
 // notes has what the plugin has told so far.
 type notes struct {
-	t      *testing.T
-	mu     sync.Mutex // guards the rest
-	lines  []string
-	events []string
-	syncs  []string
-	during map[string]func() // what happens once within the call that logs a line with this text
+	t        *testing.T
+	mu       sync.Mutex // guards the rest
+	lines    []string
+	events   []string
+	syncs    []string
+	unsynced map[string]bool // the paths whose syncs fail
+	// present returns the pods whose events are kept, by their UIDs.
+	present func() map[string]bool
+	during  map[string]func() // what happens once within the call that logs a line with this text
 }
 
 func newWorld(t *testing.T) *world {
 	layers := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
 	return &world{
-		kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{}, notes: notes{t: t, during: map[string]func(){}},
+		kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{}, notes: notes{t: t, during: map[string]func(){}, unsynced: map[string]bool{}},
 		config: config{policy: policy.Default(), layers: layers},
 		views:  views{mounts: map[int][]processMount{}, inUse: layers},
 	}
@@ -223,8 +226,18 @@ func (w *world) sync(host string, ended <-chan struct{}) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.unsynced[host] {
+		return errors.New("input/output error")
+	}
 	w.syncs = append(w.syncs, host)
 	return nil
+}
+
+// failSyncs makes syncs of a path fail, or not.
+func (n *notes) failSyncs(host string, fails bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unsynced[host] = fails
 }
 
 // processMounts returns the mounts of a process.
@@ -245,11 +258,10 @@ func (w *world) processMounts(ctx context.Context, pid int, _ string) ([]blkio.P
 func (v *views) mountsOf(pid int) ([]processMount, error) {
 	v.guard.Lock()
 	defer v.guard.Unlock()
-	mounts, found := v.mounts[pid]
-	if v.unseen || !found {
-		return nil, errors.New("input/output error")
+	if v.unseen != nil {
+		return nil, v.unseen
 	}
-	return slices.Clone(mounts), nil
+	return slices.Clone(v.mounts[pid]), nil
 }
 
 // show changes what the process of the plugin sees.
@@ -274,34 +286,50 @@ func (n *notes) Fire(e *logrus.Entry) error {
 	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
 		line += fmt.Sprintf(" %s=%v", key, e.Data[key])
 	}
+	if strings.Contains(line, "internal error: ") {
+		n.t.Errorf("a panic: %s", line)
+	}
+	for _, do := range n.keep(line) {
+		do()
+	}
+	return nil
+}
+
+// keep keeps a line, and returns what happens within the call that logs it.
+func (n *notes) keep(line string) (due []func()) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.lines = append(n.lines, line)
-	var due []func()
 	for text, do := range n.during {
 		if strings.Contains(line, text) {
 			due = append(due, do)
 			delete(n.during, text)
 		}
 	}
-	n.mu.Unlock()
-	if strings.Contains(line, "internal error: ") {
-		n.t.Errorf("a panic: %s", line)
-	}
-	for _, do := range due {
-		do()
-	}
-	return nil
+	return due
 }
 
+// eventKey is between an event and its key.
+const eventKey = "\x00"
+
 // Note keeps an event as "NAMESPACE/POD REASON NOTE".
-func (n *notes) Note(of podevent.Pod, reason podevent.Reason, _ podevent.Key, note string) {
+func (n *notes) Note(of podevent.Pod, reason podevent.Reason, key podevent.Key, note string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.events = append(n.events, fmt.Sprintf("%s/%s %s %s", of.Namespace, of.Name, reason, note))
+	n.events = append(n.events, fmt.Sprintf("%s/%s %s %s%s%v", of.Namespace, of.Name, reason, podevent.Text(note), eventKey, key))
 }
 
 // Run implements node.Events.
-func (n *notes) Run(ctx context.Context, _ func() map[string]bool) { <-ctx.Done() }
+func (n *notes) Run(ctx context.Context, present func() map[string]bool) {
+	n.setPresent(present)
+	<-ctx.Done()
+}
+
+func (n *notes) setPresent(present func() map[string]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.present = present
+}
 
 // told returns what was told so far of one kind.
 func (n *notes) told(kind *[]string) []string {

@@ -1,10 +1,7 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,65 +68,5 @@ func TestPanicUnlocks(t *testing.T) {
 			}()
 			n.Counts() // does not return if the state stays locked
 		})
-	}
-}
-
-// TestRefusal verifies that an internal failure rejects a container where the policy asks for that, and is
-// counted. It rejects no container of a pod without limits.
-func TestRefusal(t *testing.T) {
-	annotated, plain := limited("rootfs wbps=1Mi"), batch()
-	for name, tt := range map[string]struct {
-		policy string
-		pod    *Sandbox
-		want   error
-	}{
-		"default":         {"", annotated, nil},
-		"reject":          {"onError: {internal: reject}", annotated, ErrInternal},
-		"a class":         {"onError: {internal: reject}\n" + inProd, batch(), ErrInternal},
-		"neither":         {"onError: {internal: reject}", plain, nil},
-		"observe":         {"mode: observe\nonError: {internal: reject}", annotated, nil},
-		"a rule observes": {"onError: {internal: reject}\nrules: [{name: r, mode: observe}]", annotated, nil},
-	} {
-		h, _ := tree(t)
-		n := newNode(t, h)
-		n.Reload(rules(t, tt.policy))
-		counted := 0.0
-		if tt.want != nil {
-			counted = 1
-		}
-		if got := n.Refusal(tt.pod); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
-// TestUnreadRecord verifies that the cgroup of a bystander is read once, and again with each pass while it
-// cannot be read.
-func TestUnreadRecord(t *testing.T) {
-	h, dir := tree(t)
-	loop := filepath.Join(dir, "kubepods.slice")
-	if err := os.Symlink("kubepods.slice", loop); err != nil {
-		t.Fatal(err)
-	}
-	n := newNode(t, h)
-	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
-	for range 2 {
-		n.pass(t.Context())
-		if s := n.peek(); s.bystanders[s.groups[podCgroup]] != unreadable || !n.listing.recordProblem.Lasts() {
-			t.Fatalf("%v", s.bystanders)
-		}
-		if again := n.takeUnread(unread); len(again) > 0 {
-			t.Errorf("each event reads %v again", again)
-		}
-	}
-	if err := os.Remove(loop); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, podCgroup), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	n.pass(t.Context())
-	if s := n.peek(); s.bystanders[s.groups[podCgroup]] != unrecorded || n.listing.recordProblem.Lasts() {
-		t.Errorf("%v", s.bystanders)
 	}
 }
