@@ -253,3 +253,28 @@ func (m MountTable) SwapDisks(context.Context) ([]blkio.Disk, error) {
 	defer m.mu.Unlock()
 	return nil, m.noSwap
 }
+
+// Resolver is a Storage in which a function finds the disks of paths, and any number is that of a disk. It has no mounts.
+type Resolver struct {
+	MountTable
+	Find func(host string) blkio.Backing
+}
+
+// NewResolver returns a Resolver with a function.
+func NewResolver(find func(host string) blkio.Backing) Resolver {
+	return Resolver{MountTable{Disks: &Disks{}}, find}
+}
+
+// Resolve returns the disks of a path of the host.
+func (r Resolver) Resolve(_ context.Context, host string) blkio.Backing { return r.Find(host) }
+
+// Physical returns the disk itself.
+func (Resolver) Physical(dev blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: dev}}, nil }
+
+// Device returns a disk by its number.
+func (Resolver) Device(dev blkio.Dev) blkio.Backing { return On(blkio.Disk{Dev: dev, Name: "raw"}) }
+
+// On is a filesystem on a disk.
+func On(disk blkio.Disk) blkio.Backing {
+	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
+}

@@ -146,6 +146,12 @@ func (w *Watch) hold(cgroup string) *OpenCgroup {
 	return h
 }
 
+func (w *Watch) report(cgroup string) {
+	w.k.mu.Lock()
+	defer w.k.mu.Unlock()
+	w.reported[cgroup] = true
+}
+
 // IsReported reports whether the plugin has had a report of the end of a cgroup.
 func (k *Kernel) IsReported(cgroup string) bool {
 	k.mu.Lock()
@@ -177,9 +183,7 @@ func (w *Watch) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.OpenCgr
 		select {
 		case cgroup := <-w.ended:
 			w.exited(ctx, w.hold(cgroup))
-			w.k.mu.Lock()
-			w.reported[cgroup] = true
-			w.k.mu.Unlock()
+			w.report(cgroup)
 		case err := <-w.failed:
 			return err
 		case <-ctx.Done():

@@ -36,7 +36,7 @@ type compareTest struct {
 func (tt compareTest) run(t *testing.T) {
 	h := newHost()
 	h.below["/other/below"], h.below["/mnt/data/below"] = on(lowerDisk), on(otherDisk)
-	h.disks.resolve = func(path string) blkio.Backing {
+	h.Find = func(path string) blkio.Backing {
 		if path == "/lower" {
 			return on(lowerDisk)
 		}
@@ -226,7 +226,7 @@ func TestCompareMovedSince(t *testing.T) {
 	if err := f.Find(t.Context(), pod, Layer{Dir: "/layers"}, &c); err != nil {
 		t.Fatal(err)
 	}
-	h.disks.resolve = func(string) blkio.Backing { return on(lowerDisk) }
+	h.Find = func(string) blkio.Backing { return on(lowerDisk) }
 	if _, err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); err != nil {
 		t.Fatal(err)
 	}

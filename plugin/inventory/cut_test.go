@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -72,7 +73,7 @@ func TestLeftOut(t *testing.T) {
 		"/raw wbps=1Mi": false, "/dev/raw wbps=1Mi": true, "/srv/sub wbps=1Mi": true, "/srv/sub/x wbps=1Mi": true, "/hidden wbps=1Mi": true, "@scratch wbps=1Mi": true,
 	} {
 		r := annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": value})
-		c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
+		c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 		for range 2 {
 			c.spec = kept
 			if err := f.Find(t.Context(), &Pod{Targets: r.Targets()}, Layer{Dir: "/layers"}, &c); err != nil {
@@ -106,7 +107,7 @@ func TestTooMany(t *testing.T) {
 		"left out":       {bystanding, 1 << 20, false, "while the node policy had no class for it"},
 		"left out again": {bystanding, 1 << 10, true, "because the pod has too many"},
 	} {
-		c, f := NewContainerWithin(tt.spec, tt.room), &Finder{Storage: disks{twoDisks}}
+		c, f := NewContainerWithin(tt.spec, tt.room), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 		if c.HasTooManyMounts() != tt.want || c.Size > tt.room {
 			t.Errorf("%s: too many: %t, %d bytes", name, c.HasTooManyMounts(), c.Size)
 		}
@@ -128,7 +129,7 @@ func TestTooMany(t *testing.T) {
 // found before stay.
 func TestLeftOutTargets(t *testing.T) {
 	kept, _ := crowded().Within(64 << 10)
-	c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
+	c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 	for _, tt := range []struct {
 		value string
 		fails bool
@@ -167,7 +168,7 @@ func TestPrivilegedWithin(t *testing.T) {
 	}
 	spec.Devices = append(spec.Devices, Device{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}, Device{Path: "/dev/mem", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 1}})
 	kept, _ := spec.Within(64 << 10)
-	c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
+	c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 	if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -24,7 +25,7 @@ var (
 
 // host is a Storage with mounts below volumes, which counts the questions.
 type host struct {
-	disks
+	fakenode.Resolver
 	below   map[string]blkio.Backing // by path on the host
 	fails   error                    // to read the mount table
 	resolve []string                 // the paths that were asked for
@@ -32,14 +33,14 @@ type host struct {
 }
 
 func newHost() *host {
-	return &host{disks: disks{twoDisks}, below: map[string]blkio.Backing{}}
+	return &host{Resolver: fakenode.NewResolver(twoDisks), below: map[string]blkio.Backing{}}
 }
 
 func (h *host) Refresh(context.Context) error { return h.fails }
 
 func (h *host) Resolve(ctx context.Context, path string) blkio.Backing {
 	h.resolve = append(h.resolve, path)
-	return h.disks.Resolve(ctx, path)
+	return h.Resolver.Resolve(ctx, path)
 }
 
 func (h *host) Below(_ context.Context, path, rel string) (string, blkio.Backing, bool) {
@@ -70,14 +71,14 @@ func (h *host) Physical(disk blkio.Dev) ([]blkio.Disk, error) {
 	case lowerDisk.Dev:
 		return nil, errAnswer
 	}
-	return h.disks.Physical(disk)
+	return h.Resolver.Physical(disk)
 }
 
 func (h *host) Device(dev blkio.Dev) blkio.Backing {
 	if dev == lowerDisk.Dev {
 		return on(lowerDisk)
 	}
-	return h.disks.Device(dev)
+	return h.Resolver.Device(dev)
 }
 
 const (
@@ -282,7 +283,7 @@ func TestFindDevices(t *testing.T) {
 // before stay.
 func TestFindAgain(t *testing.T) {
 	h := newHost()
-	h.disks.resolve = func(path string) blkio.Backing {
+	h.Find = func(path string) blkio.Backing {
 		if path == "/mnt/data" {
 			return blkio.Backing{Reason: "cannot be read", Err: errAnswer}
 		}
@@ -297,7 +298,7 @@ func TestFindAgain(t *testing.T) {
 	if c.IsResolved() || !errors.Is(c.Err(), errAnswer) {
 		t.Errorf("after the failure: resolved %t, %v", c.IsResolved(), c.Err())
 	}
-	h.disks.resolve = func(path string) blkio.Backing { // /srv is on another disk now
+	h.Find = func(path string) blkio.Backing { // /srv is on another disk now
 		if path == "/srv" {
 			return on(lowerDisk)
 		}
@@ -318,7 +319,7 @@ func TestFindAgain(t *testing.T) {
 func TestFindTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	h := newHost()
-	h.disks.resolve = func(path string) blkio.Backing {
+	h.Find = func(path string) blkio.Backing {
 		if path == "/mnt/data" {
 			cancel(errAnswer)
 		}

@@ -26,7 +26,7 @@ func TestInvalidate(t *testing.T) {
 // TestInvalidateAtMore verifies that a container on a filesystem that can get more disks is resolved again.
 func TestInvalidateAtMore(t *testing.T) {
 	h := newHost()
-	h.disks.resolve = func(string) blkio.Backing { return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{dataDisk}} }
+	h.Find = func(string) blkio.Backing { return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{dataDisk}} }
 	f, c := Finder{Storage: h}, NewContainer(&Spec{})
 	if err := f.Find(t.Context(), podWith("rootfs wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
 		t.Fatal(err)

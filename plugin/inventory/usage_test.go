@@ -12,12 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // stacked is a Storage with disks on others, swap, and disks that are not there.
 type stacked struct {
-	disks
+	fakenode.Resolver
 	under map[blkio.Dev][]blkio.Disk
 	swap  []blkio.Disk
 	fails error // to read swaps
@@ -47,8 +48,6 @@ func (s *stacked) SwapDisks(context.Context) ([]blkio.Disk, error) {
 	return s.swap, s.fails
 }
 
-func (*stacked) Physical(disk blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: disk}}, nil }
-
 func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
 	if s.gone[dev] {
 		return blkio.Backing{Reason: "no such disk", Missing: true}
@@ -65,7 +64,7 @@ var plugged = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "plugged"}
 // loop device.
 func newStacked() *stacked {
 	return &stacked{
-		disks: disks{twoDisks},
+		Resolver: fakenode.NewResolver(twoDisks),
 		under: map[blkio.Dev][]blkio.Disk{
 			dataDisk.Dev:             {{Dev: blkio.Dev{Major: 8}}, {Dev: blkio.Dev{Major: 8, Minor: 32}}},
 			{Major: 253, Minor: 1}:   {plugged},

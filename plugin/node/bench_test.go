@@ -119,7 +119,7 @@ func BenchmarkStartContainer(b *testing.B) {
 	write(b, filepath.Join(dir, filepath.Dir(podCgroup), "cgroup.controllers"), "io\n") // as beside any pod
 	n := newNode(b, h)
 	s := &session{n, handlerDeadline}
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	sb := limited("rootfs wbps=1Mi")
 	var starts []time.Duration
 	for b.Loop() {
 		b.StopTimer()

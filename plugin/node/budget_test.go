@@ -2,8 +2,6 @@ package node
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const tenantBudget = "budgets: [{namespaces: ['tenant-*'], limits: ['* wbps=200Mi']}]\n"
@@ -71,7 +68,7 @@ func member(sb *Sandbox, name string, mounts ...inventory.Mount) *Container {
 
 // createOf creates a container as the runtime does, which mostly reports the end of one that is refused.
 func (b *budgetNode) createOf(sb *Sandbox, c *Container) error {
-	b.place(strings.TrimPrefix(sb.Cgroup, "/"))
+	makeCgroup(b.t, b.dir, sb.Cgroup)
 	s := &session{b.Node, noDeadline}
 	spec, err := s.CreateContainer(b.t.Context(), sb, c)
 	if err != nil && !b.silent {
@@ -87,20 +84,9 @@ func (b *budgetNode) createOf(sb *Sandbox, c *Container) error {
 
 // startOf starts a container, whose cgroup has a process then.
 func (b *budgetNode) startOf(sb *Sandbox, c *Container) error {
-	b.place(strings.TrimPrefix(sb.Cgroup, "/"))
-	b.place(b.cgroupOf(sb, c))
+	makeCgroup(b.t, b.dir, sb.Cgroup)
+	makeCgroup(b.t, b.dir, b.cgroupOf(sb, c))
 	return (&session{b.Node, noDeadline}).StartContainer(b.t.Context(), sb, c)
-}
-
-// place makes the files of a cgroup with a process.
-func (b *budgetNode) place(cgroup string) {
-	dir := filepath.Join(b.dir, cgroup)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	write(b.t, filepath.Join(dir, "io.max"), "")
-	write(b.t, filepath.Join(dir, "io.weight"), "default 100\n")
-	write(b.t, filepath.Join(dir, "cgroup.events"), "populated 1\nfrozen 0\n")
 }
 
 func (b *budgetNode) cgroupOf(sb *Sandbox, c *Container) string {
@@ -112,25 +98,5 @@ func (b *budgetNode) run(sb *Sandbox, c *Container) {
 	b.t.Helper()
 	if err := errors.Join(b.createOf(sb, c), b.startOf(sb, c)); err != nil {
 		b.t.Fatalf("container %s: %v", c.ID, err)
-	}
-}
-
-// granted returns what the node reports: "tenant-a vda wbps 60Mi of 200Mi, 1 pods".
-func (b *budgetNode) granted() string {
-	var out []string
-	for _, u := range b.Budgets() {
-		out = append(out, fmt.Sprintf("%s %s %s %s of %s, %d pods", u.Namespace, u.Disk.Name, u.Key,
-			annotation.FormatAmount(u.Key, u.Granted), annotation.FormatAmount(u.Key, u.Budget), u.Pods))
-		if u.Undecided > 0 {
-			out[len(out)-1] += fmt.Sprintf(", %d undecided", u.Undecided)
-		}
-	}
-	return strings.Join(out, "; ")
-}
-
-func (b *budgetNode) wantGranted(when, want string) {
-	b.t.Helper()
-	if got := b.granted(); got != want {
-		b.t.Errorf("%s: granted %q, want %q", when, got, want)
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -40,5 +43,29 @@ func TestCauseOf(t *testing.T) {
 		if got := causeOf(tt.err).text; got != tt.want || strings.Contains(got, "secret") {
 			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)
 		}
+	}
+}
+
+// reasons keeps the reasons of events.
+type reasons struct{ got []podevent.Reason }
+
+func (r *reasons) Note(_ podevent.Pod, reason podevent.Reason, _ podevent.Key, _ string) {
+	r.got = append(r.got, reason)
+}
+
+func (*reasons) Run(context.Context, func() map[string]bool) {}
+
+// TestEventOfRefusedStart verifies that a start that was refused is no cause of limits that are not in force.
+func TestEventOfRefusedStart(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n, events := newNode(t, h), &reasons{}
+	n.events = events
+	n.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Claims: policy.NewClaims(nil)}) // unknown ones would be waited for
+	if err := n.start(t.Context(), limited("/mem wbps=1Mi"), ctr("a", bind("/mnt/mem/x", "/mem")), true); err == nil {
+		t.Fatal("not refused")
+	}
+	n.pass(t.Context())
+	if slices.Contains(events.got, podevent.NotInForce) {
+		t.Errorf("events %q", events.got)
 	}
 }

@@ -33,21 +33,9 @@ var (
 	dataDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
 )
 
-// disks is a Storage in which a function finds the disks of paths.
-type disks struct {
-	fakenode.MountTable
-	resolve func(string) blkio.Backing
-}
-
-func (d disks) Resolve(_ context.Context, path string) blkio.Backing { return d.resolve(path) }
-
 // onlyOn is a Storage in which all paths are on one disk.
-func onlyOn(disk blkio.Disk) disks {
-	return disks{fakenode.MountTable{Disks: fakenode.NewDisks()}, func(string) blkio.Backing { return on(disk) }}
-}
-
-func on(disk blkio.Disk) blkio.Backing {
-	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
+func onlyOn(disk blkio.Disk) Storage {
+	return fakenode.NewResolver(func(string) blkio.Backing { return fakenode.On(disk) })
 }
 
 // tree returns a directory with the files of the cgroups of a pod and its containers. The tests on a node cover
@@ -57,12 +45,7 @@ func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
 	dir := fakenode.MemoryDir(t) // ext4 has 4 KiB of attributes for a directory, which is enough for five containers
 	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
 	for _, cg := range cgroups {
-		if err := os.MkdirAll(filepath.Join(dir, cg), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, cg, "io.max"), "")
-		write(t, filepath.Join(dir, cg, "io.weight"), "default 100\n")
-		write(t, filepath.Join(dir, cg, "cgroup.events"), "populated 1\nfrozen 0\n")
+		makeCgroup(t, dir, cg)
 	}
 	h, err := cgroupfs.OpenTree(dir)
 	if err != nil {
@@ -70,6 +53,14 @@ func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
 	}
 	t.Cleanup(func() { h.Close() })
 	return h, dir
+}
+
+// makeCgroup makes the files of a cgroup with a process.
+func makeCgroup(t testing.TB, dir, cgroup string) {
+	t.Helper()
+	fakenode.WriteFiles(t, filepath.Join(dir, cgroup), map[string]string{
+		"io.max": "", "io.weight": "default 100\n", "cgroup.events": "populated 1\nfrozen 0\n",
+	})
 }
 
 func write(t testing.TB, path, data string) {
@@ -228,11 +219,4 @@ func wbps(t *testing.T, n *Node, cgroup string) blkio.Amount {
 		return rate
 	}
 	return blkio.Max
-}
-
-// listed is a container as Synchronize lists it.
-func listed(name string, state State) *Container {
-	c := ctr(name)
-	c.State = state
-	return c
 }

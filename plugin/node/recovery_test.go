@@ -68,7 +68,7 @@ func (n *recoveringNode) steps() (out []string) {
 // brokenPod adds a pod to the state at which each step panics, since one of its containers is nil. It
 // returns a function that repairs the pod.
 func (n *recoveringNode) brokenPod() (repair func()) {
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	sb := limited("rootfs wbps=1Mi")
 	sb.ID, sb.UID, sb.Cgroup = "broken", "broken", "/kubepods.slice/kubepods-broken.slice"
 	broken := n.lookup(sb)
 	set := func(change func(containers map[string]*container)) {
@@ -87,7 +87,7 @@ func TestReconcilerGoesOn(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	synctest.Test(t, func(t *testing.T) {
 		n := newRecoveringNode(t, h, nil)
-		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+		sb := limited("rootfs wbps=1Mi")
 		start(t, n.Node, sb, "a")
 		if _, err := n.create(t.Context(), sb, ctr("b"), false); err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestDirtyPodsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newRecoveringNode(t, h, nil)
 		n.log.(*logrus.Logger).AddHook(explosive{})
-		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+		sb := limited("rootfs wbps=1Mi")
 		start(t, n.Node, sb, "a")
 		n.brokenPod()
 		ctx, cancel := context.WithCancel(t.Context())

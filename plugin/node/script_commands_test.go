@@ -40,7 +40,7 @@ func processes() map[string]command {
 		"up": func(w *world, _ bool, args []string) {
 			w.up()
 		},
-		"restart [--policy FILE|TEXT] [--told] [--unlisted]": (*world).restart,
+		"restart [--policy FILE|TEXT] [--told] [--unlisted|--empty]": (*world).restart,
 		"disconnect": func(w *world, _ bool, args []string) {
 			w.connected = false
 		},
@@ -192,10 +192,11 @@ func (w *world) configure(_ bool, args []string) {
 }
 
 // restart replaces the process of the plugin: "--policy FILE|TEXT", and "--told" if the documents are there before the
-// runtime lists what runs. Other documents are told by "tell". "--unlisted" leaves the list to "up".
+// runtime lists what runs. Other documents are told by "tell". "--unlisted" leaves the list to "up", and after "--empty"
+// it has nothing.
 func (w *world) restart(_ bool, args []string) {
 	w.end()
-	told, isUnlisted := false, false
+	told, isUnlisted, isEmpty := false, false, false
 	for i := 0; i < len(args); i++ {
 		switch args[i] {
 		case "--policy":
@@ -205,6 +206,8 @@ func (w *world) restart(_ bool, args []string) {
 			told = true
 		case "--unlisted":
 			isUnlisted = true
+		case "--empty":
+			isEmpty = true
 		default:
 			w.ts.Fatalf("unknown option %s", args[i])
 		}
@@ -215,7 +218,11 @@ func (w *world) restart(_ bool, args []string) {
 			w.pods[name].tell()
 		}
 	}
-	if !isUnlisted {
+	switch {
+	case isEmpty:
+		w.connected = true
+		w.node.Synchronize(nil, nil)
+	case !isUnlisted:
 		w.up()
 	}
 }
@@ -253,13 +260,11 @@ func (w *world) fault(args []string, breaks bool) {
 		if place = args[1]; !hangs && breaks {
 			w.disks.Break(place, errors.New("input/output error"))
 		}
-	case "runtime":
-		place, hangs = "runtime", true
-	case "sync":
-		place, hangs = "sync "+args[1], len(args) < 3
-		w.mu.Lock()
-		w.unsynced[args[1]] = breaks && !hangs
-		w.mu.Unlock()
+	case "runtime", "sync":
+		place = strings.TrimSuffix(strings.Join(args, " "), " fail")
+		if hangs = !strings.HasSuffix(strings.Join(args, " "), " fail"); !hangs {
+			w.fail(place, fail(errors.New("no answer")))
+		}
 	case "writes":
 		rest := args[1:]
 		if hangs {

@@ -87,12 +87,12 @@ type processMount struct {
 
 // notes has what the plugin has told so far.
 type notes struct {
-	t        *testing.T
-	mu       sync.Mutex // guards the rest
-	lines    []string
-	events   []string
-	syncs    []string
-	unsynced map[string]bool // the paths whose syncs fail
+	t       *testing.T
+	mu      sync.Mutex // guards the rest
+	lines   []string
+	events  []string
+	syncs   []string
+	failing map[string]error // of the runtime, and of syncs
 	// present returns the pods whose events are kept, by their UIDs.
 	present func() map[string]bool
 	during  map[string]func() // what happens once within the call that logs a line with this text
@@ -101,7 +101,7 @@ type notes struct {
 func newWorld(t *testing.T) *world {
 	layers := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
 	return &world{
-		kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{}, notes: notes{t: t, during: map[string]func(){}, unsynced: map[string]bool{}},
+		kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{}, notes: notes{t: t, during: map[string]func(){}, failing: map[string]error{}},
 		config: config{policy: policy.Default(), layers: layers},
 		views:  views{mounts: map[int][]processMount{}, inUse: layers},
 	}
@@ -138,6 +138,9 @@ func (w *world) begin() {
 	cfg.ReadLayers = func(context.Context, string, string) (inventory.Layers, error) {
 		if !w.disks.Wait("runtime", ended) {
 			return inventory.Layers{}, errors.New("the process has ended")
+		}
+		if err := w.failure("runtime"); err != nil {
+			return inventory.Layers{}, err
 		}
 		return w.runtimeLayers(), nil
 	}
@@ -224,13 +227,27 @@ func (w *world) sync(host string, ended <-chan struct{}) error {
 	if !w.disks.Wait("sync "+host, ended) {
 		return errors.New("the process has ended")
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.unsynced[host] {
-		return errors.New("input/output error")
-	}
-	w.syncs = append(w.syncs, host)
-	return nil
+	return w.noteSync(host)
+}
+
+func (n *notes) noteSync(host string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.syncs = append(n.syncs, host)
+	return n.failing["sync "+host]
+}
+
+// fail makes what the runtime or a sync answers an error, or not if err is nil.
+func (n *notes) fail(place string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failing[place] = err
+}
+
+func (n *notes) failure(place string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failing[place]
 }
 
 // processMounts returns the mounts of a process.
@@ -279,23 +296,27 @@ func (n *notes) Fire(e *logrus.Entry) error {
 	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
 		line += fmt.Sprintf(" %s=%v", key, e.Data[key])
 	}
+	if strings.Contains(line, "internal error: ") {
+		n.t.Errorf("a panic: %s", line)
+	}
+	for _, do := range n.keep(line) {
+		do()
+	}
+	return nil
+}
+
+// keep keeps a line, and returns what happens within the call that logs it.
+func (n *notes) keep(line string) (due []func()) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.lines = append(n.lines, line)
-	var due []func()
 	for text, do := range n.during {
 		if strings.Contains(line, text) {
 			due = append(due, do)
 			delete(n.during, text)
 		}
 	}
-	n.mu.Unlock()
-	if strings.Contains(line, "internal error: ") {
-		n.t.Errorf("a panic: %s", line)
-	}
-	for _, do := range due {
-		do()
-	}
-	return nil
+	return due
 }
 
 // eventKey is between an event and its key.
@@ -310,10 +331,14 @@ func (n *notes) Note(of podevent.Pod, reason podevent.Reason, key podevent.Key, 
 
 // Run implements node.Events.
 func (n *notes) Run(ctx context.Context, present func() map[string]bool) {
-	n.mu.Lock()
-	n.present = present
-	n.mu.Unlock()
+	n.setPresent(present)
 	<-ctx.Done()
+}
+
+func (n *notes) setPresent(present func() map[string]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.present = present
 }
 
 // told returns what was told so far of one kind.

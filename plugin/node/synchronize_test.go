@@ -24,7 +24,7 @@ func TestSynchronizeParsesNothing(t *testing.T) {
 	allocations := func(sb *Sandbox) float64 {
 		return testing.AllocsPerRun(10, func() { n.Synchronize([]*Sandbox{sb}, []*Container{a}) })
 	}
-	few := allocations(sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}))
+	few := allocations(limited("rootfs wbps=1Mi"))
 	if many := allocations(sb); many > few+2 {
 		t.Errorf("%v allocations for a pod with %d entries, %v for one entry", many, entries, few)
 	}
@@ -38,7 +38,7 @@ func TestSynchronizeParsesNothing(t *testing.T) {
 
 // TestPanicUnlocks verifies that a panic under an event does not keep the node's state locked.
 func TestPanicUnlocks(t *testing.T) {
-	sb, c := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a")
+	sb, c := limited("rootfs wbps=1Mi"), ctr("a")
 	for event, call := range map[string]func(*Node){
 		"Synchronize": func(n *Node) { n.Synchronize(nil, nil) },
 		"Create": func(n *Node) {
