@@ -72,7 +72,7 @@ func (r *runner) listMounts(ctx context.Context, n *node) {
 func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 	keep := func(without string, fn func() error) {
 		guarded := func() error { return r.recovery.Guarded(fn) }
-		go reminder.Keep(ctx, guarded, func(err error) { r.log.WithError(err).Warn(without) })
+		go reminder.Keep(ctx, 30*time.Second, guarded, func(err error) { r.log.WithError(err).Warn(without) })
 	}
 	// Each change has all containers resolved again that follow the mounts of the host.
 	mountsChanged := paced(ctx, time.Second, func() { r.recovery.Step("find mounts", p.MountsChanged) })

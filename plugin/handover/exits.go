@@ -24,6 +24,9 @@ import (
 // limits. It is short, because the cgroup is about to be removed.
 const liftWait = 5 * time.Millisecond
 
+// watchPause is short, because the limits of containers that end meanwhile stay on the data that they have left.
+const watchPause = time.Second
+
 // Exits lifts the limits of containers when they end, and has their data written out.
 type Exits struct {
 	Log        logrus.FieldLogger
@@ -40,7 +43,7 @@ type Exits struct {
 // Watch watches the ends of containers until ctx ends.
 func (e *Exits) Watch(ctx context.Context) {
 	watch := func() error { return e.Recovery.Guarded(func() error { return e.watchOnce(ctx) }) }
-	reminder.Keep(ctx, watch, func(err error) {
+	reminder.Keep(ctx, watchPause, watch, func(err error) {
 		e.Log.WithError(err).Error("Exit watch failed: limits of ended containers are not lifted; retrying")
 	})
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // events has the events so far, in their order.
@@ -227,7 +226,7 @@ func TestWatchFails(t *testing.T) {
 			t.Errorf("%d lines in 25 minutes, want 4", n)
 		}
 		kernel.refuse(nil)
-		time.Sleep(2 * reminder.Pause)
+		time.Sleep(2 * watchPause)
 		synctest.Wait()
 		second := kernel.newest()
 		if second == first || !c.isWatched(second) {

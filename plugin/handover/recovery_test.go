@@ -17,7 +17,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // recovering returns a Recovery, and the steps whose panics it has logged.
@@ -120,7 +119,7 @@ func TestWatchPanics(t *testing.T) {
 		if opened.Load() != 1 || !broken.closed.Load() || c.watching.Load() != nil {
 			t.Errorf("opened %d times, closed %t, watching %v", opened.Load(), broken.closed.Load(), c.watching.Load())
 		}
-		sleep(3 * reminder.Pause)
+		sleep(3 * watchPause)
 		if opened.Load() != 4 || !c.isWatched(working) {
 			t.Errorf("opened %d times, watching %v", opened.Load(), c.watching.Load())
 		}

@@ -34,18 +34,15 @@ func (r *Reminder) Due(now time.Time, err error) bool {
 // Lasts reports whether the last call of Due had an error.
 func (r *Reminder) Lasts() bool { return r.text != "" }
 
-// Pause is the time between two calls of a function by Keep.
-const Pause = 30 * time.Second
-
-// Keep calls fn, and calls it again after it has returned, until ctx ends. It passes those errors to
+// Keep calls fn, and calls it again after it has returned and a pause, until ctx ends. It passes those errors to
 // log that are due.
-func Keep(ctx context.Context, fn func() error, log func(error)) {
+func Keep(ctx context.Context, pause time.Duration, fn func() error, log func(error)) {
 	var problem Reminder
 	for ctx.Err() == nil {
 		if err := fn(); ctx.Err() == nil && problem.Due(time.Now(), err) {
 			log(err)
 		}
-		Sleep(ctx, Pause)
+		Sleep(ctx, pause)
 	}
 }
 

@@ -39,6 +39,8 @@ func TestDue(t *testing.T) {
 
 // TestKeep verifies that a function that fails is called again, also after a success, and its error is logged
 // once.
+const pause = time.Minute
+
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +49,7 @@ func TestKeep(t *testing.T) {
 		results := []error{away, away, nil, away}
 		var calls []time.Duration
 		logged := 0
-		Keep(ctx, func() error {
+		Keep(ctx, pause, func() error {
 			calls = append(calls, time.Since(start))
 			if len(calls) > len(results) {
 				cancel()
@@ -60,7 +62,7 @@ func TestKeep(t *testing.T) {
 			}
 			logged++
 		})
-		want := []time.Duration{0, Pause, 2 * Pause, 3 * Pause, 4 * Pause}
+		want := []time.Duration{0, pause, 2 * pause, 3 * pause, 4 * pause}
 		if !slices.Equal(calls, want) || logged != 2 {
 			t.Errorf("called at %v, logged %d times", calls, logged)
 		}
@@ -70,11 +72,11 @@ func TestKeep(t *testing.T) {
 // TestKeepEnds verifies that the pause ends with the context.
 func TestKeepEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), Pause/2)
+		ctx, cancel := context.WithTimeout(t.Context(), pause/2)
 		defer cancel()
 		start := time.Now()
-		Keep(ctx, func() error { return nil }, func(err error) { t.Error(err) })
-		if took := time.Since(start); took != Pause/2 {
+		Keep(ctx, pause, func() error { return nil }, func(err error) { t.Error(err) })
+		if took := time.Since(start); took != pause/2 {
 			t.Errorf("it took %v", took)
 		}
 	})
