@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,26 +13,36 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// ClaimVolume is a volume of a pod that is a claim, as the API server knows it.
+// ClaimVolume is a volume of a pod that is a claim, as the API server or a manifest has it.
 type ClaimVolume struct {
-	Claim  string
-	Places []Place
-	Limits *string    // the text of the claim's annotation; nil without one
-	Class  ClaimClass // zero for none
-	// Unknown is the reason why limits of the claim are unknown, and "" if they are known.
-	Unknown string
+	Name   string  `json:"name"`             // in the pod
+	Claim  string  `json:"claim"`            // for an ephemeral volume, that of the generated claim
+	Places []Place `json:"mounts,omitempty"` // sorted in a document
+	// Limits is the text of the claim's annotation; nil without one.
+	Limits *string `json:"limits,omitempty"`
+	// Class is the VolumeAttributesClass that the claim asks for, nil without one. Whether the CSI driver has applied it does not
+	// matter: the plugin enforces the rates itself.
+	Class *ClaimClass `json:"class,omitempty"`
+	// Omitted has the parts of the limits that are unknown, each with the reason.
+	Omitted map[string]string `json:"omitted,omitempty"`
 }
 
 // Place is where a container has a volume.
 type Place struct {
-	Container string
-	Path      string // in the container, absolute and clean; of a device for a raw block volume
+	Container string `json:"container"`
+	Path      string `json:"path"` // absolute and clean; of a device for a raw block volume
+}
+
+// Compare orders places by container and path.
+func (p Place) Compare(o Place) int {
+	return cmp.Or(strings.Compare(p.Container, o.Container), strings.Compare(p.Path, o.Path))
 }
 
 // ClaimClass is the VolumeAttributesClass of a claim, with the rates among its parameters.
 type ClaimClass struct {
-	Name  string
-	Rates []annotation.Rate // by precedence
+	Name string `json:"name"`
+	// Rates has the text of each rate by the key of the parameter, see [annotation.Parameters].
+	Rates map[string]string `json:"rates,omitempty"`
 }
 
 // Claims has the claims of a pod: where its containers have them, and their own limits. It does not change. The claims of
@@ -71,9 +82,7 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 	}
 	for i := range out.list {
 		c := &out.list[i]
-		slices.SortFunc(c.places, func(a, b Place) int {
-			return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Path, b.Path))
-		})
+		slices.SortFunc(c.places, Place.Compare)
 		c.places = slices.Compact(c.places)
 	}
 	return out
@@ -81,10 +90,11 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 
 // limits parses the limits of the claim itself.
 func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
-	if v.Unknown != "" {
+	if parts := slices.Sorted(maps.Keys(v.Omitted)); len(parts) > 0 {
+		reason := v.Omitted[parts[0]]
 		return nil, annotation.New(
-			annotation.Identity{From: annotation.Origin{Claim: v.Claim}, Subject: v.Unknown, Reason: annotation.UnknownClaim},
-			&annotation.Problem{Cause: "the limits are unknown: " + v.Unknown})
+			annotation.Identity{From: annotation.Origin{Claim: v.Claim}, Subject: reason, Reason: annotation.UnknownClaim},
+			&annotation.Problem{Cause: "the limits are unknown: " + reason})
 	}
 	var out []*annotation.List
 	var err *annotation.Error
@@ -99,7 +109,9 @@ func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 	if v.Limits != nil {
 		add(annotation.ParseClaim(v.Claim, *v.Limits))
 	}
-	add(annotation.ParseRates(v.Claim, v.Class.Name, v.Class.Rates))
+	if c := v.Class; c != nil {
+		add(annotation.ParseRates(v.Claim, c.Name, c.Rates))
+	}
 	if err != nil {
 		return nil, err
 	}

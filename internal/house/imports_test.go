@@ -60,12 +60,12 @@ plugin/check            pure    blkio blkio/diskmodel plugin/enforce/plan plugin
 plugin/migrate          pure    blkio policy/... field
 
 plugin/mailbox          pure    io/fs blkio/hostfs plugin/reminder policy/quote sigs.k8s.io/json # a boundary of privilege
-plugin/poddoc           pure    plugin/mailbox policy/annotation policy/quote
+plugin/poddoc           pure    plugin/mailbox policy policy/annotation policy/quote
 plugin/podevent         pure    plugin/mailbox plugin/poddoc policy/annotation policy/quote
 plugin/recorder         pure    blkio/hostfs plugin/mailbox plugin/podevent plugin/reminder logrus prometheus
 plugin/contested        pure    plugin/podevent plugin/reminder plugin/repair policy/quote
 plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/poddoc plugin/podevent plugin/reminder
-                                policy/annotation logrus prometheus github.com/go-logr/logr golang.org/x/time/rate k8s.io/klog/v2
+                                policy policy/annotation logrus prometheus github.com/go-logr/logr golang.org/x/time/rate k8s.io/klog/v2
                                 k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1 k8s.io/apimachinery/pkg/...
                                 # No clientset: it takes 36 MB of program, and 1.6 MiB of memory in each part.
                                 k8s.io/client-go/rest k8s.io/client-go/tools/cache

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // lookup returns what is kept of an object, nil if there is none. known is false if the API server
@@ -51,11 +52,9 @@ func (p *pod) document(get lookup) *poddoc.Document {
 		v := &d.Volumes[i]
 		c := claimOf(get(p.claim(i)))
 		if c == nil {
-			v.Absent = true
 			continue
 		}
-		v.PersistentVolume, v.Limits = c.volume, c.limits
-		v.Class = class(get, Ref{AttributesClasses, "", c.class})
+		v.Limits, v.Class = c.limits, class(get, Ref{AttributesClasses, "", c.class})
 	}
 	d.Bound()
 	return &d
@@ -86,13 +85,13 @@ func (p *pod) notRead() *poddoc.Document {
 }
 
 // class returns nil if the claim names none.
-func class(get lookup, ref Ref) *poddoc.Class {
+func class(get lookup, ref Ref) *policy.ClaimClass {
 	if ref.Name == "" {
 		return nil
 	}
 	value, _ := get(ref)
-	rates, exists := value.(map[string]string)
-	return &poddoc.Class{Name: ref.Name, Absent: !exists, Rates: rates}
+	rates, _ := value.(map[string]string)
+	return &policy.ClaimClass{Name: ref.Name, Rates: rates}
 }
 
 // withoutVolumes returns the pod with its volumes omitted for a cause.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -19,7 +20,7 @@ func TestKept(t *testing.T) {
 	class := "gold"
 	invalid := "../x"
 	bound := newClaim("wbps=1Mi")
-	bound.Spec.VolumeName, bound.Spec.VolumeAttributesClassName = "pvc-1", &class
+	bound.Spec.VolumeAttributesClassName = &class
 	unnamed := newClaim("")
 	unnamed.Spec.VolumeAttributesClassName = &invalid
 	parameters := map[string]string{
@@ -27,7 +28,7 @@ func TestKept(t *testing.T) {
 	}
 	for name, tt := range map[string]struct{ object, want any }{
 		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, NamespaceLabels: map[string]string{"a": "b"}}},
-		"claim":         {bound, &claim{volume: "pvc-1", limits: new("wbps=1Mi"), class: "gold"}},
+		"claim":         {bound, &claim{limits: new("wbps=1Mi"), class: "gold"}},
 		"invalid class": {unnamed, &claim{limits: new("")}},
 		"plain claim":   {&corev1.PersistentVolumeClaim{}, &claim{}},
 		"long":          {newClaim(long), &claim{limits: new(long[:poddoc.MaxText+1])}},
@@ -77,22 +78,22 @@ func TestDocument(t *testing.T) {
 		objects map[Ref]any
 		want    func(*poddoc.Document)
 	}{
-		"nothing exists": {nil, func(d *poddoc.Document) { d.Volumes[0].Absent = true }},
+		"nothing exists": {nil, func(*poddoc.Document) {}},
 		"all": {
 			map[Ref]any{
-				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold"},
+				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{new("wbps=1Mi"), "gold"},
 				gold: map[string]string{"wbps": "2"},
 			},
 			func(d *poddoc.Document) {
 				d.NamespaceLabels = map[string]string{"tier": "gold"}
 				v := &d.Volumes[0]
-				v.PersistentVolume, v.Limits = "pvc-1", new("wbps=1Mi")
-				v.Class = &poddoc.Class{Name: "gold", Rates: map[string]string{"wbps": "2"}}
+				v.Limits = new("wbps=1Mi")
+				v.Class = &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "2"}}
 			},
 		},
 		"absent class": {
 			map[Ref]any{claimRef("a"): &claim{class: "gold"}},
-			func(d *poddoc.Document) { d.Volumes[0].Class = &poddoc.Class{Name: "gold", Absent: true} },
+			func(d *poddoc.Document) { d.Volumes[0].Class = &policy.ClaimClass{Name: "gold"} },
 		},
 		"large": {
 			map[Ref]any{
@@ -101,7 +102,7 @@ func TestDocument(t *testing.T) {
 			},
 			func(d *poddoc.Document) {
 				d.Omitted[poddoc.PartNamespaceLabels] = "14892 bytes (maximum 8192)"
-				d.Volumes[0].Class = &poddoc.Class{Name: "gold"}
+				d.Volumes[0].Class = &policy.ClaimClass{Name: "gold"}
 				d.Volumes[0].Omitted = map[string]string{poddoc.PartLimits: "more than 4096 bytes", poddoc.PartParameters: "a rate of more than 64 bytes"}
 			},
 		},
@@ -109,7 +110,7 @@ func TestDocument(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := poddoc.Document{
 				Version: 1, UID: testUID, Namespace: "prod", Name: "db-0", Omitted: map[string]string{poddoc.PartAnnotations: "x"},
-				Volumes: []poddoc.Volume{{Name: "v-a", Claim: "a", Mounts: []poddoc.Mount{{Container: "db", Path: "/a"}}}},
+				Volumes: []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
 			}
 			tt.want(&want)
 			got := p.document(lookupOf(tt.objects))
@@ -117,7 +118,7 @@ func TestDocument(t *testing.T) {
 			if _, err := poddoc.Format().Encode(got); err != nil {
 				t.Error(err)
 			}
-			if len(p.doc.Omitted) != 1 || p.doc.Volumes[0].Absent || p.doc.Volumes[0].Limits != nil {
+			if len(p.doc.Omitted) != 1 || p.doc.Volumes[0].Limits != nil {
 				t.Errorf("the pod has changed: %+v", p.doc)
 			}
 		})
@@ -145,7 +146,7 @@ func TestWithoutVolumes(t *testing.T) {
 // TestParameters verifies that what the part passes on, the document takes.
 func TestParameters(t *testing.T) {
 	all := map[string]string{}
-	for _, key := range poddoc.Parameters() {
+	for _, key := range annotation.Parameters() {
 		all[key] = "1"
 	}
 	got, _ := kept(&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Parameters: all}).(map[string]string)

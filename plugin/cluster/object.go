@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Kind is a kind of objects of the API server.
@@ -29,7 +30,6 @@ type Ref struct {
 
 // claim is what is kept of a claim.
 type claim struct {
-	volume string  // the PersistentVolume
 	limits *string // the annotation
 	class  string  // VolumeAttributesClass
 }
@@ -51,7 +51,7 @@ func kept(object any) any {
 }
 
 func keptClaim(o *corev1.PersistentVolumeClaim) *claim {
-	c := &claim{volume: o.Spec.VolumeName}
+	c := &claim{}
 	if text, ok := o.Annotations[poddoc.ClaimKey]; ok {
 		text = text[:min(len(text), poddoc.MaxText+1)] // a longer one is omitted
 		c.limits = new(strings.Clone(text))
@@ -65,7 +65,7 @@ func keptClaim(o *corev1.PersistentVolumeClaim) *claim {
 // rates returns the rates among the parameters of a class, with the keys that they have there.
 func rates(parameters map[string]string) map[string]string {
 	out := map[string]string{}
-	for _, key := range poddoc.Parameters() {
+	for _, key := range annotation.Parameters() {
 		if text, ok := parameters[key]; ok {
 			out[key] = strings.Clone(text[:min(len(text), poddoc.MaxRate+1)])
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -126,9 +127,9 @@ func newPod(o *corev1.Pod) *pod {
 }
 
 // claimVolumes returns the volumes of a pod that are claims, with their places in the containers.
-func claimVolumes(o *corev1.Pod) []poddoc.Volume {
+func claimVolumes(o *corev1.Pod) []policy.ClaimVolume {
 	index := map[string]int{}
-	var out []poddoc.Volume
+	var out []policy.ClaimVolume
 	for i := range o.Spec.Volumes {
 		v := &o.Spec.Volumes[i]
 		name := ""
@@ -141,7 +142,7 @@ func claimVolumes(o *corev1.Pod) []poddoc.Volume {
 		// No claim can have another name, and pods are not validated for that.
 		if poddoc.IsName(name) && annotation.IsLabel(v.Name) {
 			index[v.Name] = len(out)
-			out = append(out, poddoc.Volume{Name: v.Name, Claim: name})
+			out = append(out, policy.ClaimVolume{Name: v.Name, Claim: name})
 		}
 	}
 	if len(out) == 0 || len(out) > poddoc.MaxVolumes {
@@ -150,7 +151,7 @@ func claimVolumes(o *corev1.Pod) []poddoc.Volume {
 	for container, c := range containers(o) {
 		place := func(volume, path string) {
 			if i, ok := index[volume]; ok {
-				out[i].Mounts = append(out[i].Mounts, poddoc.Mount{Container: container, Path: path})
+				out[i].Places = append(out[i].Places, policy.Place{Container: container, Path: path})
 			}
 		}
 		for i := range c.mounts {

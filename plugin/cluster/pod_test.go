@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -40,9 +41,9 @@ func TestNewPod(t *testing.T) {
 		Version: 1, UID: testUID, Namespace: "prod", Name: "db-0",
 		Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
 		Labels:      map[string]string{"tier": "db"},
-		Volumes: []poddoc.Volume{
-			{Name: "data", Claim: "c", Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
-			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/rel"}}},
+		Volumes: []policy.ClaimVolume{
+			{Name: "data", Claim: "c", Places: []policy.Place{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
+			{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/rel"}}},
 		},
 	}
 	for name, pod := range map[string]*corev1.Pod{"full": fullPod(), "reduced": slim(fullPod())} {
@@ -226,7 +227,7 @@ func TestSlimIsSmall(t *testing.T) {
 	if first.Labels != nil || first.Omitted[poddoc.PartLabels] == "" || first.Omitted[poddoc.PartLabels] != second.Omitted[poddoc.PartLabels] {
 		t.Errorf("%d labels in the document, omitted: %q and %q", len(first.Labels), first.Omitted, second.Omitted)
 	}
-	if len(first.Volumes) == 0 || len(first.Volumes[0].Mounts) == 0 {
+	if len(first.Volumes) == 0 || len(first.Volumes[0].Places) == 0 {
 		t.Error("the mounts of claims are not kept")
 	}
 }

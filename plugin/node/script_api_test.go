@@ -8,10 +8,8 @@ import (
 	"strings"
 	"testing/synctest"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // claim is a claim of a pod's volume. limits is "" for none.
@@ -159,13 +157,7 @@ func volumes(of []claim) (out []policy.ClaimVolume) {
 			v.Limits = &c.limits
 		}
 		if c.class != "" {
-			class := policy.ClaimClass{Name: "gold"}
-			for pair := range strings.FieldsSeq(c.class) {
-				name, text, _ := strings.Cut(pair, "=")
-				key, _ := blkio.ParseKey(blkio.IOMax, name)
-				class.Rates = append(class.Rates, annotation.Rate{Parameter: name, Key: key, Text: text})
-			}
-			v.Class = class
+			v.Class = &policy.ClaimClass{Name: "gold", Rates: pairs(nil, strings.Fields(c.class), itself)}
 		}
 		out = append(out, v)
 	}

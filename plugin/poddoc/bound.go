@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Bound makes a document one that can be encoded, if its UID and its names are valid: it sorts, and
@@ -16,9 +17,9 @@ func (d *Document) Bound() {
 	d.Version = Version
 	d.Annotations, d.Labels, d.NamespaceLabels = valid(d.Annotations), valid(d.Labels), valid(d.NamespaceLabels)
 	for i := range d.Volumes {
-		d.Volumes[i].bound()
+		boundVolume(&d.Volumes[i])
 	}
-	slices.SortFunc(d.Volumes, func(a, b Volume) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Volumes, func(a, b policy.ClaimVolume) int { return strings.Compare(a.Name, b.Name) })
 	d.omit(PartAnnotations, tooMany(len(d.Annotations), MaxAnnotations), d.Annotations, maxAnnotationBytes)
 	d.omit(PartLabels, "", d.Labels, maxLabelBytes)
 	d.omit(PartNamespaceLabels, "", d.NamespaceLabels, maxLabelBytes)
@@ -91,13 +92,13 @@ func tooMany(n, limit int) string {
 	return fmt.Sprintf("%d of them (maximum %d)", n, limit)
 }
 
-func (v *Volume) bound() {
-	for i := range v.Mounts {
-		v.Mounts[i].Path = path.Clean("/" + v.Mounts[i].Path) // as the kubelet does
+func boundVolume(v *policy.ClaimVolume) {
+	for i := range v.Places {
+		v.Places[i].Path = path.Clean("/" + v.Places[i].Path) // as the kubelet does
 	}
-	v.Mounts = slices.DeleteFunc(v.Mounts, func(m Mount) bool { return !m.isValid() }) // no container can have it
-	slices.SortFunc(v.Mounts, Mount.compare)
-	v.Mounts = slices.Compact(v.Mounts)
+	v.Places = slices.DeleteFunc(v.Places, func(p policy.Place) bool { return !isPlace(p) }) // no container can have it
+	slices.SortFunc(v.Places, policy.Place.Compare)
+	v.Places = slices.Compact(v.Places)
 	if v.Limits != nil {
 		text := validText(*v.Limits)
 		v.Limits = &text

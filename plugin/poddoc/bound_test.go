@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestBound verifies that a part that is too large is omitted, with the cause, and the others stay.
@@ -60,11 +62,11 @@ func labels() map[string]string {
 }
 
 // claims returns volumes whose names are not sorted.
-func claims(n int) []Volume {
-	var out []Volume
+func claims(n int) []policy.ClaimVolume {
+	var out []policy.ClaimVolume
 	for i := range n {
 		name := fmt.Sprintf("v%03d", i)
-		out = append(out, Volume{Name: name, Claim: name, Mounts: []Mount{{"c", "/" + strings.Repeat("d", 290)}}})
+		out = append(out, policy.ClaimVolume{Name: name, Claim: name, Places: []policy.Place{{Container: "c", Path: "/" + strings.Repeat("d", 290)}}})
 	}
 	slices.Reverse(out)
 	return out
@@ -74,14 +76,14 @@ func claims(n int) []Volume {
 // runtime.
 func TestBoundVolume(t *testing.T) {
 	long := strings.Repeat("w", MaxText+1)
-	d := Document{UID: testUID, Namespace: "a", Name: "b", Volumes: []Volume{{
+	d := Document{UID: testUID, Namespace: "a", Name: "b", Volumes: []policy.ClaimVolume{{
 		Name: "v", Claim: "c", Limits: &long,
-		Mounts: []Mount{{"b", "rel/./x"}, {"a", "/z/"}, {"a", "/y"}, {"a", "/z"}, {"a", "/" + strings.Repeat("p", maxPath)}, {"../x", "/y"}},
-		Class:  &Class{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
+		Places: []policy.Place{{Container: "b", Path: "rel/./x"}, {Container: "a", Path: "/z/"}, {Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "a", Path: "/" + strings.Repeat("p", maxPath)}, {Container: "../x", Path: "/y"}},
+		Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
 	}}}
 	d.Bound()
-	equal(t, []Volume{{
-		Name: "v", Claim: "c", Mounts: []Mount{{"a", "/y"}, {"a", "/z"}, {"b", "/rel/x"}}, Class: &Class{Name: "gold"},
+	equal(t, []policy.ClaimVolume{{
+		Name: "v", Claim: "c", Places: []policy.Place{{Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "b", Path: "/rel/x"}}, Class: &policy.ClaimClass{Name: "gold"},
 		Omitted: map[string]string{PartLimits: "more than 4096 bytes", PartParameters: "a rate of more than 64 bytes"},
 	}}, d.Volumes)
 	encoded(t, &d)
@@ -100,9 +102,9 @@ func FuzzBound(f *testing.F) {
 			d.NamespaceLabels["l"] = label
 		}
 		for i := range n {
-			d.Volumes = append(d.Volumes, Volume{
-				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Mounts: []Mount{{"a", path}},
-				Class: &Class{Name: "gold", Rates: map[string]string{"wbps": text}},
+			d.Volumes = append(d.Volumes, policy.ClaimVolume{
+				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Places: []policy.Place{{Container: "a", Path: path}},
+				Class: &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": text}},
 			})
 		}
 		d.Bound()

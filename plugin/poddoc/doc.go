@@ -32,12 +32,11 @@
 //   - A document that omits the annotations as [NotRead] says nothing but the labels of the namespace.
 //   - Document.Labels, Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartLabels],
 //     [PartNamespaceLabels] and [PartVolumes]. What is omitted is unknown, not empty.
-//   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
-//     without a target. Volume.Class has rates by the keys of [Parameters]. The claim's own annotation
-//     wins over its class.
-//   - Volume.Mounts says where the containers have the volume: the destination of a mount, or the
+//   - The limits of a volume are the text of the claim's annotation [ClaimKey], for the grammar of limits
+//     without a target. Its class has rates by the keys of [annotation.Parameters]. The claim's own annotation
+//     wins over its class. A claim or a class that does not exist has neither.
+//   - The mounts of a volume are where the containers have it: the destination of a mount, or the
 //     path of a device for a raw block volume, as in the runtime's description of the container.
-//     Volume.PersistentVolume is the name in the kubelet's paths (package volumepath).
 //
 // # Versions
 //

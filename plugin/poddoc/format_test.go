@@ -13,6 +13,8 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -41,11 +43,11 @@ func TestFormat(t *testing.T) {
 	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0",` +
 		`"annotations":{"limits.blkio.noderesource.dev/containers":"* wbps=20Mi; \"/a <b>\" riops=1k","weight.blkio.noderesource.dev/containers":"50"},` +
 		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
-		`{"name":"data","claim":"data-db-0","persistentVolume":"pvc-1","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
+		`{"name":"data","claim":"data-db-0","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
-		`{"name":"gone","claim":"gone","absent":true},` +
-		`{"name":"raw","claim":"raw","class":{"name":"absent","absent":true},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
+		`{"name":"gone","claim":"gone"},` +
+		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
 }
 
@@ -65,7 +67,7 @@ func TestDecodeStrictly(t *testing.T) {
 		"two documents":     {valid + valid, "after top-level value"},
 		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 73728"},
 		"unknown field":     {replace(`"name":"db-0"`, `"name":"db-0","node":"a"`), `unknown field "node"`},
-		"unknown below":     {replace(`"absent":true`, `"absent":true,"x":1`), `unknown field "volumes[1].x"`},
+		"unknown below":     {replace(`"claim":"gone"`, `"claim":"gone","x":1`), `unknown field "volumes[1].x"`},
 		"another case":      {replace(`"namespace":`, `"Namespace":`), `unknown field "Namespace"`},
 		"twice":             {replace(`"name":"db-0"`, `"name":"db-0","name":"db-0"`), "duplicate field"},
 		"key twice":         {replace(`"tier":""`, `"tier":"","tier":""`), "duplicate field"},
@@ -84,9 +86,8 @@ func TestDecodeStrictly(t *testing.T) {
 		"claim":             {replace(`"claim":"gone"`, `"claim":"a b"`), "claim: invalid value"},
 		"mount":             {replace(`"/wal"`, `"/wal/../x"`), "mounts: invalid value"},
 		"relative":          {replace(`"/wal"`, `"wal"`), "mounts: invalid value"},
-		"parameter":         {replace(OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
+		"parameter":         {replace(annotation.OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
 		"long rate":         {replace(`"1k"`, `"`+strings.Repeat("1", 65)+`"`), "class.rates: invalid value"},
-		"absent class":      {replace(`"name":"gold"`, `"name":"gold","absent":true`), "class: absent, with rates"},
 		"omitted part":      {replace(`"limits":"more`, `"mounts":"more`), `omitted: invalid value "mounts"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestEncodeValidates(t *testing.T) {
 		"version":     {func(d *Document) { d.Version = 2 }, "unknown version 2"},
 		"uid":         {func(d *Document) { d.UID = ".." }, "uid"},
 		"annotations": {func(d *Document) { d.Annotations = many(MaxAnnotations + 1) }, "65 of them (maximum 64)"},
-		"volumes":     {func(d *Document) { d.Volumes = make([]Volume, MaxVolumes+1) }, "129 of them"},
+		"volumes":     {func(d *Document) { d.Volumes = make([]policy.ClaimVolume, MaxVolumes+1) }, "129 of them"},
 		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
 		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
 		"pod label":   {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
@@ -130,7 +131,6 @@ func TestEncodeValidates(t *testing.T) {
 		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
 		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
 		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
-		"absent":      {func(d *Document) { d.Volumes[0].Absent = true }, "a claim with fields"},
 		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,11 +206,13 @@ func TestDecodeBounds(t *testing.T) {
 
 // TestSize verifies that each text of a document counts, because a receiver keeps it.
 func TestSize(t *testing.T) {
-	class := func(name string) *Class { return &Class{Name: name, Rates: map[string]string{"wbps": "1Mi"}} }
+	class := func(name string) *policy.ClaimClass {
+		return &policy.ClaimClass{Name: name, Rates: map[string]string{"wbps": "1Mi"}}
+	}
 	d := &Document{
 		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"},
-		Volumes: []Volume{
-			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Mounts: []Mount{{Container: "db", Path: "/data"}}, Class: class("fast")},
+		Volumes: []policy.ClaimVolume{
+			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast")},
 			{Name: "w", Claim: "x"},
 		},
 	}

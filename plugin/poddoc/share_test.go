@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // largest returns the document of a pod that the API server admits, which needs as much memory as one can: with many short
@@ -29,11 +30,11 @@ func largest(n int, namespace string) *Document {
 		Labels:      fill(map[string]string{}, "", maxLabelBytes-2),
 	}
 	mounts := fill(map[string]string{}, strings.Repeat("m", 24), maxVolumeBytes-200)
-	v := Volume{Name: "v", Claim: "c"}
+	v := policy.ClaimVolume{Name: "v", Claim: "c"}
 	for at := range mounts {
-		v.Mounts = append(v.Mounts, Mount{Container: "a", Path: "/" + at})
+		v.Places = append(v.Places, policy.Place{Container: "a", Path: "/" + at})
 	}
-	d.Volumes = []Volume{v}
+	d.Volumes = []policy.ClaimVolume{v}
 	d.Bound()
 	return d
 }

@@ -1,16 +1,15 @@
 package poddoc
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -94,7 +93,7 @@ func (d *Document) validateVolumes() error {
 		if i > 0 && v.Name <= d.Volumes[i-1].Name {
 			return fmt.Errorf("volumes: %s is not in order", quote.Text(v.Name))
 		}
-		if err := v.validate(); err != nil {
+		if err := validateVolume(v); err != nil {
 			return fmt.Errorf("volumes: %d: %w", i, err)
 		}
 	}
@@ -108,49 +107,40 @@ func (d *Document) validateVolumes() error {
 	return nil
 }
 
-func (v *Volume) validate() error {
+func validateVolume(v *policy.ClaimVolume) error {
 	switch {
 	case !annotation.IsLabel(v.Name):
 		return invalid("name", v.Name)
 	case !IsName(v.Claim):
 		return invalid("claim", v.Claim)
-	case v.PersistentVolume != "" && !IsName(v.PersistentVolume):
-		return invalid("persistentVolume", v.PersistentVolume)
 	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
 		return invalid("limits", *v.Limits)
-	case v.Absent && (v.PersistentVolume != "" || v.Limits != nil || v.Class != nil):
-		return errors.New("absent: a claim with fields")
 	case v.Limits != nil && v.Omitted[PartLimits] != "":
 		return errors.New("omitted: a part that is there")
 	}
-	for i, m := range v.Mounts {
-		if !m.isValid() || i > 0 && m.compare(v.Mounts[i-1]) <= 0 {
-			return invalid("mounts", m.Path)
+	for i, p := range v.Places {
+		if !isPlace(p) || i > 0 && p.Compare(v.Places[i-1]) <= 0 {
+			return invalid("mounts", p.Path)
 		}
 	}
-	return errors.Join(v.Class.validate("class"), omitted(v.Omitted, PartLimits, PartParameters))
+	return errors.Join(validateClass(v.Class), omitted(v.Omitted, PartLimits, PartParameters))
 }
 
-func (m Mount) isValid() bool {
-	return annotation.IsLabel(m.Container) && len(m.Path) <= maxPath && path.IsAbs(m.Path) && path.Clean(m.Path) == m.Path && isText(m.Path)
+// isPlace reports whether a container can have a volume at a place.
+func isPlace(p policy.Place) bool {
+	return annotation.IsLabel(p.Container) && len(p.Path) <= maxPath && path.IsAbs(p.Path) && path.Clean(p.Path) == p.Path && isText(p.Path)
 }
 
-func (m Mount) compare(o Mount) int {
-	return cmp.Or(strings.Compare(m.Container, o.Container), strings.Compare(m.Path, o.Path))
-}
-
-func (c *Class) validate(field string) error {
+func validateClass(c *policy.ClaimClass) error {
 	switch {
 	case c == nil:
 		return nil
 	case !IsName(c.Name):
-		return invalid(field+".name", c.Name)
-	case c.Absent && len(c.Rates) > 0:
-		return fmt.Errorf("%s: absent, with rates", field)
+		return invalid("class.name", c.Name)
 	}
 	for key, value := range c.Rates {
-		if !slices.Contains(Parameters(), key) || len(value) > MaxRate || !isText(value) {
-			return invalid(field+".rates", key)
+		if !slices.Contains(annotation.Parameters(), key) || len(value) > MaxRate || !isText(value) {
+			return invalid("class.rates", key)
 		}
 	}
 	return nil
