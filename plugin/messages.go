@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -16,9 +17,8 @@ import (
 // sandboxOf converts NRI's message about a sandbox for the node.
 func sandboxOf(sb *api.PodSandbox) *node.Sandbox {
 	return &node.Sandbox{
-		ID: sb.GetId(), Namespace: sb.GetNamespace(), Name: sb.GetName(), UID: sb.GetUid(),
-		Handler: sb.GetRuntimeHandler(), Cgroup: sb.GetLinux().GetCgroupParent(),
-		Labels: sb.GetLabels(), Annotations: sb.GetAnnotations(),
+		ID: sb.GetId(), UID: sb.GetUid(), Handler: sb.GetRuntimeHandler(), Cgroup: sb.GetLinux().GetCgroupParent(),
+		Facts: podfacts.Facts{Namespace: sb.GetNamespace(), Name: sb.GetName(), Labels: sb.GetLabels(), Annotations: sb.GetAnnotations()},
 	}
 }
 
@@ -44,7 +44,7 @@ func (p *Plugin) concerns(sb *api.PodSandbox, pol *policy.Policy) bool {
 	if !pol.ConcernsUnannotated() {
 		return false
 	}
-	facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
+	facts := policy.PodFacts{Namespace: sb.GetNamespace(), Labels: sb.GetLabels(), QOS: podfacts.QOSOf(cgroup), Handler: sb.GetRuntimeHandler()}
 	return pol.Concerns(&facts)
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -63,7 +64,7 @@ func (p *pod) document(get lookup) *poddoc.Document {
 // setNamespace gives a document the labels of the namespace.
 func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 	d.NamespaceLabels = nil
-	delete(d.Omitted, poddoc.PartNamespaceLabels)
+	delete(d.Omitted, podfacts.PartNamespaceLabels)
 	value, _ := get(p.namespace())
 	ns, exists := value.(*poddoc.Document)
 	if !exists { // it is being deleted with its pods
@@ -77,11 +78,9 @@ func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 
 // notRead returns a document that has nothing but the names of the pod.
 func (p *pod) notRead() *poddoc.Document {
-	d := &poddoc.Document{Version: poddoc.Version, UID: p.doc.UID, Namespace: p.doc.Namespace, Name: p.doc.Name}
-	for _, part := range []string{poddoc.PartAnnotations, poddoc.PartLabels, poddoc.PartVolumes} {
-		omit(d, part, poddoc.NotRead)
+	return &poddoc.Document{
+		Version: poddoc.Version, UID: p.doc.UID, Facts: podfacts.Facts{Namespace: p.doc.Namespace, Name: p.doc.Name},
 	}
-	return d
 }
 
 // class returns nil if the claim names none.
@@ -98,7 +97,7 @@ func class(get lookup, ref Ref) *policy.ClaimClass {
 func (p *pod) withoutVolumes(cause string) *pod {
 	out := *p
 	out.doc.Volumes, out.doc.Omitted = nil, maps.Clone(p.doc.Omitted)
-	omit(&out.doc, poddoc.PartVolumes, cause)
+	omit(&out.doc, podfacts.PartVolumes, cause)
 	return &out
 }
 

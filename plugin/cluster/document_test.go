@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -27,7 +28,7 @@ func TestKept(t *testing.T) {
 		"rbps": "1", "blkio.noderesource.dev/wbps": "2", "example.com/riops": "3", "iops": "4", "wiops": long,
 	}
 	for name, tt := range map[string]struct{ object, want any }{
-		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, NamespaceLabels: map[string]string{"a": "b"}}},
+		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, Facts: podfacts.Facts{NamespaceLabels: map[string]string{"a": "b"}}}},
 		"claim":         {bound, &claim{limits: new("wbps=1Mi"), class: "gold"}},
 		"invalid class": {unnamed, &claim{limits: new("")}},
 		"plain claim":   {&corev1.PersistentVolumeClaim{}, &claim{}},
@@ -71,7 +72,7 @@ func TestRefs(t *testing.T) {
 // TestDocument verifies that the same pod gives other documents with other objects, and is not changed.
 func TestDocument(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a"))
-	p.doc.Omitted = map[string]string{poddoc.PartAnnotations: "x"}
+	p.doc.Omitted = map[string]string{podfacts.PartAnnotations: "x"}
 	p.doc.Annotations = nil
 	gold := Ref{AttributesClasses, "", "gold"}
 	for name, tt := range map[string]struct {
@@ -101,7 +102,7 @@ func TestDocument(t *testing.T) {
 				claimRef("a"): &claim{class: "gold", limits: new(strings.Repeat("x", poddoc.MaxText+1))},
 			},
 			func(d *poddoc.Document) {
-				d.Omitted[poddoc.PartNamespaceLabels] = "14892 bytes (maximum 8192)"
+				d.Omitted[podfacts.PartNamespaceLabels] = "14892 bytes (maximum 8192)"
 				d.Volumes[0].Class = &policy.ClaimClass{Name: "gold"}
 				d.Volumes[0].Omitted = map[string]string{poddoc.PartLimits: "more than 4096 bytes", poddoc.PartParameters: "a rate of more than 64 bytes"}
 			},
@@ -109,8 +110,15 @@ func TestDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := poddoc.Document{
-				Version: 1, UID: testUID, Namespace: "prod", Name: "db-0", Omitted: map[string]string{poddoc.PartAnnotations: "x"},
-				Volumes: []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
+				Version: 1,
+				UID:     testUID,
+				Facts: podfacts.Facts{
+					Namespace: "prod",
+					Name:      "db-0",
+					Labels:    map[string]string{},
+					Omitted:   map[string]string{podfacts.PartAnnotations: "x"},
+					Volumes:   []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
+				},
 			}
 			tt.want(&want)
 			got := p.document(lookupOf(tt.objects))
@@ -137,7 +145,7 @@ func manyLabels(n int) map[string]string {
 func TestWithoutVolumes(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a"))
 	d := p.withoutVolumes("no room").document(lookupOf(nil))
-	if d.Annotations == nil || d.Volumes != nil || d.Omitted[poddoc.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
+	if d.Annotations == nil || d.Volumes != nil || d.Omitted[podfacts.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
 		t.Errorf("document %+v, pod %+v", d, p.doc)
 	}
 	equal(t, "objects", []Ref{namespaceRef()}, p.withoutVolumes("x").refs(lookupOf(nil)))

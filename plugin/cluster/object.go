@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -39,7 +40,7 @@ func kept(object any) any {
 	switch o := object.(type) {
 	case *corev1.Namespace:
 		// Bounded here, because all pods of the namespace keep it.
-		d := poddoc.Document{NamespaceLabels: o.Labels}
+		d := poddoc.Document{Facts: podfacts.Facts{NamespaceLabels: o.Labels}}
 		d.Bound()
 		return &d
 	case *corev1.PersistentVolumeClaim:

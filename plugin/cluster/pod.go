@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"iter"
+	"maps"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -23,7 +25,7 @@ import (
 //
 //   - The UIDs of all other pods are UUIDs, which newPod does not take from the annotation.
 //   - The document would have the namespace and the name of the tenant's pod, and the reader ignores it
-//     (poddoc.Document.IsOf). So the tenant could at most keep the static pod from having a document.
+//     (node.Node.SetLive). So the tenant could at most keep the static pod from having a document.
 //   - The kubelet runs no mirror pod. It deletes one without a static pod of this name within seconds
 //     (Kubelet.HandlePodCleanups in pkg/kubelet/kubelet_pods.go, GetOrphanedMirrorPodNames in
 //     pkg/kubelet/pod/pod_manager.go). With a finalizer the object stays, but is marked as deleted, and
@@ -115,21 +117,22 @@ func newPod(o *corev1.Pod) *pod {
 		return nil
 	}
 	p := &pod{key: o.Namespace + "/" + o.Name, created: o.CreationTimestamp.Time}
-	p.doc = poddoc.Document{UID: uid, Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}, Labels: o.Labels}
+	p.doc = poddoc.Document{UID: uid, Facts: podfacts.Facts{
+		Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}, Labels: map[string]string{}, Volumes: claimVolumes(o),
+	}}
+	maps.Copy(p.doc.Labels, o.Labels)
 	for key, value := range o.Annotations {
 		if annotation.IsKey(key) {
 			p.doc.Annotations[key] = value
 		}
 	}
-	p.doc.Volumes = claimVolumes(o)
 	p.doc.Bound() // what is too large is not even kept
 	return p
 }
 
 // claimVolumes returns the volumes of a pod that are claims, with their places in the containers.
 func claimVolumes(o *corev1.Pod) []policy.ClaimVolume {
-	index := map[string]int{}
-	var out []policy.ClaimVolume
+	index, out := map[string]int{}, []policy.ClaimVolume{}
 	for i := range o.Spec.Volumes {
 		v := &o.Spec.Volumes[i]
 		name := ""

@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -53,7 +54,7 @@ func sliceOf(pod string) string { return "kubepods.slice/kubepods-pod" + pod + "
 
 // tenant returns a pod of the namespace tenant-a whose containers each have this value of the annotation, "" for none.
 func tenant(pod, value string) *Sandbox {
-	sb := &Sandbox{ID: "sb-" + pod, Name: pod, Namespace: "tenant-a", UID: "u" + pod, Cgroup: "/" + sliceOf(pod)}
+	sb := &Sandbox{ID: "sb-" + pod, UID: "u" + pod, Cgroup: "/" + sliceOf(pod), Facts: podfacts.Facts{Name: pod, Namespace: "tenant-a"}}
 	if value != "" {
 		sb.Annotations = map[string]string{limitsKey + "containers": value}
 	}

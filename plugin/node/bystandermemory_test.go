@@ -156,7 +156,7 @@ func TestLabelsOfKnown(t *testing.T) {
 	if got := wbps(t, n, cgroupOf("a")); got != 40<<20 {
 		t.Errorf("limit %v", got)
 	}
-	if kept := n.peek().pods["sb1"].request.now.Load().facts.Labels; len(kept) != 1 || kept["tier"] != "batch" {
+	if kept := n.peek().pods["sb1"].request.now.Load().Labels; len(kept) != 1 || kept["tier"] != "batch" {
 		t.Errorf("%d labels are kept", len(kept))
 	}
 }
@@ -211,7 +211,7 @@ func TestLeftOutIsFinal(t *testing.T) {
 		t.Errorf("another class: %v", got)
 	}
 	c := n.peek().pods["sb1"].containers["id-a"]
-	what := soughtBy(c.pod.request.now.Load().under(n.policy.Load()))
+	what := soughtBy(c.pod.request.now.Load().Under(n.policy.Load()))
 	if c.isPartial() || !c.isDecided(n.policy.Load()) || !c.isFound(what, n.layers.current.Load()) {
 		t.Error("the container is resolved again with each pass")
 	}

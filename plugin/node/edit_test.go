@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -19,7 +20,7 @@ func TestEditMeetsReload(t *testing.T) {
 	sb := tenant("1", "")
 	b.run(sb, member(sb, "a"))
 	b.Reload(rules(t, strings.Replace(tenantBudget, "200Mi", "30Mi", 1)+fmt.Sprintf(class, "silver")))
-	b.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")})
+	b.SetLive(sb.UID, &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")})
 	b.pass(t.Context())
 	if got := scrape(t, b.Node)["live_changes_total{rejected}"]; got != 0 {
 		t.Errorf("%v edits were rejected, and the policy ignores annotations", got)
@@ -73,7 +74,7 @@ func TestEditMeetsStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	during = func() {
-		n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: annotationsOf(limitsKey+"containers", "/data wbps=1Mi; /other riops=100")})
+		n.SetLive(sb.UID, &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: annotationsOf(limitsKey+"containers", "/data wbps=1Mi; /other riops=100")})
 		n.reconcileGroup(t.Context(), n.peek().pods[sb.ID].group)
 		if n.peek().pods[sb.ID].edit.next != nil {
 			t.Error("the edit does not count")

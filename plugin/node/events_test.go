@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/recorder"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -213,7 +213,7 @@ func TestEventPods(t *testing.T) {
 	if n.present() != nil {
 		t.Error("pods are known before the runtime has listed them")
 	}
-	bystanding := &Sandbox{ID: "sb2", Name: "web-0", Namespace: "prod", UID: "u2", Cgroup: "/kubepods.slice/kubepods-pod2.slice"}
+	bystanding := &Sandbox{ID: "sb2", UID: "u2", Cgroup: "/kubepods.slice/kubepods-pod2.slice", Facts: podfacts.Facts{Name: "web-0", Namespace: "prod"}}
 	n.Synchronize([]*Sandbox{sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi")), bystanding}, nil)
 	cancel()
 	<-done

@@ -22,7 +22,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 	if excess := s.exchange(pod, p); excess != nil {
 		return excess, nil
 	}
-	if p.request.hasOtherAnnotations(p.view.request) {
+	if p.editsAnnotations() {
 		s.replaceAnnotations(pod, p.request)
 	} else {
 		s.replaceRequest(pod, p.request)
@@ -65,7 +65,7 @@ func (s *state) exchange(p *pod, found *proposal) *annotation.Error {
 		}
 	}
 	p.total = found.containers[0].decision.total // which is the same for all of them
-	if found.request.hasOtherAnnotations(found.view.request) {
+	if found.editsAnnotations() {
 		g.recorded.granted = policy.Desired{} // the next plan has it again
 	}
 	for i := range found.containers { // a late container gets the room that the new decisions leave

@@ -3,6 +3,8 @@ package node
 import (
 	"fmt"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // TestLiveCost verifies that the work for a live change of one pod does not grow with the labels and the number of the pods
@@ -11,7 +13,7 @@ func TestLiveCost(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
 	n.policy.Store(rules(t, inProd))
-	live := map[string]*Live{}
+	live := map[string]*podfacts.Facts{}
 	add := func(i int) {
 		sb, db, _ := benchPod(i, "/var/lib")
 		sb.Annotations, sb.Labels = nil, map[string]string{"tier": "web"}
@@ -22,7 +24,7 @@ func TestLiveCost(t *testing.T) {
 		for k := range 20 {
 			labels[fmt.Sprint("label-", k)] = "x"
 		}
-		live[sb.UID] = &Live{Namespace: sb.Namespace, Name: sb.Name, Labels: labels}
+		live[sb.UID] = &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: map[string]string{}, Labels: labels}
 		n.SetLive(sb.UID, live[sb.UID])
 	}
 	cost := func() float64 {

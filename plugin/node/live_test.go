@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"io"
 	"path"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -91,7 +91,7 @@ func (l *liveNode) list(sb *Sandbox, names ...string) {
 
 // edit is an edit of the pod's annotations at the API server, given as KEY, VALUE..., and what follows from it.
 func (l *liveNode) edit(pairs ...string) {
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(pairs...)})
+	l.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(pairs...)})
 	l.pass(l.t.Context())
 }
 
@@ -131,15 +131,12 @@ func TestUnknownWithoutEdit(t *testing.T) {
 		l := newLiveNode(t)
 		sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=2Mi"+strings.Repeat(" ", size)))
 		l.run(sb, "a", "b")
-		unknown := &Live{
-			Namespace: "prod", Name: "db-0", Err: errors.New("too many annotations"),
-			CanBeKnown: func(a map[string]string) bool { return len(a[limitsKey+"containers"]) < 28<<10 },
-		}
+		unknown := &podfacts.Facts{Namespace: "prod", Name: "db-0", Omitted: map[string]string{podfacts.PartAnnotations: "99999 bytes"}}
 		want := func(when, failure string, warned bool) {
 			t.Helper()
 			l.pass(t.Context())
 			r := recordOf(t, l.Node, podCgroup)
-			if has := slices.Contains(r.Warnings, "an edit of the annotations has no effect while the pod runs: too many annotations"); r.Error != failure || has != warned {
+			if has := slices.Contains(r.Warnings, "an edit of the annotations has no effect while the pod runs: too many annotations of this domain: 99999 bytes"); r.Error != failure || has != warned {
 				t.Errorf("%d bytes, %s: the record has %q, %q", size, when, r.Error, r.Warnings)
 			}
 		}
@@ -155,7 +152,7 @@ func TestUnknownWithoutEdit(t *testing.T) {
 		want("known again", "", false)
 		l.want("known again", all(3*mi, 3*mi))
 		l.SetLive("u1", unknown)
-		want("edited", "the annotations were edited, and those before stay in force: too many annotations", false)
+		want("edited", "the annotations were edited, and those before stay in force: too many annotations of this domain: 99999 bytes", false)
 		if got := scrape(t, l.Node)["live_changes_total{rejected}"]; got != 0 {
 			t.Errorf("%v rejections are counted", got)
 		}

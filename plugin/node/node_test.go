@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -143,7 +144,7 @@ func (n *Node) peek() *state {
 const podCgroup = "kubepods.slice/kubepods-pod1.slice"
 
 func sandbox(annotations map[string]string) *Sandbox {
-	return &Sandbox{ID: "sb1", Name: "db-0", Namespace: "prod", UID: "u1", Annotations: annotations, Cgroup: "/" + podCgroup}
+	return &Sandbox{ID: "sb1", UID: "u1", Cgroup: "/" + podCgroup, Facts: podfacts.Facts{Name: "db-0", Namespace: "prod", Annotations: annotations}}
 }
 
 func ctr(name string, mounts ...inventory.Mount) *Container {
@@ -167,7 +168,7 @@ type session struct {
 // passesBy decides as the session of the plugin does.
 func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 	pol := s.n.Policy()
-	facts := sb.Facts()
+	facts := policy.PodFacts{Namespace: sb.Namespace, Labels: sb.Labels, QOS: podfacts.QOSOf(sb.Cgroup), Handler: sb.Handler}
 	concerned := annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
 	return !concerned && !s.n.PassBy(sb, c, now, pol)
 }

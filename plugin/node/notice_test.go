@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // newNotingNode returns a node whose claim is in memory or on NFS, and the events of its pod.
@@ -86,7 +87,7 @@ func TestEventPatience(t *testing.T) {
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
 	e := editOf{claims: []string{"a", "b", "c", "d", "e"}}
-	if got, want := e.applied(partLabels|partClaims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
+	if got, want := e.applied(podfacts.Labels|podfacts.Claims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -99,7 +100,7 @@ func BenchmarkTell(b *testing.B) {
 		n.events = &noted{}
 		for i := range benchPods {
 			sb := tenant(fmt.Sprint(i), value)
-			n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Claims: claimsOf("")})
+			n.SetLive(sb.UID, &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Volumes: claimsOf("")})
 			n.run(sb, member(sb, "db"))
 			n.run(sb, member(sb, "sidecar"))
 		}

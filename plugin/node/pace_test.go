@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // TestEditPace verifies that 100 edits of one pod do not fill the log, and that the newest edit counts after a pause.
@@ -58,7 +59,7 @@ func TestDelayedEdit(t *testing.T) {
 		const more = 5
 		for i := range changesAtOnce + more {
 			edited := annotationsOf(limitsKey+"containers", fmt.Sprintf("rootfs wbps=%dMi", 10+i))
-			l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: edited})
+			l.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Annotations: edited})
 			time.Sleep(100 * time.Millisecond)
 		}
 		const last = 10 + changesAtOnce - 1

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/grant"
@@ -27,7 +28,7 @@ var errRemoved = errors.New("the pod was removed meanwhile")
 // podView has the facts about a pod by which it is decided, as they were at one moment.
 type podView struct {
 	pod        podIdentity
-	request    *request // that counts
+	request    *podfacts.Request // that counts
 	containers []snapshot
 	known      []knownFacts   // of all that were created so far
 	former     policy.Desired // see pod.former
@@ -58,22 +59,23 @@ func (n *Node) viewPod(of podIdentity) podView {
 // isCurrent reports whether the pod is as it was when the view was made.
 func (v *podView) isCurrent(s *state) bool {
 	p := v.pod.in(s)
-	return s.pods[p.id] == p && v.pod.group.in(s).changes == v.changes && v.request.isOf(&v.pod)
+	return s.pods[p.id] == p && v.pod.group.in(s).changes == v.changes && v.pod.asks(v.request)
 }
 
 // proposal is what some containers of a pod are granted by a request under a policy.
 type proposal struct {
 	view       *podView
-	request    *request
+	request    *podfacts.Request
 	policy     *policy.Pod
 	containers []snapshot // with their new decisions
 }
 
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
 // nothing, and reads nothing of the node.
-func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
+func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
 	in := grant.Pod{Policy: pol, Total: v.former, NoTotal: v.noTotal, NoWeights: noWeights}
-	isEdited := by.hasOtherAnnotations(v.request)
+	out := &proposal{view: v, request: by, policy: pol, containers: containers}
+	isEdited := out.editsAnnotations()
 	newest := map[string]int{}
 	for _, k := range v.known {
 		newest[k.facts.Name] = k.arrival
@@ -95,7 +97,6 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 			in.Others = append(in.Others, other.facts)
 		}
 	}
-	out := &proposal{view: v, request: by, policy: pol, containers: containers}
 	decided := grant.Decide(&in)
 	for i := range containers {
 		c, d := &containers[i], &decided.Containers[i]
@@ -104,6 +105,11 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 		}
 	}
 	return out
+}
+
+// editsAnnotations reports whether a proposal is by other annotations than those that count.
+func (p *proposal) editsAnnotations() bool {
+	return p.request.Differences(p.view.request).Has(podfacts.Annotations)
 }
 
 // granted returns what a container was granted so far, by this process or by an earlier one.
@@ -131,7 +137,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	var by *policy.Pod // what the budget of late was asked by
 	for ctx.Err() == nil {
 		v, pol := n.viewPod(pod), n.policy.Load()
-		of := v.request.under(pol)
+		of := v.request.Under(pol)
 		if of != by { // there may be another budget, or none
 			clear(late)
 		}

@@ -1,14 +1,13 @@
 package node_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing/synctest"
 
-	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -19,9 +18,9 @@ type claim struct {
 }
 
 // live returns the document of a pod, which has the annotations of the pod at first, and nothing else.
-func (p *pod) live() *node.Live {
+func (p *pod) live() *podfacts.Facts {
 	if p.document == nil {
-		p.document = &node.Live{Namespace: p.namespace, Name: p.name, Annotations: cloneMap(p.annotations)}
+		p.document = &podfacts.Facts{Namespace: p.namespace, Name: p.name, Annotations: cloneMap(p.annotations)}
 	}
 	next := *p.document
 	p.document = &next
@@ -47,10 +46,18 @@ func pairs(to map[string]string, args []string, keyOf func(string) string) map[s
 	return out
 }
 
+// omit has the document omit a part for a cause, or for none any more.
+func omit(live *podfacts.Facts, part, cause string) {
+	live.Omitted = cloneMap(live.Omitted)
+	if live.Omitted[part] = cause; cause == "" {
+		delete(live.Omitted, part)
+	}
+}
+
 func itself(key string) string { return key }
 
 // change is a command that changes the document of a pod, and passes it to the plugin.
-func change(usage string, fn func(p *pod, live *node.Live, args []string)) command {
+func change(usage string, fn func(p *pod, live *podfacts.Facts, args []string)) command {
 	return func(w *world, neg bool, args []string) {
 		w.check(usage, neg, args)
 		w.reachable()
@@ -63,8 +70,9 @@ func change(usage string, fn func(p *pod, live *node.Live, args []string)) comma
 // edits are the commands of the API server that edit annotations.
 func edits() map[string]command {
 	return map[string]command{
-		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *node.Live, args []string) {
+		"edit": change("edit POD KEY=VALUE...", func(_ *pod, live *podfacts.Facts, args []string) {
 			live.Annotations = pairs(live.Annotations, args, annotationKey)
+			omit(live, podfacts.PartAnnotations, "")
 		}),
 		"edit-often": func(w *world, neg bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
 			w.check("edit-often POD COUNT KEY TARGET", neg, args)
@@ -77,22 +85,16 @@ func edits() map[string]command {
 				synctest.Wait()
 			}
 		},
-		"edit-long": change("edit-long POD COUNT", func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
-			count, _ := strconv.Atoi(args[0])
-			live.Annotations = cloneMap(live.Annotations)
-			for i := range count {
-				live.Annotations[fmt.Sprint(limitsKey, "container.x", i)] = "/data wbps=1Mi" + strings.Repeat(" ", 700)
-			}
-		}),
-		"too-large": change("too-large POD", func(_ *pod, live *node.Live, _ []string) {
-			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
+		"too-large": change("too-large POD", func(_ *pod, live *podfacts.Facts, _ []string) {
+			live.Annotations = nil
+			omit(live, podfacts.PartAnnotations, "99999 bytes")
 		}),
 		"tell-as": func(w *world, neg bool, args []string) { // a document with the UID of a pod and other names
 			w.check("tell-as POD NAMESPACE/NAME KEY=VALUE...", neg, args)
 			namespace, name, _ := strings.Cut(args[1], "/")
-			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
+			w.node.SetLive(w.mustPod(args[0]).uid, &podfacts.Facts{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
 		},
-		"tell": change("tell POD", func(*pod, *node.Live, []string) {}),
+		"tell": change("tell POD", func(*pod, *podfacts.Facts, []string) {}),
 		"forget": func(w *world, neg bool, args []string) {
 			w.check("forget POD", neg, args)
 			w.node.SetLive(w.mustPod(args[0]).uid, nil)
@@ -103,7 +105,7 @@ func edits() map[string]command {
 // facts are the commands of the API server that make other facts about a pod known. A document has none of them before.
 func facts() map[string]command {
 	return map[string]command{
-		"label": change("label POD [KEY=VALUE]...", func(p *pod, live *node.Live, args []string) {
+		"label": change("label POD [KEY=VALUE]...", func(p *pod, live *podfacts.Facts, args []string) {
 			if live.Labels == nil {
 				live.Labels = p.labels
 			}
@@ -112,9 +114,9 @@ func facts() map[string]command {
 		"only-namespace": func(w *world, neg bool, args []string) { // a document that has nothing else yet
 			w.check("only-namespace POD [KEY=VALUE]...", neg, args)
 			p := w.mustPod(args[0])
-			w.node.SetLive(p.uid, &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself), OnlyNamespace: true})
+			w.node.SetLive(p.uid, &podfacts.Facts{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself)})
 		},
-		"claim": change("claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]", func(p *pod, live *node.Live, args []string) {
+		"claim": change("claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]", func(p *pod, live *podfacts.Facts, args []string) {
 			c := claim{name: args[0], limits: strings.TrimPrefix(args[1], "-")}
 			for _, arg := range args[2:] {
 				if rates, isClass := strings.CutPrefix(arg, "class="); isClass {
@@ -128,13 +130,16 @@ func facts() map[string]command {
 				c.places = []policy.Place{{Container: "a", Path: "/data"}, {Container: "b", Path: "/data"}}
 			}
 			p.claims = append(slices.DeleteFunc(slices.Clone(p.claims), func(o claim) bool { return o.name == c.name }), c)
-			live.Claims = policy.NewClaims(volumes(p.claims))
+			live.Volumes = volumes(p.claims)
+			omit(live, podfacts.PartVolumes, "")
 		}),
-		"no-claims": change("no-claims POD", func(p *pod, live *node.Live, _ []string) {
-			p.claims, live.Claims = nil, policy.NewClaims(nil)
+		"no-claims": change("no-claims POD", func(p *pod, live *podfacts.Facts, _ []string) {
+			p.claims, live.Volumes = nil, []policy.ClaimVolume{}
+			omit(live, podfacts.PartVolumes, "")
 		}),
-		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *node.Live, args []string) {
-			live.Claims = policy.UnknownClaims(args[0])
+		"unknown-claims": change("unknown-claims POD CAUSE", func(_ *pod, live *podfacts.Facts, args []string) {
+			live.Volumes = nil
+			omit(live, podfacts.PartVolumes, args[0])
 		}),
 		"namespace-label": func(w *world, neg bool, args []string) { // of all its pods
 			w.check("namespace-label NAMESPACE [KEY=VALUE]...", neg, args)

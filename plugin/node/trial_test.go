@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // TestHungEdit verifies that an edit whose new target hangs for one container does not keep a new policy from another
@@ -40,7 +41,7 @@ func TestHungEdit(t *testing.T) {
 	}
 	l.want("class", map[string]blkio.Amount{cgroupOf("a"): 40 * mi, cgroupOf("b"): 40 * mi})
 	hangs.Store(true)
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Labels: map[string]string{"tier": "batch"}, Annotations: annotationsOf(limitsKey+"container.a", "@data wbps=90Mi; /data/y wbps=90Mi")})
+	l.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Labels: map[string]string{"tier": "batch"}, Annotations: annotationsOf(limitsKey+"container.a", "@data wbps=90Mi; /data/y wbps=90Mi")})
 	l.pass(t.Context())
 	for l.inFlight.passes.Count() > 1 { // the pass ends with its deadline, and its call soon after
 		time.Sleep(time.Millisecond)
@@ -74,7 +75,7 @@ func TestTrialRepeated(t *testing.T) {
 		}
 		return twoDisks(path)
 	}}
-	l.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "/data wbps=4Mi; rootfs wbps=5Mi")})
+	l.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Annotations: annotationsOf(limitsKey+"containers", "/data wbps=4Mi; rootfs wbps=5Mi")})
 	e := l.edits(c.pod.group)[0]
 	for _, want := range []bool{false, true} {
 		if accepted, err := l.tryEdit(t.Context(), &e); accepted != want || err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -18,18 +20,18 @@ func TestBound(t *testing.T) {
 		want   map[string]string // omitted of the document
 	}{
 		"none":             {func(*Document) {}, nil},
-		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{PartAnnotations: "41133 bytes (maximum 28672)"}},
-		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{PartAnnotations: "65 of them (maximum 64)"}},
-		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
-		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
-		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{PartVolumes: "129 of them (maximum 128)"}},
-		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{PartVolumes: "36102 bytes (maximum 27648)"}},
+		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{podfacts.PartAnnotations: "41133 bytes (maximum 28672)"}},
+		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{podfacts.PartAnnotations: "65 of them (maximum 64)"}},
+		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{podfacts.PartLabels: "14602 bytes (maximum 8192)"}},
+		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{podfacts.PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
+		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{podfacts.PartVolumes: "129 of them (maximum 128)"}},
+		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{podfacts.PartVolumes: "36102 bytes (maximum 27648)"}},
 		"all": {
 			func(d *Document) {
 				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(), labels(), claims(129)
 			},
 			map[string]string{
-				PartAnnotations: "65 of them (maximum 64)", PartLabels: "14602 bytes (maximum 8192)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
+				podfacts.PartAnnotations: "65 of them (maximum 64)", podfacts.PartLabels: "14602 bytes (maximum 8192)", podfacts.PartNamespaceLabels: "14602 bytes (maximum 8192)", podfacts.PartVolumes: "129 of them (maximum 128)",
 			},
 		},
 	} {
@@ -38,7 +40,7 @@ func TestBound(t *testing.T) {
 			tt.change(d)
 			d.Bound()
 			equal(t, tt.want, d.Omitted)
-			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartLabels: d.Labels != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil}
+			there := map[string]bool{podfacts.PartAnnotations: d.Annotations != nil, podfacts.PartLabels: d.Labels != nil, podfacts.PartNamespaceLabels: d.NamespaceLabels != nil, podfacts.PartVolumes: d.Volumes != nil}
 			for part, is := range there {
 				if _, omitted := tt.want[part]; is == omitted {
 					t.Errorf("%s is there: %t", part, is)
@@ -76,11 +78,18 @@ func claims(n int) []policy.ClaimVolume {
 // runtime.
 func TestBoundVolume(t *testing.T) {
 	long := strings.Repeat("w", MaxText+1)
-	d := Document{UID: testUID, Namespace: "a", Name: "b", Volumes: []policy.ClaimVolume{{
-		Name: "v", Claim: "c", Limits: &long,
-		Places: []policy.Place{{Container: "b", Path: "rel/./x"}, {Container: "a", Path: "/z/"}, {Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "a", Path: "/" + strings.Repeat("p", maxPath)}, {Container: "../x", Path: "/y"}},
-		Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
-	}}}
+	d := Document{
+		UID: testUID,
+		Facts: podfacts.Facts{
+			Namespace: "a",
+			Name:      "b",
+			Volumes: []policy.ClaimVolume{{
+				Name: "v", Claim: "c", Limits: &long,
+				Places: []policy.Place{{Container: "b", Path: "rel/./x"}, {Container: "a", Path: "/z/"}, {Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "a", Path: "/" + strings.Repeat("p", maxPath)}, {Container: "../x", Path: "/y"}},
+				Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
+			}},
+		},
+	}
 	d.Bound()
 	equal(t, []policy.ClaimVolume{{
 		Name: "v", Claim: "c", Places: []policy.Place{{Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "b", Path: "/rel/x"}}, Class: &policy.ClaimClass{Name: "gold"},
@@ -94,7 +103,7 @@ func FuzzBound(f *testing.F) {
 	f.Add("* wbps=50Mi", "v", "wbps=1Mi", "/data", uint8(3))
 	f.Add("\xff\x00\u2028<&>", "\xfe", strings.Repeat("\x01", 5000), "../..//x", uint8(200))
 	f.Fuzz(func(t *testing.T, text, label, limits, path string, n uint8) {
-		d := &Document{UID: testUID, Namespace: "a", Name: "b", Annotations: many(int(n)), NamespaceLabels: map[string]string{"l": "x"}}
+		d := &Document{UID: testUID, Facts: podfacts.Facts{Namespace: "a", Name: "b", Annotations: many(int(n)), NamespaceLabels: map[string]string{"l": "x"}}}
 		for _, key := range slices.Sorted(maps.Keys(d.Annotations)) {
 			d.Annotations[key] = text
 		}
@@ -115,4 +124,37 @@ func FuzzBound(f *testing.F) {
 		}
 		equal(t, d, got)
 	})
+}
+
+// TestEditFits verifies that the record of a pod has room for the largest edit that a document can have, with the labels
+// that the runtime adds.
+func TestEditFits(t *testing.T) {
+	d := Document{
+		UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a",
+		Facts: podfacts.Facts{
+			Namespace:   "prod",
+			Name:        "db-0",
+			Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": ""},
+			Labels:      map[string]string{},
+		},
+	}
+	size := func(of map[string]string) int {
+		return (&podfacts.Edit{Annotations: of}).Size() - (&podfacts.Edit{}).Size()
+	}
+	d.Annotations["limits.blkio.noderesource.dev/containers"] = strings.Repeat("x", 28<<10-size(d.Annotations))
+	for size(d.Labels) < 8<<10-100 {
+		d.Labels[fmt.Sprintf("%063d", len(d.Labels))] = ""
+	}
+	d.Bound()
+	if len(d.Omitted) > 0 {
+		t.Fatalf("omitted: %v", d.Omitted)
+	}
+	for _, key := range []string{"namespace", "name", "uid"} {
+		d.Labels["io.kubernetes.pod."+key] = strings.Repeat("x", 253)
+	}
+	ofNamespace := map[string]*string{"a": new(strings.Repeat("x", 2*policy.MaxNamespaceLabels))} // of two policies, while one follows the other
+	e := podfacts.Edit{Sandbox: strings.Repeat("f", 64), Annotations: d.Annotations, Labels: d.Labels, NamespaceLabels: ofNamespace}
+	if n := e.Size(); n > record.MaxEdit || n < 40<<10 {
+		t.Errorf("%d bytes (maximum %d)", n, record.MaxEdit)
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -20,7 +21,7 @@ import (
 func TestRoundTrip(t *testing.T) {
 	for name, d := range map[string]*Document{
 		"all fields": sample(),
-		"least":      {Version: Version, UID: strings.Repeat("0", 32), Namespace: "a", Name: "b.c"},
+		"least":      {Version: Version, UID: strings.Repeat("0", 32), Facts: podfacts.Facts{Namespace: "a", Name: "b.c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := encoded(t, d)
@@ -120,7 +121,7 @@ func TestEncodeValidates(t *testing.T) {
 	}{
 		"version":     {func(d *Document) { d.Version = 2 }, "unknown version 2"},
 		"uid":         {func(d *Document) { d.UID = ".." }, "uid"},
-		"annotations": {func(d *Document) { d.Annotations = many(MaxAnnotations + 1) }, "65 of them (maximum 64)"},
+		"annotations": {func(d *Document) { d.Annotations = many(podfacts.MaxAnnotations + 1) }, "65 of them (maximum 64)"},
 		"volumes":     {func(d *Document) { d.Volumes = make([]policy.ClaimVolume, MaxVolumes+1) }, "129 of them"},
 		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
 		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
@@ -130,7 +131,7 @@ func TestEncodeValidates(t *testing.T) {
 		"labels":      {func(d *Document) { d.Labels = labels() }, "labels: 14602 bytes (maximum 8192)"},
 		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
 		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
-		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
+		"both":        {func(d *Document) { d.Omitted = map[string]string{podfacts.PartAnnotations: "x"} }, "a part that is there"},
 		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestDecodeBounds(t *testing.T) {
 			}
 		},
 	} {
-		d := Document{Version: Version, UID: strings.Repeat("a", 32), Namespace: "prod", Name: "db-0"}
+		d := Document{Version: Version, UID: strings.Repeat("a", 32), Facts: podfacts.Facts{Namespace: "prod", Name: "db-0"}}
 		fill(&d)
 		data, err := mailbox.JSON(d)
 		if err != nil {
@@ -210,10 +211,14 @@ func TestSize(t *testing.T) {
 		return &policy.ClaimClass{Name: name, Rates: map[string]string{"wbps": "1Mi"}}
 	}
 	d := &Document{
-		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"},
-		Volumes: []policy.ClaimVolume{
-			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast")},
-			{Name: "w", Claim: "x"},
+		Facts: podfacts.Facts{
+			Annotations:     map[string]string{"a": "bc"},
+			Labels:          map[string]string{"d": ""},
+			NamespaceLabels: map[string]string{"e": "f"},
+			Volumes: []policy.ClaimVolume{
+				{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast")},
+				{Name: "w", Claim: "x"},
+			},
 		},
 	}
 	if got, want := d.size(), 8*entrySize+3+1+2+(1+4+8+7+4+7)+2; got != want {
@@ -230,7 +235,7 @@ func TestLabelMemory(t *testing.T) {
 			kept[uid] = maps.Clone(d.Labels)
 		}
 	}})
-	d := &Document{Version: Version, Namespace: "prod", Name: "db-0", Labels: map[string]string{}}
+	d := &Document{Version: Version, Facts: podfacts.Facts{Namespace: "prod", Name: "db-0", Labels: map[string]string{}}}
 	for i := range 480 { // as many as the node keeps
 		d.Labels[fmt.Sprintf("%03d", i)] = ""
 	}
@@ -258,10 +263,4 @@ func TestLabelMemory(t *testing.T) {
 		t.Errorf("%d documents are kept, %d are in use", len(kept), usable)
 	}
 	runtime.KeepAlive(kept)
-}
-
-func TestIsOf(t *testing.T) {
-	if d := sample(); !d.IsOf(testUID, "prod", "db-0") || d.IsOf(testUID, "other", "db-0") || d.IsOf(testUID, "prod", "db-1") || d.IsOf("", "prod", "db-0") {
-		t.Error("the document is of another pod")
-	}
 }

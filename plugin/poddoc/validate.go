@@ -39,43 +39,38 @@ func (d *Document) validate() error {
 		return invalid("namespace", d.Namespace)
 	case !IsName(d.Name):
 		return invalid("name", d.Name)
-	case len(d.Annotations) > MaxAnnotations:
-		return fmt.Errorf("annotations: %d of them (maximum %d)", len(d.Annotations), MaxAnnotations)
-	case len(d.Volumes) > MaxVolumes:
-		return fmt.Errorf("volumes: %d of them (maximum %d)", len(d.Volumes), MaxVolumes)
+	}
+	if err := d.validateParts(); err != nil {
+		return err
 	}
 	for key, value := range d.Annotations {
 		if len(key) > maxKey || !annotation.IsKey(key) || !isText(key) || !isText(value) {
 			return invalid("annotations", key)
 		}
 	}
-	if err := errors.Join(d.validateSizes(), validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
-		return err
-	}
-	if err := omitted(d.Omitted, PartAnnotations, PartLabels, PartNamespaceLabels, PartVolumes); err != nil {
+	if err := errors.Join(validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
 		return err
 	}
 	return d.validateVolumes()
 }
 
-// validateSizes validates the sizes of the parts, for which the reader reserves room: [Document.Bound] keeps to them.
-func (d *Document) validateSizes() error {
-	for _, part := range []struct {
-		name  string
-		value any
-		limit int
-	}{
-		{PartAnnotations, d.Annotations, maxAnnotationBytes},
-		{PartLabels, d.Labels, maxLabelBytes},
-		{PartNamespaceLabels, d.NamespaceLabels, maxLabelBytes},
-		{PartVolumes, d.Volumes, maxVolumeBytes},
-	} {
-		if cause := tooLarge(part.value, part.limit); cause != "" {
-			return fmt.Errorf("%s: %s", part.name, cause)
+// validateParts validates the sizes of the parts, for which the reader reserves room: [Document.Bound] keeps to them.
+func (d *Document) validateParts() error {
+	var names []string
+	for _, p := range d.parts() {
+		if cause := p.tooLarge(); cause != "" {
+			return fmt.Errorf("%s: %s", p.name, cause)
 		}
+		if p.isThere && d.Omitted[p.name] != "" {
+			return errOmitted
+		}
+		names = append(names, p.name)
 	}
-	return nil
+	return omitted(d.Omitted, names...)
 }
+
+// errOmitted is the error of a part that is there and omitted.
+var errOmitted = errors.New("omitted: a part that is there")
 
 // validateLabels validates the labels of an object.
 func validateLabels(field string, of map[string]string) error {
@@ -97,13 +92,6 @@ func (d *Document) validateVolumes() error {
 			return fmt.Errorf("volumes: %d: %w", i, err)
 		}
 	}
-	switch {
-	case d.Annotations != nil && d.Omitted[PartAnnotations] != "",
-		d.Labels != nil && d.Omitted[PartLabels] != "",
-		d.NamespaceLabels != nil && d.Omitted[PartNamespaceLabels] != "",
-		d.Volumes != nil && d.Omitted[PartVolumes] != "":
-		return errors.New("omitted: a part that is there")
-	}
 	return nil
 }
 
@@ -116,7 +104,7 @@ func validateVolume(v *policy.ClaimVolume) error {
 	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
 		return invalid("limits", *v.Limits)
 	case v.Limits != nil && v.Omitted[PartLimits] != "":
-		return errors.New("omitted: a part that is there")
+		return errOmitted
 	}
 	for i, p := range v.Places {
 		if !isPlace(p) || i > 0 && p.Compare(v.Places[i-1]) <= 0 {

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // longEdit returns the largest edit.
-func longEdit() *Edit {
-	e := &Edit{Sandbox: "s1", Annotations: map[string]string{"a": ""}}
+func longEdit() *podfacts.Edit {
+	e := &podfacts.Edit{Sandbox: "s1", Annotations: map[string]string{"a": ""}}
 	e.Annotations["a"] = strings.Repeat("x", MaxEdit-e.Size())
 	return e
 }
@@ -44,7 +46,7 @@ func TestSizeOfEdit(t *testing.T) {
 	if got := len(marshal(t, r)) - before; got != r.Edit.Size() || got != MaxEdit {
 		t.Errorf("it takes %d bytes, and its size is %d", got, r.Edit.Size())
 	}
-	if (*Edit)(nil).Size() != 0 {
+	if (*podfacts.Edit)(nil).Size() != 0 {
 		t.Error("no edit has a size")
 	}
 	const kernfs = 128 << 10 // KERNFS_USER_XATTR_SIZE_LIMIT

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -74,7 +75,7 @@ func TestCluster(t *testing.T) {
 		{"annotation", []string{"annotate", "pod", "db-0", "--overwrite", "limits.blkio.noderesource.dev/containers=* wbps=10Mi"}, func() {
 			want.Annotations = map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=10Mi"}
 		}},
-		{"annotation removed", []string{"annotate", "pod", "db-0", "limits.blkio.noderesource.dev/containers-"}, func() { want.Annotations = nil }},
+		{"annotation removed", []string{"annotate", "pod", "db-0", "limits.blkio.noderesource.dev/containers-"}, func() { want.Annotations = map[string]string{} }},
 		{"namespace relabelled", []string{"label", "namespace", "prod", "--overwrite", "tier=silver"}, func() {
 			want.NamespaceLabels = map[string]string{"tier": "silver"}
 		}},
@@ -105,17 +106,23 @@ func TestCluster(t *testing.T) {
 // documentOfDB returns the document of the pod of TestCluster, as it is created.
 func documentOfDB(uid string, limits *string) *poddoc.Document {
 	return &poddoc.Document{
-		Version: 1, UID: uid, Namespace: "prod", Name: "db-0",
-		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi"},
-		NamespaceLabels: map[string]string{"tier": "gold"},
-		Volumes: []policy.ClaimVolume{
-			{
-				Name: "data", Claim: "data-db-0", Limits: limits,
-				Places: []policy.Place{{Container: "db", Path: "/var/lib/db"}, {Container: "init", Path: "/init"}},
-				Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "200Mi", "blkio.noderesource.dev/riops": "1k"}},
+		Version: 1,
+		UID:     uid,
+		Facts: podfacts.Facts{
+			Namespace:       "prod",
+			Name:            "db-0",
+			Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi"},
+			Labels:          map[string]string{},
+			NamespaceLabels: map[string]string{"tier": "gold"},
+			Volumes: []policy.ClaimVolume{
+				{
+					Name: "data", Claim: "data-db-0", Limits: limits,
+					Places: []policy.Place{{Container: "db", Path: "/var/lib/db"}, {Container: "init", Path: "/init"}},
+					Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "200Mi", "blkio.noderesource.dev/riops": "1k"}},
+				},
+				{Name: "raw", Claim: "raw", Places: []policy.Place{{Container: "db", Path: "/dev/raw"}}},
+				{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/tmp"}}},
 			},
-			{Name: "raw", Claim: "raw", Places: []policy.Place{{Container: "db", Path: "/dev/raw"}}},
-			{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/tmp"}}},
 		},
 	}
 }

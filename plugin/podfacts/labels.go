@@ -1,10 +1,6 @@
-package node
+package podfacts
 
-import (
-	"github.com/sirupsen/logrus"
-
-	"github.com/nri-blkio/nri-blkio/policy"
-)
+import "github.com/nri-blkio/nri-blkio/policy"
 
 const (
 	// labelRoom is the memory in bytes that the labels of a pod take at most. Labels by which a policy selects
@@ -14,17 +10,17 @@ const (
 	labelSize = 64
 )
 
-// keptLabels returns the labels of a pod that are kept. If all labels would take more than labelRoom, isCut is
-// true, and only those labels are kept by which a rule of the policy selects pods. A later policy then misses
-// its new labels.
-func keptLabels(labels map[string]string, pol *policy.Policy) (kept map[string]string, isCut bool) {
+// WithinRoom returns facts without labels that are not kept. If all labels of the pod would take too much memory, isCut is true, and only
+// those are kept by which a rule of the policy selects pods. A later policy then misses its new labels.
+func (f Facts) WithinRoom(pol *policy.Policy) (kept Facts, isCut bool) {
 	size := 0
-	for name, value := range labels {
+	for name, value := range f.Labels {
 		if size += labelSize + len(name) + len(value); size > labelRoom {
-			return selectedLabels(labels, pol), true
+			f.Labels = selectedLabels(f.Labels, pol)
+			return f, true
 		}
 	}
-	return labels, false
+	return f, false
 }
 
 // selectedLabels returns those labels by which a rule of the policy selects pods.
@@ -42,9 +38,4 @@ func selectedLabels(labels map[string]string, pol *policy.Policy) map[string]str
 		}
 	}
 	return selected
-}
-
-// warnCut logs that not all labels of a pod are kept.
-func (sb *Sandbox) warnCut(log logrus.FieldLogger) {
-	log.WithField("pod", sb.Namespace+"/"+sb.Name).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
 }
