@@ -118,16 +118,24 @@ func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 	return out, nil
 }
 
+// all returns the claims that are known.
+func (c *Claims) all() []claim {
+	if c == nil {
+		return nil
+	}
+	return c.list
+}
+
 // find returns the index of a claim.
 func (c *Claims) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(c.list, name, func(c claim, name string) int { return strings.Compare(c.name, name) })
+	return slices.BinarySearchFunc(c.all(), name, func(c claim, name string) int { return strings.Compare(c.name, name) })
 }
 
 // names returns the names of the claims, sorted.
 func (c *Claims) names() []string {
 	var out []string
-	for i := range c.list {
-		out = append(out, c.list[i].name)
+	for _, one := range c.all() {
+		out = append(out, one.name)
 	}
 	return out
 }
@@ -142,27 +150,16 @@ func (c *Claims) Equal(o *Claims) bool {
 
 // Changed returns the names of those claims that have other limits of their own than before, sorted.
 func (c *Claims) Changed(former *Claims) (names []string) {
-	limits := func(of *Claims, name string) (claim, bool) {
-		if of == nil {
-			return claim{}, false
+	limits := func(of *Claims, name string) (limits claim) {
+		if i, found := of.find(name); found {
+			limits.own, limits.err = of.list[i].own, of.list[i].err
 		}
-		i, found := of.find(name)
-		if !found {
-			return claim{}, false
-		}
-		return claim{own: of.list[i].own, err: of.list[i].err}, of.list[i].hasLimits()
+		return limits
 	}
-	var all []string
-	for _, of := range []*Claims{c, former} {
-		if of != nil {
-			all = append(all, of.names()...)
-		}
-	}
+	all := slices.Concat(c.names(), former.names())
 	slices.Sort(all)
 	for _, name := range slices.Compact(all) {
-		now, has := limits(c, name)
-		before, had := limits(former, name)
-		if (has || had) && !reflect.DeepEqual(now, before) {
+		if !reflect.DeepEqual(limits(c, name), limits(former, name)) {
 			names = append(names, name)
 		}
 	}
@@ -171,16 +168,13 @@ func (c *Claims) Changed(former *Claims) (names []string) {
 
 // HasLimits reports whether some claim has limits of its own, valid or not.
 func (c *Claims) HasLimits() bool {
-	return c != nil && slices.ContainsFunc(c.list, func(c claim) bool { return c.hasLimits() })
+	return slices.ContainsFunc(c.all(), func(c claim) bool { return c.hasLimits() })
 }
 
 func (c *claim) hasLimits() bool { return len(c.own) > 0 || c.err != nil }
 
 // places returns the paths at which a container has a claim.
 func (c *Claims) places(claim, container string) (out []string) {
-	if c == nil {
-		return nil
-	}
 	if i, found := c.find(claim); found {
 		for _, p := range c.list[i].places {
 			if p.Container == container {
@@ -193,11 +187,8 @@ func (c *Claims) places(claim, container string) (out []string) {
 
 // sourceFor returns the source of limits of a claim that a container has, and false if there are none.
 func (c *Claims) sourceFor(container string) (Source, bool) {
-	if c == nil {
-		return Source{}, false
-	}
-	for i := range c.list {
-		if x := &c.list[i]; len(x.own) > 0 && len(c.places(x.name, container)) > 0 {
+	for _, x := range c.all() {
+		if len(x.own) > 0 && len(c.places(x.name, container)) > 0 {
 			return sourceOfClaim(x.own[0]), true
 		}
 	}
@@ -212,12 +203,10 @@ func sourceOfClaim(l *annotation.List) Source {
 // targets returns the paths of the claims that have limits of their own, and of those that are named.
 func (c *Claims) targets(named []string) annotation.Targets {
 	var paths []string
-	if c != nil {
-		for i := range c.list {
-			if x := &c.list[i]; x.hasLimits() || slices.Contains(named, x.name) {
-				for _, p := range x.places {
-					paths = append(paths, p.Path)
-				}
+	for _, x := range c.all() {
+		if x.hasLimits() || slices.Contains(named, x.name) {
+			for _, p := range x.places {
+				paths = append(paths, p.Path)
 			}
 		}
 	}

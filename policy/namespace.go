@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,16 +36,8 @@ func KnownLabels(all map[string]string, keys []string) NamespaceLabels {
 
 // Equal reports whether the same labels are known, with the same values.
 func (l NamespaceLabels) Equal(o NamespaceLabels) bool {
-	if (l == nil) != (o == nil) || len(l) != len(o) {
-		return false
-	}
-	for key, value := range l {
-		other, known := o[key]
-		if !known || (value == nil) != (other == nil) || value != nil && *value != *other {
-			return false
-		}
-	}
-	return true
+	isSame := func(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+	return (l == nil) == (o == nil) && maps.EqualFunc(l, o, isSame)
 }
 
 // Know reports whether all labels with these keys are known.

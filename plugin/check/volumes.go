@@ -96,15 +96,16 @@ func claimVolumes(pod *manifest.Pod) []policy.ClaimVolume {
 		}
 		c := policy.ClaimVolume{Name: v.Name, Claim: v.Claim, Limits: v.Limits}
 		for _, ctr := range pod.Containers {
-			for _, m := range ctr.Mounts {
-				if m.Volume == v.Name {
-					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(m.Path)})
+			place := func(volume, path string) {
+				if volume == v.Name {
+					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(path)})
 				}
 			}
+			for _, m := range ctr.Mounts {
+				place(m.Volume, m.Path)
+			}
 			for _, d := range ctr.Devices {
-				if d.Volume == v.Name {
-					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(d.Path)})
-				}
+				place(d.Volume, d.Path)
 			}
 		}
 		out = append(out, c)

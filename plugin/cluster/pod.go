@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"iter"
-	"maps"
 	"strings"
 	"time"
 
@@ -47,11 +46,9 @@ func slim(o *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = o.Namespace, o.Name, o.UID, o.ResourceVersion
 	out.CreationTimestamp, out.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
-	out.Annotations, out.Labels = map[string]string{}, poddoc.KeptLabels(o.Labels)
-	for key, value := range o.Annotations {
-		if key == mirror || annotation.IsKey(key) {
-			out.Annotations[key] = value
-		}
+	out.Annotations, out.Labels = podfacts.Own(o.Annotations), poddoc.KeptLabels(o.Labels)
+	if hash, isMirror := o.Annotations[mirror]; isMirror {
+		out.Annotations[mirror] = hash
 	}
 	ofClaims := map[string]bool{}
 	for i := range o.Spec.Volumes {
@@ -118,14 +115,8 @@ func newPod(o *corev1.Pod) *pod {
 	}
 	p := &pod{key: o.Namespace + "/" + o.Name, created: o.CreationTimestamp.Time}
 	p.doc = poddoc.Document{UID: uid, Facts: podfacts.Facts{
-		Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}, Labels: map[string]string{}, Volumes: claimVolumes(o),
+		Namespace: o.Namespace, Name: o.Name, Annotations: podfacts.Own(o.Annotations), Labels: poddoc.KeptLabels(o.Labels), Volumes: claimVolumes(o),
 	}}
-	maps.Copy(p.doc.Labels, o.Labels)
-	for key, value := range o.Annotations {
-		if annotation.IsKey(key) {
-			p.doc.Annotations[key] = value
-		}
-	}
 	p.doc.Bound() // what is too large is not even kept
 	return p
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Sandbox is a pod's sandbox as the runtime describes it.
@@ -27,6 +28,12 @@ func (sb *Sandbox) request(pol *policy.Policy) (r *podfacts.Request, isCut bool)
 		facts.Annotations = map[string]string{} // it is known that there are none
 	}
 	return facts.Request(podfacts.QOSOf(sb.Cgroup), sb.Handler), isCut
+}
+
+// Concerns reports whether a pod has annotations of this domain, a class by a rule of the policy, or a budget for its namespace.
+func (sb *Sandbox) Concerns(pol *policy.Policy) bool {
+	return annotation.Concerns(sb.Annotations) || pol.ConcernsUnannotated() &&
+		pol.Concerns(&policy.PodFacts{Namespace: sb.Namespace, Labels: sb.Labels, QOS: podfacts.QOSOf(sb.Cgroup), Handler: sb.Handler})
 }
 
 // newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.

@@ -145,7 +145,7 @@ func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity 
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	pod, isCut := newPod(sb, n.policy.Load())
 	r := pod.request.now.Load()
-	concerned = annotation.Concerns(sb.Annotations) || n.Knows(sb.ID, sb.Cgroup) || n.policy.Load().Concerns(&r.PodFacts) || n.concernsNow(r, sb.UID, sb.Name)
+	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsNow(r, sb.UID, sb.Name)
 	if isCut {
 		sb.warnCut(n.log)
 	}

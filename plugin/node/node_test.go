@@ -19,7 +19,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const (
@@ -168,8 +167,7 @@ type session struct {
 // passesBy decides as the session of the plugin does.
 func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 	pol := s.n.Policy()
-	facts := policy.PodFacts{Namespace: sb.Namespace, Labels: sb.Labels, QOS: podfacts.QOSOf(sb.Cgroup), Handler: sb.Handler}
-	concerned := annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
+	concerned := sb.Concerns(pol) || s.n.Knows(sb.ID, sb.Cgroup)
 	return !concerned && !s.n.PassBy(sb, c, now, pol)
 }
 

@@ -66,15 +66,7 @@ func (p *part) tooLarge() string {
 
 // KeptLabels returns labels that a document can have. Of others it returns so many that it is known that they are too large.
 func KeptLabels(labels map[string]string) map[string]string {
-	size := 0
-	for key, value := range labels {
-		size += len(key) + len(value)
-	}
-	if size <= maxLabelBytes {
-		return labels
-	}
-	out := map[string]string{}
-	size = 0
+	out, size := map[string]string{}, 0
 	for _, key := range slices.Sorted(maps.Keys(labels)) { // the same ones each time
 		if size > maxLabelBytes {
 			break

@@ -43,13 +43,10 @@ const (
 	MaxAnnotationBytes = 28 << 10 // as JSON
 )
 
-// own returns the annotations of this domain, and nil if they are unknown.
-func (f *Facts) own() map[string]string {
-	if f.Annotations == nil {
-		return nil
-	}
+// Own returns those annotations that are of this domain.
+func Own(annotations map[string]string) map[string]string {
 	out := map[string]string{}
-	for key, value := range f.Annotations {
+	for key, value := range annotations {
 		if annotation.IsKey(key) {
 			out[key] = value
 		}

@@ -36,8 +36,8 @@ func (p *parsed) get() *annotation.Request {
 // Request returns what is requested by the facts, without the labels of the namespace. It leaves the annotations unparsed.
 func (f *Facts) Request(qos policy.QOS, handler string) *Request {
 	r := &Request{PodFacts: policy.PodFacts{Namespace: f.Namespace, Labels: f.Labels, QOS: qos, Handler: handler, Claims: f.claims()}}
-	own := f.own()
-	if r.parsed = (&parsed{from: own}); fits(own) {
+	own := Own(f.Annotations)
+	if r.parsed = (&parsed{from: own}); f.Annotations != nil && fits(own) {
 		r.Annotations = own
 	}
 	return r
