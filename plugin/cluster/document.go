@@ -76,13 +76,6 @@ func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 	}
 }
 
-// notRead returns a document that has nothing but the names of the pod.
-func (p *pod) notRead() *poddoc.Document {
-	return &poddoc.Document{
-		Version: poddoc.Version, UID: p.doc.UID, Facts: podfacts.Facts{Namespace: p.doc.Namespace, Name: p.doc.Name},
-	}
-}
-
 // class returns nil if the claim names none.
 func class(get lookup, ref Ref) *policy.ClaimClass {
 	if ref.Name == "" {

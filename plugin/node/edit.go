@@ -19,9 +19,6 @@ import (
 // Otherwise what was granted stays. Annotations and facts (labels, claims) can have different authors, so
 // either of them counts without the other.
 
-// besideAnnotations are the parts of an edit that can have other authors than the annotations.
-const besideAnnotations = podfacts.Labels | podfacts.Claims | podfacts.Namespace
-
 // edit is a live change of a pod that does not count yet.
 type edit struct {
 	next *podfacts.Request // nil for none

@@ -30,8 +30,8 @@ type live struct {
 	err error
 }
 
-// ofAuthor are the parts of a request that count only if they are valid and there is room.
-const ofAuthor = podfacts.Annotations | podfacts.Labels | podfacts.Claims
+// besideAnnotations are the parts of an edit that can have other authors than the annotations.
+const besideAnnotations = podfacts.Labels | podfacts.Claims
 
 // SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
 // pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
@@ -102,7 +102,7 @@ func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Reques
 	if !known {
 		return r
 	}
-	return r.With(l.Request, ofAuthor).InNamespace(l.namespaceLabels, s.namespaceKeys)
+	return r.With(l.Request, podfacts.Annotations|besideAnnotations).InNamespace(l.namespaceLabels, s.namespaceKeys)
 }
 
 // concernsNow reports whether something concerns a pod by a request, with all that the API server knows.
@@ -138,7 +138,7 @@ func (s *state) revise(p *pod) {
 		return
 	}
 	had, now := p.edit, p.request.now.Load()
-	before, next := had, now.With(l.Request, podfacts.Labels|podfacts.Claims)
+	before, next := had, now.With(l.Request, besideAnnotations)
 	if next != now && (!p.hasLiveContainer() || !now.MayTakeMore(next)) {
 		s.replaceRequest(p, next)
 		before.next, now = nil, next

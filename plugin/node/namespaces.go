@@ -35,23 +35,14 @@ func (s *state) inheritNamespace(p *pod) {
 // selectNamespaces has requests keep the labels of namespaces by which the rules of a new policy select, before it comes into force.
 // Those of the policy before stay as well: a container may still be decided by it.
 func (n *Node) selectNamespaces(former, next *policy.Policy) {
+	keys := next.NamespaceKeys()
+	if former != nil && former.NamespaceKeys() != nil { // an empty selector has no keys
+		keys = append(former.NamespaceKeys(), keys...)
+	}
+	slices.Sort(keys)
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.namespaceKeys = nil
-	for _, pol := range []*policy.Policy{former, next} {
-		if pol == nil {
-			continue
-		}
-		if keys := pol.NamespaceKeys(); keys != nil {
-			if s.namespaceKeys == nil {
-				s.namespaceKeys = []string{} // an empty selector has no keys
-			}
-			s.namespaceKeys = append(s.namespaceKeys, keys...)
-		}
-	}
-	slices.Sort(s.namespaceKeys)
-	s.namespaceKeys = slices.Compact(s.namespaceKeys)
-	if s.namespaceKeys != nil {
+	if s.namespaceKeys = slices.Compact(keys); keys != nil {
 		s.reviseAll()
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -124,37 +123,4 @@ func FuzzBound(f *testing.F) {
 		}
 		equal(t, d, got)
 	})
-}
-
-// TestEditFits verifies that the record of a pod has room for the largest edit that a document can have, with the labels
-// that the runtime adds.
-func TestEditFits(t *testing.T) {
-	d := Document{
-		UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a",
-		Facts: podfacts.Facts{
-			Namespace:   "prod",
-			Name:        "db-0",
-			Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": ""},
-			Labels:      map[string]string{},
-		},
-	}
-	size := func(of map[string]string) int {
-		return (&podfacts.Edit{Annotations: of}).Size() - (&podfacts.Edit{}).Size()
-	}
-	d.Annotations["limits.blkio.noderesource.dev/containers"] = strings.Repeat("x", 28<<10-size(d.Annotations))
-	for size(d.Labels) < 8<<10-100 {
-		d.Labels[fmt.Sprintf("%063d", len(d.Labels))] = ""
-	}
-	d.Bound()
-	if len(d.Omitted) > 0 {
-		t.Fatalf("omitted: %v", d.Omitted)
-	}
-	for _, key := range []string{"namespace", "name", "uid"} {
-		d.Labels["io.kubernetes.pod."+key] = strings.Repeat("x", 253)
-	}
-	ofNamespace := map[string]*string{"a": new(strings.Repeat("x", 2*policy.MaxNamespaceLabels))} // of two policies, while one follows the other
-	e := podfacts.Edit{Sandbox: strings.Repeat("f", 64), Annotations: d.Annotations, Labels: d.Labels, NamespaceLabels: ofNamespace}
-	if n := e.Size(); n > record.MaxEdit || n < 40<<10 {
-		t.Errorf("%d bytes (maximum %d)", n, record.MaxEdit)
-	}
 }

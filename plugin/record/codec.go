@@ -32,11 +32,6 @@ const (
 // edit on top of that.
 func Room(containers, edit int) int { return min(MaxSize, (podSize-edit)/(1+containers)) }
 
-// MaxEdit is the largest size of an edit, in bytes. A larger one could leave no room for the rest of the pod's record:
-// the record is then too large, which is an error, and never written without the edit. A restarted process would fall
-// back to the annotations before.
-const MaxEdit = 45 << 10
-
 // ErrParse means that a record was read and cannot be decoded.
 var ErrParse = errors.New("parse record " + Xattr)
 
