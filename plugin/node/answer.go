@@ -64,7 +64,7 @@ func (n *Node) Refusal(sb *Sandbox) error {
 	} else {
 		r = p.request.now.Load()
 	}
-	concerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsNow(r, sb.UID, sb.Name)
+	concerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
 	if !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}

@@ -55,8 +55,7 @@ func (s *state) unread(g *group) {
 // PassBy notes a container of a pod that the policy by does not concern. It returns true if something concerns the pod since. It
 // reads nothing of the node.
 func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
-	r, _ := sb.request(n.policy.Load())
-	if n.concernsNow(r, sb.UID, sb.Name) {
+	if n.concernsLive(sb) {
 		return true
 	}
 	cut := ctr.within(bystanderRoom)
@@ -65,8 +64,8 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 		sb.warnCut(n.log)
 	}
 	// What came into force before this container was noted did not find the pod.
-	r, _ = sb.request(n.policy.Load())
-	return concerned || n.concernsNow(r, sb.UID, sb.Name)
+	pol := n.policy.Load()
+	return concerned || n.concernsLive(sb) || pol != by && sb.Concerns(pol)
 }
 
 // within returns a container with no more mounts than those that fit into room.

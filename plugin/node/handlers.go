@@ -144,8 +144,7 @@ func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity 
 // decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	pod, isCut := newPod(sb, n.policy.Load())
-	r := pod.request.now.Load()
-	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsNow(r, sb.UID, sb.Name)
+	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsLive(sb)
 	if isCut {
 		sb.warnCut(n.log)
 	}

@@ -105,6 +105,23 @@ func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Reques
 	return r.With(l.Request, podfacts.Annotations|besideAnnotations).InNamespace(l.namespaceLabels, s.namespaceKeys)
 }
 
+// concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
+// pods without the cluster part, and each event of a container asks.
+func (n *Node) concernsLive(sb *Sandbox) bool {
+	if !n.hasLive(sb) {
+		return false
+	}
+	r, _ := sb.request(n.policy.Load())
+	return n.concernsNow(r, sb.UID, sb.Name)
+}
+
+func (n *Node) hasLive(sb *Sandbox) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	_, known := s.liveOf(sb.UID, sb.Namespace, sb.Name)
+	return known
+}
+
 // concernsNow reports whether something concerns a pod by a request, with all that the API server knows.
 func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
 	r = n.withLive(r, uid, name)

@@ -67,7 +67,8 @@ func (f *Facts) claims() *policy.Claims {
 
 // fits reports whether annotations are within the bounds.
 func fits(annotations map[string]string) bool {
-	return len(annotations) <= MaxAnnotations && size(annotations) <= MaxAnnotationBytes
+	n := len(annotations)
+	return n == 0 || n <= MaxAnnotations && size(annotations) <= MaxAnnotationBytes
 }
 
 // size returns the length of a value as JSON, as documents and records have it.
