@@ -56,7 +56,8 @@ func TestRequest(t *testing.T) {
 		}
 	}
 	f := Facts{Annotations: map[string]string{key: "* wbps=1Mi" + long}}
-	if r, pol := f.Request("", ""), policy.Default(); r.Under(pol).Request().Empty() || r.Under(pol) != r.Under(pol) {
+	r, pol := f.Request("", ""), policy.Default()
+	if first := r.Under(pol); first.Request().Empty() || r.Under(pol) != first {
 		t.Error("annotations that are too long do not count, or are parsed again")
 	}
 }
