@@ -103,9 +103,19 @@ func (p *Policy) LacksNamespaceLabels(pod *PodFacts) bool {
 const longestLabelValue = 63
 
 // NamespaceKeys returns the keys of the labels by which rules select namespaces, sorted, and nil if no rule does.
-func (p *Policy) NamespaceKeys() (keys []string) {
+func (p *Policy) NamespaceKeys() []string {
+	return p.keysOf(func(m *PodMatch) labels.Selector { return m.NamespaceSelector })
+}
+
+// PodKeys returns the keys of the labels by which rules select pods, sorted, and nil if no rule does.
+func (p *Policy) PodKeys() []string {
+	return p.keysOf(func(m *PodMatch) labels.Selector { return m.Selector })
+}
+
+// keysOf returns the keys of the labels by which a selector of the rules selects.
+func (p *Policy) keysOf(selectorOf func(*PodMatch) labels.Selector) (keys []string) {
 	for i := range p.Rules {
-		selector := p.Rules[i].Match.NamespaceSelector
+		selector := selectorOf(&p.Rules[i].Match)
 		if selector == nil {
 			continue
 		}

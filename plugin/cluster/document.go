@@ -72,7 +72,7 @@ func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 	}
 	d.NamespaceLabels = ns.NamespaceLabels
 	for part, cause := range ns.Omitted {
-		omit(d, part, cause)
+		d.Omit(part, cause)
 	}
 }
 
@@ -89,14 +89,6 @@ func class(get lookup, ref Ref) *policy.ClaimClass {
 // withoutVolumes returns the pod with its volumes omitted for a cause.
 func (p *pod) withoutVolumes(cause string) *pod {
 	out := *p
-	out.doc.Volumes, out.doc.Omitted = nil, maps.Clone(p.doc.Omitted)
-	omit(&out.doc, podfacts.PartVolumes, cause)
+	out.doc.Omit(podfacts.PartVolumes, cause)
 	return &out
-}
-
-func omit(d *poddoc.Document, part, cause string) {
-	if d.Omitted == nil {
-		d.Omitted = map[string]string{}
-	}
-	d.Omitted[part] = cause
 }

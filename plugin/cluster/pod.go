@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"iter"
 	"strings"
 	"time"
 
@@ -66,11 +65,11 @@ func slim(o *corev1.Pod) *corev1.Pod {
 			break // newPod omits them all
 		}
 	}
-	for name, c := range containers(o) {
-		kept := corev1.Container{Name: name, VolumeDevices: c.devices}
-		for i := range c.mounts {
-			if ofClaims[c.mounts[i].Name] {
-				kept.VolumeMounts = append(kept.VolumeMounts, c.mounts[i])
+	for _, c := range containers(o) {
+		kept := corev1.Container{Name: c.Name, VolumeDevices: c.VolumeDevices}
+		for i := range c.VolumeMounts {
+			if ofClaims[c.VolumeMounts[i].Name] {
+				kept.VolumeMounts = append(kept.VolumeMounts, c.VolumeMounts[i])
 			}
 		}
 		out.Spec.Containers = append(out.Spec.Containers, kept)
@@ -78,28 +77,17 @@ func slim(o *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// places are the places of volumes in a container.
-type places struct {
-	mounts  []corev1.VolumeMount
-	devices []corev1.VolumeDevice
-}
-
-// containers iterates over the containers of a pod, of all kinds.
-func containers(o *corev1.Pod) iter.Seq2[string, places] {
-	return func(yield func(string, places) bool) {
-		for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
-			for i := range list {
-				if c := &list[i]; !yield(c.Name, places{c.VolumeMounts, c.VolumeDevices}) {
-					return
-				}
-			}
-		}
-		for i := range o.Spec.EphemeralContainers {
-			if c := &o.Spec.EphemeralContainers[i]; !yield(c.Name, places{c.VolumeMounts, c.VolumeDevices}) {
-				return
-			}
+// containers returns the containers of a pod, of all kinds.
+func containers(o *corev1.Pod) (out []*corev1.Container) {
+	for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+		for i := range list {
+			out = append(out, &list[i])
 		}
 	}
+	for i := range o.Spec.EphemeralContainers {
+		out = append(out, (*corev1.Container)(&o.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return out
 }
 
 // newPod returns nil for a pod whose UID is not that of a pod of the runtime.
@@ -142,17 +130,17 @@ func claimVolumes(o *corev1.Pod) []policy.ClaimVolume {
 	if len(out) == 0 || len(out) > poddoc.MaxVolumes {
 		return out
 	}
-	for container, c := range containers(o) {
+	for _, c := range containers(o) {
 		place := func(volume, path string) {
 			if i, ok := index[volume]; ok {
-				out[i].Places = append(out[i].Places, policy.Place{Container: container, Path: path})
+				out[i].Places = append(out[i].Places, policy.Place{Container: c.Name, Path: path})
 			}
 		}
-		for i := range c.mounts {
-			place(c.mounts[i].Name, c.mounts[i].MountPath)
+		for i := range c.VolumeMounts {
+			place(c.VolumeMounts[i].Name, c.VolumeMounts[i].MountPath)
 		}
-		for i := range c.devices {
-			place(c.devices[i].Name, c.devices[i].DevicePath)
+		for i := range c.VolumeDevices {
+			place(c.VolumeDevices[i].Name, c.VolumeDevices[i].DevicePath)
 		}
 	}
 	return out

@@ -109,7 +109,7 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []sn
 
 // editsAnnotations reports whether a proposal is by other annotations than those that count.
 func (p *proposal) editsAnnotations() bool {
-	return p.request.Differences(p.view.request).Has(podfacts.Annotations)
+	return !p.request.HasAnnotationsOf(p.view.request)
 }
 
 // granted returns what a container was granted so far, by this process or by an earlier one.

@@ -23,8 +23,7 @@ func (d *Document) Bound() {
 	slices.SortFunc(d.Volumes, func(a, b policy.ClaimVolume) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range d.parts() {
 		if cause := p.tooLarge(); cause != "" {
-			p.drop()
-			d.Omitted = with(d.Omitted, p.name, cause)
+			d.Omit(p.name, cause)
 		}
 	}
 }
@@ -36,16 +35,15 @@ type part struct {
 	value   any
 	// n and most are numbers of entries, and limit is in bytes as encoded.
 	n, most, limit int
-	drop           func()
 }
 
 // parts returns the parts of a document that can be omitted.
 func (d *Document) parts() []part {
 	return []part{
-		{podfacts.PartAnnotations, d.Annotations != nil, d.Annotations, len(d.Annotations), podfacts.MaxAnnotations, podfacts.MaxAnnotationBytes, func() { d.Annotations = nil }},
-		{podfacts.PartLabels, d.Labels != nil, d.Labels, 0, 0, maxLabelBytes, func() { d.Labels = nil }},
-		{podfacts.PartNamespaceLabels, d.NamespaceLabels != nil, d.NamespaceLabels, 0, 0, maxLabelBytes, func() { d.NamespaceLabels = nil }},
-		{podfacts.PartVolumes, d.Volumes != nil, d.Volumes, len(d.Volumes), MaxVolumes, maxVolumeBytes, func() { d.Volumes = nil }},
+		{podfacts.PartAnnotations, d.Annotations != nil, d.Annotations, len(d.Annotations), podfacts.MaxAnnotations, podfacts.MaxAnnotationBytes},
+		{podfacts.PartLabels, d.Labels != nil, d.Labels, 0, 0, maxLabelBytes},
+		{podfacts.PartNamespaceLabels, d.NamespaceLabels != nil, d.NamespaceLabels, 0, 0, maxLabelBytes},
+		{podfacts.PartVolumes, d.Volumes != nil, d.Volumes, len(d.Volumes), MaxVolumes, maxVolumeBytes},
 	}
 }
 

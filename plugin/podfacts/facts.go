@@ -8,6 +8,7 @@ package podfacts
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -42,6 +43,23 @@ const (
 	MaxAnnotations     = 64       // the bound of package annotation
 	MaxAnnotationBytes = 28 << 10 // as JSON
 )
+
+// Omit leaves a part out for a cause.
+func (f *Facts) Omit(part, cause string) {
+	switch part {
+	case PartAnnotations:
+		f.Annotations = nil
+	case PartLabels:
+		f.Labels = nil
+	case PartNamespaceLabels:
+		f.NamespaceLabels = nil
+	case PartVolumes:
+		f.Volumes = nil
+	}
+	omitted := map[string]string{}
+	maps.Copy(omitted, f.Omitted) // which may be of other facts too
+	omitted[part], f.Omitted = cause, omitted
+}
 
 // Own returns those annotations that are of this domain.
 func Own(annotations map[string]string) map[string]string {

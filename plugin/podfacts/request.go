@@ -57,7 +57,7 @@ func (r *Request) Under(pol *policy.Policy) *policy.Pod {
 func (r *Request) With(o *Request, some Parts) *Request {
 	out := &Request{PodFacts: r.PodFacts, Annotations: r.Annotations, edited: r.edited, parsed: r.parsed}
 	var changed Parts
-	if some.Has(Annotations) && o.Annotations != nil && !r.hasAnnotationsOf(o) {
+	if some.Has(Annotations) && o.Annotations != nil && !r.HasAnnotationsOf(o) {
 		out.Annotations, out.parsed, changed = o.Annotations, o.parsed, changed|Annotations
 	}
 	if some.Has(Labels) && o.Labels != nil {
@@ -99,16 +99,16 @@ func withRuntimeLabels(labels, reported map[string]string) map[string]string {
 	return out
 }
 
-// hasAnnotationsOf reports whether two requests of a pod are by the same annotations. Those that are too long to be kept are not
+// HasAnnotationsOf reports whether two requests of a pod are by the same annotations. Those that are too long to be kept are not
 // edited, so only those of one report are the same.
-func (r *Request) hasAnnotationsOf(o *Request) bool {
+func (r *Request) HasAnnotationsOf(o *Request) bool {
 	return r.parsed == o.parsed || r.Annotations != nil && o.Annotations != nil && maps.Equal(r.Annotations, o.Annotations)
 }
 
 // Differences returns the parts in which a request differs from another one of the pod.
 func (r *Request) Differences(o *Request) (out Parts) {
 	for part, isSame := range map[Parts]bool{
-		Annotations: r.hasAnnotationsOf(o),
+		Annotations: r.HasAnnotationsOf(o),
 		Labels:      maps.Equal(r.Labels, o.Labels),
 		Claims:      r.Claims.Equal(o.Claims),
 		Namespace:   r.NamespaceLabels.Equal(o.NamespaceLabels),
