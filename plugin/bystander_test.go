@@ -48,13 +48,13 @@ func TestPodOfFormerRule(t *testing.T) {
 	again := sandbox(nil)
 	again.Id = "sb2"
 	for _, sb := range []*api.PodSandbox{plain, again} {
-		if !p.concerns(sb, p.events.Policy()) {
+		if !p.concerns(sandboxOf(sb), p.events.Policy()) {
 			t.Errorf("%s is of no concern", sb.GetId())
 		}
 	}
 	other := sandbox(nil)
 	other.Id, other.Linux = "sb3", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod3.slice"}
-	if p.concerns(other, p.events.Policy()) {
+	if p.concerns(sandboxOf(other), p.events.Policy()) {
 		t.Error("another pod is of concern")
 	}
 }

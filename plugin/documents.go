@@ -29,7 +29,15 @@ type Documents struct {
 // directory and shares it with the cluster part; it may be nil.
 func (p *Plugin) NewDocuments(dir string, share func()) *Documents {
 	return &Documents{p, mailbox.NewReader(mailbox.Config[poddoc.Document]{
-		Dir: dir, Format: poddoc.Format(), Changed: p.setDocument, Share: share, Warn: func(err error) {
+		Dir: dir, Format: poddoc.Format(), Share: share,
+		Changed: func(uid string, d *poddoc.Document) {
+			if d == nil {
+				p.node.SetLive(uid, nil)
+				return
+			}
+			p.node.SetLive(uid, &d.Facts)
+		},
+		Warn: func(err error) {
 			p.log.WithError(err).WithField("dir", dir).Warn("Some documents of pods cannot be read: what is in force for these pods stays")
 		},
 	})}

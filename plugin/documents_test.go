@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
@@ -49,7 +50,7 @@ nri_blkio_pod_documents{state="unreadable"} ` + unreadable + "\n"
 			d.Run(ctx)
 		}()
 		time.Sleep(2 * documentsInterval)
-		doc := poddoc.Document{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Namespace: "prod", Name: "db-0"}
+		doc := poddoc.Document{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Facts: podfacts.Facts{Namespace: "prod", Name: "db-0"}}
 		doc.Bound()
 		data, err := poddoc.Format().Encode(&doc)
 		if err != nil {

@@ -9,16 +9,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // sandboxOf converts NRI's message about a sandbox for the node.
 func sandboxOf(sb *api.PodSandbox) *node.Sandbox {
 	return &node.Sandbox{
-		ID: sb.GetId(), Namespace: sb.GetNamespace(), Name: sb.GetName(), UID: sb.GetUid(),
-		Handler: sb.GetRuntimeHandler(), Cgroup: sb.GetLinux().GetCgroupParent(),
-		Labels: sb.GetLabels(), Annotations: sb.GetAnnotations(),
+		ID: sb.GetId(), UID: sb.GetUid(), Handler: sb.GetRuntimeHandler(), Cgroup: sb.GetLinux().GetCgroupParent(),
+		Facts: podfacts.Facts{Namespace: sb.GetNamespace(), Name: sb.GetName(), Labels: sb.GetLabels(), Annotations: sb.GetAnnotations()},
 	}
 }
 
@@ -34,25 +33,16 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 	return sandboxes, containers
 }
 
-// concerns reports whether a pod has annotations of this domain, is known, has a class by a rule of the policy,
-// or a budget for its namespace. A known pod may have neither any more.
-func (p *Plugin) concerns(sb *api.PodSandbox, pol *policy.Policy) bool {
-	cgroup := sb.GetLinux().GetCgroupParent()
-	if annotation.Concerns(sb.GetAnnotations()) || p.events.Knows(sb.GetId(), cgroup) {
-		return true
-	}
-	if !pol.ConcernsUnannotated() {
-		return false
-	}
-	facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
-	return pol.Concerns(&facts)
+// concerns reports whether something concerns a pod, or the pod is known. Nothing may concern a known pod any more.
+func (p *Plugin) concerns(sb *node.Sandbox, pol *policy.Policy) bool {
+	return sb.Concerns(pol) || p.events.Knows(sb.ID, sb.Cgroup)
 }
 
 // passesBy reports whether an event of a container needs no further work, as those of most pods, and has
 // the container noted for a later policy.
 func (p *Plugin) passesBy(sb *api.PodSandbox, ctr *api.Container, now node.State) bool {
-	pol := p.events.Policy()
-	return !p.concerns(sb, pol) && !p.events.PassBy(sandboxOf(sb), containerOf(ctr), now, pol)
+	pol, described := p.events.Policy(), sandboxOf(sb)
+	return !p.concerns(described, pol) && !p.events.PassBy(described, containerOf(ctr), now, pol)
 }
 
 // containerOf converts NRI's message about a container for the node.

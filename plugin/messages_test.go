@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -21,7 +22,7 @@ func TestDescriptions(t *testing.T) {
 		Id: "sb1", Name: "db-0", Namespace: "prod", Uid: "u1", Annotations: map[string]string{"a": "b"}, RuntimeHandler: "kata",
 		Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice"},
 	}
-	wantSandbox := &node.Sandbox{ID: "sb1", Name: "db-0", Namespace: "prod", UID: "u1", Handler: "kata", Cgroup: "/kubepods.slice", Annotations: map[string]string{"a": "b"}}
+	wantSandbox := &node.Sandbox{ID: "sb1", UID: "u1", Handler: "kata", Cgroup: "/kubepods.slice", Facts: podfacts.Facts{Name: "db-0", Namespace: "prod", Annotations: map[string]string{"a": "b"}}}
 	if d := cmp.Diff(wantSandbox, sandboxOf(sb)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,26 +13,36 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// ClaimVolume is a volume of a pod that is a claim, as the API server knows it.
+// ClaimVolume is a volume of a pod that is a claim, as the API server or a manifest has it.
 type ClaimVolume struct {
-	Claim  string
-	Places []Place
-	Limits *string    // the text of the claim's annotation; nil without one
-	Class  ClaimClass // zero for none
-	// Unknown is the reason why limits of the claim are unknown, and "" if they are known.
-	Unknown string
+	Name   string  `json:"name"`             // in the pod
+	Claim  string  `json:"claim"`            // for an ephemeral volume, that of the generated claim
+	Places []Place `json:"mounts,omitempty"` // sorted in a document
+	// Limits is the text of the claim's annotation; nil without one.
+	Limits *string `json:"limits,omitempty"`
+	// Class is the VolumeAttributesClass that the claim asks for, nil without one. Whether the CSI driver has applied it does not
+	// matter: the plugin enforces the rates itself.
+	Class *ClaimClass `json:"class,omitempty"`
+	// Omitted has the parts of the limits that are unknown, each with the reason.
+	Omitted map[string]string `json:"omitted,omitempty"`
 }
 
 // Place is where a container has a volume.
 type Place struct {
-	Container string
-	Path      string // in the container, absolute and clean; of a device for a raw block volume
+	Container string `json:"container"`
+	Path      string `json:"path"` // absolute and clean; of a device for a raw block volume
+}
+
+// Compare orders places by container and path.
+func (p Place) Compare(o Place) int {
+	return cmp.Or(strings.Compare(p.Container, o.Container), strings.Compare(p.Path, o.Path))
 }
 
 // ClaimClass is the VolumeAttributesClass of a claim, with the rates among its parameters.
 type ClaimClass struct {
-	Name  string
-	Rates []annotation.Rate // by precedence
+	Name string `json:"name"`
+	// Rates has the text of each rate by the key of the parameter, see [annotation.Parameters].
+	Rates map[string]string `json:"rates,omitempty"`
 }
 
 // Claims has the claims of a pod: where its containers have them, and their own limits. It does not change. The claims of
@@ -71,9 +82,7 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 	}
 	for i := range out.list {
 		c := &out.list[i]
-		slices.SortFunc(c.places, func(a, b Place) int {
-			return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.Path, b.Path))
-		})
+		slices.SortFunc(c.places, Place.Compare)
 		c.places = slices.Compact(c.places)
 	}
 	return out
@@ -81,10 +90,11 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 
 // limits parses the limits of the claim itself.
 func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
-	if v.Unknown != "" {
+	if parts := slices.Sorted(maps.Keys(v.Omitted)); len(parts) > 0 {
+		reason := v.Omitted[parts[0]]
 		return nil, annotation.New(
-			annotation.Identity{From: annotation.Origin{Claim: v.Claim}, Subject: v.Unknown, Reason: annotation.UnknownClaim},
-			&annotation.Problem{Cause: "the limits are unknown: " + v.Unknown})
+			annotation.Identity{From: annotation.Origin{Claim: v.Claim}, Subject: reason, Reason: annotation.UnknownClaim},
+			&annotation.Problem{Cause: "the limits are unknown: " + reason})
 	}
 	var out []*annotation.List
 	var err *annotation.Error
@@ -99,23 +109,33 @@ func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 	if v.Limits != nil {
 		add(annotation.ParseClaim(v.Claim, *v.Limits))
 	}
-	add(annotation.ParseRates(v.Claim, v.Class.Name, v.Class.Rates))
+	if c := v.Class; c != nil {
+		add(annotation.ParseRates(v.Claim, c.Name, c.Rates))
+	}
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
+// all returns the claims that are known.
+func (c *Claims) all() []claim {
+	if c == nil {
+		return nil
+	}
+	return c.list
+}
+
 // find returns the index of a claim.
 func (c *Claims) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(c.list, name, func(c claim, name string) int { return strings.Compare(c.name, name) })
+	return slices.BinarySearchFunc(c.all(), name, func(c claim, name string) int { return strings.Compare(c.name, name) })
 }
 
 // names returns the names of the claims, sorted.
 func (c *Claims) names() []string {
 	var out []string
-	for i := range c.list {
-		out = append(out, c.list[i].name)
+	for _, one := range c.all() {
+		out = append(out, one.name)
 	}
 	return out
 }
@@ -130,27 +150,16 @@ func (c *Claims) Equal(o *Claims) bool {
 
 // Changed returns the names of those claims that have other limits of their own than before, sorted.
 func (c *Claims) Changed(former *Claims) (names []string) {
-	limits := func(of *Claims, name string) (claim, bool) {
-		if of == nil {
-			return claim{}, false
+	limits := func(of *Claims, name string) (limits claim) {
+		if i, found := of.find(name); found {
+			limits.own, limits.err = of.list[i].own, of.list[i].err
 		}
-		i, found := of.find(name)
-		if !found {
-			return claim{}, false
-		}
-		return claim{own: of.list[i].own, err: of.list[i].err}, of.list[i].hasLimits()
+		return limits
 	}
-	var all []string
-	for _, of := range []*Claims{c, former} {
-		if of != nil {
-			all = append(all, of.names()...)
-		}
-	}
+	all := slices.Concat(c.names(), former.names())
 	slices.Sort(all)
 	for _, name := range slices.Compact(all) {
-		now, has := limits(c, name)
-		before, had := limits(former, name)
-		if (has || had) && !reflect.DeepEqual(now, before) {
+		if !reflect.DeepEqual(limits(c, name), limits(former, name)) {
 			names = append(names, name)
 		}
 	}
@@ -159,16 +168,13 @@ func (c *Claims) Changed(former *Claims) (names []string) {
 
 // HasLimits reports whether some claim has limits of its own, valid or not.
 func (c *Claims) HasLimits() bool {
-	return c != nil && slices.ContainsFunc(c.list, func(c claim) bool { return c.hasLimits() })
+	return slices.ContainsFunc(c.all(), func(c claim) bool { return c.hasLimits() })
 }
 
 func (c *claim) hasLimits() bool { return len(c.own) > 0 || c.err != nil }
 
 // places returns the paths at which a container has a claim.
 func (c *Claims) places(claim, container string) (out []string) {
-	if c == nil {
-		return nil
-	}
 	if i, found := c.find(claim); found {
 		for _, p := range c.list[i].places {
 			if p.Container == container {
@@ -181,11 +187,8 @@ func (c *Claims) places(claim, container string) (out []string) {
 
 // sourceFor returns the source of limits of a claim that a container has, and false if there are none.
 func (c *Claims) sourceFor(container string) (Source, bool) {
-	if c == nil {
-		return Source{}, false
-	}
-	for i := range c.list {
-		if x := &c.list[i]; len(x.own) > 0 && len(c.places(x.name, container)) > 0 {
+	for _, x := range c.all() {
+		if len(x.own) > 0 && len(c.places(x.name, container)) > 0 {
 			return sourceOfClaim(x.own[0]), true
 		}
 	}
@@ -200,12 +203,10 @@ func sourceOfClaim(l *annotation.List) Source {
 // targets returns the paths of the claims that have limits of their own, and of those that are named.
 func (c *Claims) targets(named []string) annotation.Targets {
 	var paths []string
-	if c != nil {
-		for i := range c.list {
-			if x := &c.list[i]; x.hasLimits() || slices.Contains(named, x.name) {
-				for _, p := range x.places {
-					paths = append(paths, p.Path)
-				}
+	for _, x := range c.all() {
+		if x.hasLimits() || slices.Contains(named, x.name) {
+			for _, p := range x.places {
+				paths = append(paths, p.Path)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -31,13 +32,8 @@ func (v ClaimVolume) limited(text string) ClaimVolume {
 
 // classed returns the volume with the class fast of its claim that has these rates of wbps and riops, "" for none.
 func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
-	c := ClaimClass{Name: "fast"}
-	for k, text := range map[blkio.Key]string{blkio.Wbps: wbps, blkio.Riops: riops} {
-		if text != "" {
-			c.Rates = append(c.Rates, annotation.Rate{Parameter: k.String(), Key: k, Text: text})
-		}
-	}
-	v.Class = c
+	v.Class = &ClaimClass{Name: "fast", Rates: map[string]string{"wbps": wbps, "riops": riops}}
+	maps.DeleteFunc(v.Class.Rates, func(_, text string) bool { return text == "" })
 	return v
 }
 
@@ -201,7 +197,7 @@ func TestClaimNotCounted(t *testing.T) {
 		"class above":     {bounds, wal.limited("rbps=1Mi").classed("6Mi", ""), `"claim wal, class fast": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
 		"below":           {bounds, wal.limited("riops=10"), `"claim wal": "riops=10": riops=10 is below the bound (write at least 20, bounds.min of the node policy)`},
 		"floor":           {"", wal.limited("wbps=1"), `"claim wal": "wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
-		"unknown":         {"", ClaimVolume{Claim: "wal", Places: wal.Places, Unknown: "more than 4096 bytes"}, `"claim wal": the limits are unknown: more than 4096 bytes`},
+		"unknown":         {"", ClaimVolume{Claim: "wal", Places: wal.Places, Omitted: map[string]string{"limits": "more than 4096 bytes"}}, `"claim wal": the limits are unknown: more than 4096 bytes`},
 		"ignored":         {"rules: [{name: r, annotations: ignore}]\n", wal.limited("wbps=1Mi"), `rule r of the node policy ignores the limits of claims`},
 		"rejected":        {"rules: [{name: r, annotations: reject}]\n", wal.limited("wbps=1Mi"), `rule r of the node policy ignores the limits of claims`},
 		"no disk":         {"", claimOf("tmp", "db:/scratch").limited("wbps=1Mi"), ""},

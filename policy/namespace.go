@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,16 +36,8 @@ func KnownLabels(all map[string]string, keys []string) NamespaceLabels {
 
 // Equal reports whether the same labels are known, with the same values.
 func (l NamespaceLabels) Equal(o NamespaceLabels) bool {
-	if (l == nil) != (o == nil) || len(l) != len(o) {
-		return false
-	}
-	for key, value := range l {
-		other, known := o[key]
-		if !known || (value == nil) != (other == nil) || value != nil && *value != *other {
-			return false
-		}
-	}
-	return true
+	isSame := func(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+	return (l == nil) == (o == nil) && maps.EqualFunc(l, o, isSame)
 }
 
 // Know reports whether all labels with these keys are known.
@@ -110,9 +103,19 @@ func (p *Policy) LacksNamespaceLabels(pod *PodFacts) bool {
 const longestLabelValue = 63
 
 // NamespaceKeys returns the keys of the labels by which rules select namespaces, sorted, and nil if no rule does.
-func (p *Policy) NamespaceKeys() (keys []string) {
+func (p *Policy) NamespaceKeys() []string {
+	return p.keysOf(func(m *PodMatch) labels.Selector { return m.NamespaceSelector })
+}
+
+// PodKeys returns the keys of the labels by which rules select pods, sorted, and nil if no rule does.
+func (p *Policy) PodKeys() []string {
+	return p.keysOf(func(m *PodMatch) labels.Selector { return m.Selector })
+}
+
+// keysOf returns the keys of the labels by which a selector of the rules selects.
+func (p *Policy) keysOf(selectorOf func(*PodMatch) labels.Selector) (keys []string) {
 	for i := range p.Rules {
-		selector := p.Rules[i].Match.NamespaceSelector
+		selector := selectorOf(&p.Rules[i].Match)
 		if selector == nil {
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // clusterRunner returns a runner for the cluster part in an environment.
@@ -62,7 +63,7 @@ func TestReadDocuments(t *testing.T) {
 	if _, err := os.Stat(r.exchangeDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the flag the directory is made: %v", err)
 	}
-	d := poddoc.Document{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Namespace: "prod", Name: "db-0"}
+	d := poddoc.Document{UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a", Facts: podfacts.Facts{Namespace: "prod", Name: "db-0"}}
 	d.Bound()
 	data, err := poddoc.Format().Encode(&d)
 	if err != nil {

@@ -52,20 +52,21 @@ plugin/recovery         pure    plugin/bounded plugin/reminder logrus prometheus
 plugin/health           pure    blkio/hostfs
 
 plugin/inventory        pure    blkio plugin/volumepath policy/... # builds on every system, as the next ones
-plugin/record           pure    blkio policy/...
+plugin/podfacts         pure    policy policy/annotation
+plugin/record           pure    blkio plugin/podfacts policy/...
 plugin/record/xattr_linux.go pure blkio/cgroupfs policy/...
-plugin/enforce/plan     pure    blkio plugin/record policy/...
+plugin/enforce/plan     pure    blkio plugin/podfacts plugin/record policy/...
 plugin/manifest         pure    io io/fs policy/... field quantity go.yaml.in/yaml/v3
-plugin/check            pure    blkio blkio/diskmodel plugin/enforce/plan plugin/inventory plugin/manifest plugin/record plugin/volumepath policy/...
+plugin/check            pure    blkio blkio/diskmodel plugin/enforce/plan plugin/inventory plugin/manifest plugin/podfacts plugin/record plugin/volumepath policy/...
 plugin/migrate          pure    blkio policy/... field
 
 plugin/mailbox          pure    io/fs blkio/hostfs plugin/reminder policy/quote sigs.k8s.io/json # a boundary of privilege
-plugin/poddoc           pure    plugin/mailbox policy/annotation policy/quote
+plugin/poddoc           pure    plugin/mailbox plugin/podfacts policy policy/annotation policy/quote
 plugin/podevent         pure    plugin/mailbox plugin/poddoc policy/annotation policy/quote
 plugin/recorder         pure    blkio/hostfs plugin/mailbox plugin/podevent plugin/reminder logrus prometheus
 plugin/contested        pure    plugin/podevent plugin/reminder plugin/repair policy/quote
-plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/poddoc plugin/podevent plugin/reminder
-                                policy/annotation logrus prometheus github.com/go-logr/logr golang.org/x/time/rate k8s.io/klog/v2
+plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/poddoc plugin/podevent plugin/podfacts plugin/reminder
+                                policy policy/annotation logrus prometheus github.com/go-logr/logr golang.org/x/time/rate k8s.io/klog/v2
                                 k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1 k8s.io/apimachinery/pkg/...
                                 # No clientset: it takes 36 MB of program, and 1.6 MiB of memory in each part.
                                 k8s.io/client-go/rest k8s.io/client-go/tools/cache
@@ -82,10 +83,10 @@ plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugi
                                 github.com/containerd/containerd/api/services/introspection/v1 k8s.io/cri-api/pkg/apis/runtime/v1
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
 plugin/node             pure    io/fs blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/enforce plugin/enforce/plan
-                                plugin/handover plugin/inventory plugin/node/guard plugin/node/lifecycle plugin/podevent plugin/record
+                                plugin/handover plugin/inventory plugin/node/guard plugin/node/lifecycle plugin/podevent plugin/podfacts plugin/record
                                 plugin/recovery plugin/reminder plugin/weights policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
-                                plugin/node plugin/poddoc plugin/podevent plugin/recovery plugin/reminder plugin/weights policy/...
+                                plugin/node plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder plugin/weights policy/...
                                 logrus prometheus k8s.io/apimachinery/pkg/util/wait
                                 github.com/containerd/nri/pkg/api github.com/containerd/nri/pkg/stub # no other package knows NRI
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -86,8 +87,9 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		Object: m.Object, Position: m.Position,
 		Writes: []Write{}, lines: m.Lines,
 	}
-	pol := c.policyFor(m)
-	r.Warnings = append(r.Warnings, c.namespaceWarnings(m)...)
+	asked := c.request(m)
+	pol := asked.Under(c.Policy)
+	r.Warnings = append(r.Warnings, c.namespaceWarnings(asked)...)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}
@@ -155,23 +157,18 @@ func (c *Checker) checkNames(r *Result, pol *policy.Pod, containers []policy.Con
 	r.Warnings = append(r.Warnings, pol.Unmatched(all)...) // a manifest has all that will come
 }
 
-// policyFor returns the policy for a pod. It decides with the pod's runtime handler. The handler of a
+// request returns what is requested for a pod, as far as the manifests have it, with the pod's runtime handler. The handler of a
 // RuntimeClass is unknown unless it is given: then it is taken for one that the policy knows.
-func (c *Checker) policyFor(m *manifest.Pod) *policy.Pod {
-	facts := c.facts(m)
-	return c.Policy.ForPod(&facts, annotation.Parse(m.Annotations))
-}
-
-// facts returns the facts about a pod, as far as the manifests have them.
-func (c *Checker) facts(m *manifest.Pod) policy.PodFacts {
+func (c *Checker) request(m *manifest.Pod) *podfacts.Request {
 	handler := c.Handler
 	if known := c.Policy.HostKernelHandlers; c.hasUnknownHandler(m) && len(known) > 0 {
 		handler = known[0]
 	}
-	return policy.PodFacts{
-		Namespace: m.Namespace, Labels: m.Labels, QOS: policy.QOS(m.QOS), Handler: handler, Claims: claimsOf(m),
-		NamespaceLabels: policy.KnownLabels(m.NamespaceLabels, c.Policy.NamespaceKeys()),
+	facts := podfacts.Facts{
+		Namespace: m.Namespace, Name: m.Name, Annotations: m.Annotations, Labels: m.Labels, NamespaceLabels: m.NamespaceLabels,
+		Volumes: claimVolumes(m),
 	}
+	return facts.Request(policy.QOS(m.QOS), handler).InNamespace(facts.NamespaceLabels, c.Policy.NamespaceKeys())
 }
 
 func (c *Checker) hasUnknownHandler(m *manifest.Pod) bool {
@@ -185,12 +182,11 @@ func (c *Checker) handlerWarnings(m *manifest.Pod) []string {
 	return []string{fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass)}
 }
 
-func (c *Checker) namespaceWarnings(m *manifest.Pod) []string {
-	facts := c.facts(m)
-	if !c.Policy.LacksNamespaceLabels(&facts) {
+func (c *Checker) namespaceWarnings(asked *podfacts.Request) []string {
+	if !c.Policy.LacksNamespaceLabels(&asked.PodFacts) {
 		return nil
 	}
-	return []string{fmt.Sprintf("the labels of namespace %q are unknown, so no rule with namespaceSelector matches (add the Namespace to the manifests)", m.Namespace)}
+	return []string{fmt.Sprintf("the labels of namespace %q are unknown, so no rule with namespaceSelector matches (add the Namespace to the manifests)", asked.Namespace)}
 }
 
 // handlerOf is the handler whose writable layers the pod's containers have. A

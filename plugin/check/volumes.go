@@ -86,30 +86,31 @@ func (v *volumes) spec(pod *manifest.Pod, c *manifest.Container) *inventory.Spec
 	return out
 }
 
-// claimsOf returns the claims of a pod, with the limits that the manifests have.
-func claimsOf(pod *manifest.Pod) *policy.Claims {
-	var out []policy.ClaimVolume
+// claimVolumes returns the volumes of a pod that are claims, with the limits that the manifests have.
+func claimVolumes(pod *manifest.Pod) []policy.ClaimVolume {
+	out := []policy.ClaimVolume{}
 	for i := range pod.Volumes {
 		v := &pod.Volumes[i]
 		if v.Claim == "" {
 			continue
 		}
-		c := policy.ClaimVolume{Claim: v.Claim, Limits: v.Limits}
+		c := policy.ClaimVolume{Name: v.Name, Claim: v.Claim, Limits: v.Limits}
 		for _, ctr := range pod.Containers {
-			for _, m := range ctr.Mounts {
-				if m.Volume == v.Name {
-					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(m.Path)})
+			place := func(volume, path string) {
+				if volume == v.Name {
+					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(path)})
 				}
 			}
+			for _, m := range ctr.Mounts {
+				place(m.Volume, m.Path)
+			}
 			for _, d := range ctr.Devices {
-				if d.Volume == v.Name {
-					c.Places = append(c.Places, policy.Place{Container: ctr.Name, Path: absolute(d.Path)})
-				}
+				place(d.Volume, d.Path)
 			}
 		}
 		out = append(out, c)
 	}
-	return policy.NewClaims(out)
+	return out
 }
 
 // volumeOf returns the volume with a name, or nil.

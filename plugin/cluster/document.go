@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // lookup returns what is kept of an object, nil if there is none. known is false if the API server
@@ -51,11 +53,9 @@ func (p *pod) document(get lookup) *poddoc.Document {
 		v := &d.Volumes[i]
 		c := claimOf(get(p.claim(i)))
 		if c == nil {
-			v.Absent = true
 			continue
 		}
-		v.PersistentVolume, v.Limits = c.volume, c.limits
-		v.Class = class(get, Ref{AttributesClasses, "", c.class})
+		v.Limits, v.Class = c.limits, class(get, Ref{AttributesClasses, "", c.class})
 	}
 	d.Bound()
 	return &d
@@ -64,7 +64,7 @@ func (p *pod) document(get lookup) *poddoc.Document {
 // setNamespace gives a document the labels of the namespace.
 func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 	d.NamespaceLabels = nil
-	delete(d.Omitted, poddoc.PartNamespaceLabels)
+	delete(d.Omitted, podfacts.PartNamespaceLabels)
 	value, _ := get(p.namespace())
 	ns, exists := value.(*poddoc.Document)
 	if !exists { // it is being deleted with its pods
@@ -72,40 +72,23 @@ func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 	}
 	d.NamespaceLabels = ns.NamespaceLabels
 	for part, cause := range ns.Omitted {
-		omit(d, part, cause)
+		d.Omit(part, cause)
 	}
-}
-
-// notRead returns a document that has nothing but the names of the pod.
-func (p *pod) notRead() *poddoc.Document {
-	d := &poddoc.Document{Version: poddoc.Version, UID: p.doc.UID, Namespace: p.doc.Namespace, Name: p.doc.Name}
-	for _, part := range []string{poddoc.PartAnnotations, poddoc.PartLabels, poddoc.PartVolumes} {
-		omit(d, part, poddoc.NotRead)
-	}
-	return d
 }
 
 // class returns nil if the claim names none.
-func class(get lookup, ref Ref) *poddoc.Class {
+func class(get lookup, ref Ref) *policy.ClaimClass {
 	if ref.Name == "" {
 		return nil
 	}
 	value, _ := get(ref)
-	rates, exists := value.(map[string]string)
-	return &poddoc.Class{Name: ref.Name, Absent: !exists, Rates: rates}
+	rates, _ := value.(map[string]string)
+	return &policy.ClaimClass{Name: ref.Name, Rates: rates}
 }
 
 // withoutVolumes returns the pod with its volumes omitted for a cause.
 func (p *pod) withoutVolumes(cause string) *pod {
 	out := *p
-	out.doc.Volumes, out.doc.Omitted = nil, maps.Clone(p.doc.Omitted)
-	omit(&out.doc, poddoc.PartVolumes, cause)
+	out.doc.Omit(podfacts.PartVolumes, cause)
 	return &out
-}
-
-func omit(d *poddoc.Document, part, cause string) {
-	if d.Omitted == nil {
-		d.Omitted = map[string]string{}
-	}
-	d.Omitted[part] = cause
 }

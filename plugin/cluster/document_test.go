@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -19,15 +21,15 @@ func TestKept(t *testing.T) {
 	class := "gold"
 	invalid := "../x"
 	bound := newClaim("wbps=1Mi")
-	bound.Spec.VolumeName, bound.Spec.VolumeAttributesClassName = "pvc-1", &class
+	bound.Spec.VolumeAttributesClassName = &class
 	unnamed := newClaim("")
 	unnamed.Spec.VolumeAttributesClassName = &invalid
 	parameters := map[string]string{
 		"rbps": "1", "blkio.noderesource.dev/wbps": "2", "example.com/riops": "3", "iops": "4", "wiops": long,
 	}
 	for name, tt := range map[string]struct{ object, want any }{
-		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, NamespaceLabels: map[string]string{"a": "b"}}},
-		"claim":         {bound, &claim{volume: "pvc-1", limits: new("wbps=1Mi"), class: "gold"}},
+		"namespace":     {newNamespace(map[string]string{"a": "b"}), &poddoc.Document{Version: 1, Facts: podfacts.Facts{NamespaceLabels: map[string]string{"a": "b"}}}},
+		"claim":         {bound, &claim{limits: new("wbps=1Mi"), class: "gold"}},
 		"invalid class": {unnamed, &claim{limits: new("")}},
 		"plain claim":   {&corev1.PersistentVolumeClaim{}, &claim{}},
 		"long":          {newClaim(long), &claim{limits: new(long[:poddoc.MaxText+1])}},
@@ -70,29 +72,29 @@ func TestRefs(t *testing.T) {
 // TestDocument verifies that the same pod gives other documents with other objects, and is not changed.
 func TestDocument(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a"))
-	p.doc.Omitted = map[string]string{poddoc.PartAnnotations: "x"}
+	p.doc.Omitted = map[string]string{podfacts.PartAnnotations: "x"}
 	p.doc.Annotations = nil
 	gold := Ref{AttributesClasses, "", "gold"}
 	for name, tt := range map[string]struct {
 		objects map[Ref]any
 		want    func(*poddoc.Document)
 	}{
-		"nothing exists": {nil, func(d *poddoc.Document) { d.Volumes[0].Absent = true }},
+		"nothing exists": {nil, func(*poddoc.Document) {}},
 		"all": {
 			map[Ref]any{
-				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold"},
+				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{new("wbps=1Mi"), "gold"},
 				gold: map[string]string{"wbps": "2"},
 			},
 			func(d *poddoc.Document) {
 				d.NamespaceLabels = map[string]string{"tier": "gold"}
 				v := &d.Volumes[0]
-				v.PersistentVolume, v.Limits = "pvc-1", new("wbps=1Mi")
-				v.Class = &poddoc.Class{Name: "gold", Rates: map[string]string{"wbps": "2"}}
+				v.Limits = new("wbps=1Mi")
+				v.Class = &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "2"}}
 			},
 		},
 		"absent class": {
 			map[Ref]any{claimRef("a"): &claim{class: "gold"}},
-			func(d *poddoc.Document) { d.Volumes[0].Class = &poddoc.Class{Name: "gold", Absent: true} },
+			func(d *poddoc.Document) { d.Volumes[0].Class = &policy.ClaimClass{Name: "gold"} },
 		},
 		"large": {
 			map[Ref]any{
@@ -100,16 +102,23 @@ func TestDocument(t *testing.T) {
 				claimRef("a"): &claim{class: "gold", limits: new(strings.Repeat("x", poddoc.MaxText+1))},
 			},
 			func(d *poddoc.Document) {
-				d.Omitted[poddoc.PartNamespaceLabels] = "14892 bytes (maximum 8192)"
-				d.Volumes[0].Class = &poddoc.Class{Name: "gold"}
+				d.Omitted[podfacts.PartNamespaceLabels] = "14892 bytes (maximum 8192)"
+				d.Volumes[0].Class = &policy.ClaimClass{Name: "gold"}
 				d.Volumes[0].Omitted = map[string]string{poddoc.PartLimits: "more than 4096 bytes", poddoc.PartParameters: "a rate of more than 64 bytes"}
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := poddoc.Document{
-				Version: 1, UID: testUID, Namespace: "prod", Name: "db-0", Omitted: map[string]string{poddoc.PartAnnotations: "x"},
-				Volumes: []poddoc.Volume{{Name: "v-a", Claim: "a", Mounts: []poddoc.Mount{{Container: "db", Path: "/a"}}}},
+				Version: 1,
+				UID:     testUID,
+				Facts: podfacts.Facts{
+					Namespace: "prod",
+					Name:      "db-0",
+					Labels:    map[string]string{},
+					Omitted:   map[string]string{podfacts.PartAnnotations: "x"},
+					Volumes:   []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
+				},
 			}
 			tt.want(&want)
 			got := p.document(lookupOf(tt.objects))
@@ -117,7 +126,7 @@ func TestDocument(t *testing.T) {
 			if _, err := poddoc.Format().Encode(got); err != nil {
 				t.Error(err)
 			}
-			if len(p.doc.Omitted) != 1 || p.doc.Volumes[0].Absent || p.doc.Volumes[0].Limits != nil {
+			if len(p.doc.Omitted) != 1 || p.doc.Volumes[0].Limits != nil {
 				t.Errorf("the pod has changed: %+v", p.doc)
 			}
 		})
@@ -136,7 +145,7 @@ func manyLabels(n int) map[string]string {
 func TestWithoutVolumes(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a"))
 	d := p.withoutVolumes("no room").document(lookupOf(nil))
-	if d.Annotations == nil || d.Volumes != nil || d.Omitted[poddoc.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
+	if d.Annotations == nil || d.Volumes != nil || d.Omitted[podfacts.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
 		t.Errorf("document %+v, pod %+v", d, p.doc)
 	}
 	equal(t, "objects", []Ref{namespaceRef()}, p.withoutVolumes("x").refs(lookupOf(nil)))
@@ -145,7 +154,7 @@ func TestWithoutVolumes(t *testing.T) {
 // TestParameters verifies that what the part passes on, the document takes.
 func TestParameters(t *testing.T) {
 	all := map[string]string{}
-	for _, key := range poddoc.Parameters() {
+	for _, key := range annotation.Parameters() {
 		all[key] = "1"
 	}
 	got, _ := kept(&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Parameters: all}).(map[string]string)

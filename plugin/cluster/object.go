@@ -7,6 +7,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Kind is a kind of objects of the API server.
@@ -29,7 +31,6 @@ type Ref struct {
 
 // claim is what is kept of a claim.
 type claim struct {
-	volume string  // the PersistentVolume
 	limits *string // the annotation
 	class  string  // VolumeAttributesClass
 }
@@ -39,7 +40,7 @@ func kept(object any) any {
 	switch o := object.(type) {
 	case *corev1.Namespace:
 		// Bounded here, because all pods of the namespace keep it.
-		d := poddoc.Document{NamespaceLabels: o.Labels}
+		d := poddoc.Document{Facts: podfacts.Facts{NamespaceLabels: o.Labels}}
 		d.Bound()
 		return &d
 	case *corev1.PersistentVolumeClaim:
@@ -51,7 +52,7 @@ func kept(object any) any {
 }
 
 func keptClaim(o *corev1.PersistentVolumeClaim) *claim {
-	c := &claim{volume: o.Spec.VolumeName}
+	c := &claim{}
 	if text, ok := o.Annotations[poddoc.ClaimKey]; ok {
 		text = text[:min(len(text), poddoc.MaxText+1)] // a longer one is omitted
 		c.limits = new(strings.Clone(text))
@@ -65,7 +66,7 @@ func keptClaim(o *corev1.PersistentVolumeClaim) *claim {
 // rates returns the rates among the parameters of a class, with the keys that they have there.
 func rates(parameters map[string]string) map[string]string {
 	out := map[string]string{}
-	for _, key := range poddoc.Parameters() {
+	for _, key := range annotation.Parameters() {
 		if text, ok := parameters[key]; ok {
 			out[key] = strings.Clone(text[:min(len(text), poddoc.MaxRate+1)])
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
@@ -160,7 +161,7 @@ func (p *Part) document(pod *pod) *poddoc.Document {
 	there, err := p.files.Read(pod.doc.UID)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		there = pod.notRead()
+		there = &poddoc.Document{Version: poddoc.Version, UID: pod.doc.UID, Facts: podfacts.Facts{Namespace: pod.doc.Namespace, Name: pod.doc.Name}}
 	case err != nil, there.Namespace != pod.doc.Namespace, there.Name != pod.doc.Name:
 		return nil // it stays until the whole document is known
 	}

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"iter"
 	"strings"
 	"time"
 
@@ -9,6 +8,8 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -22,7 +23,7 @@ import (
 //
 //   - The UIDs of all other pods are UUIDs, which newPod does not take from the annotation.
 //   - The document would have the namespace and the name of the tenant's pod, and the reader ignores it
-//     (poddoc.Document.IsOf). So the tenant could at most keep the static pod from having a document.
+//     (node.Node.SetLive). So the tenant could at most keep the static pod from having a document.
 //   - The kubelet runs no mirror pod. It deletes one without a static pod of this name within seconds
 //     (Kubelet.HandlePodCleanups in pkg/kubelet/kubelet_pods.go, GetOrphanedMirrorPodNames in
 //     pkg/kubelet/pod/pod_manager.go). With a finalizer the object stays, but is marked as deleted, and
@@ -44,11 +45,9 @@ func slim(o *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = o.Namespace, o.Name, o.UID, o.ResourceVersion
 	out.CreationTimestamp, out.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
-	out.Annotations, out.Labels = map[string]string{}, poddoc.KeptLabels(o.Labels)
-	for key, value := range o.Annotations {
-		if key == mirror || annotation.IsKey(key) {
-			out.Annotations[key] = value
-		}
+	out.Annotations, out.Labels = podfacts.Own(o.Annotations), poddoc.KeptLabels(o.Labels)
+	if hash, isMirror := o.Annotations[mirror]; isMirror {
+		out.Annotations[mirror] = hash
 	}
 	ofClaims := map[string]bool{}
 	for i := range o.Spec.Volumes {
@@ -66,11 +65,11 @@ func slim(o *corev1.Pod) *corev1.Pod {
 			break // newPod omits them all
 		}
 	}
-	for name, c := range containers(o) {
-		kept := corev1.Container{Name: name, VolumeDevices: c.devices}
-		for i := range c.mounts {
-			if ofClaims[c.mounts[i].Name] {
-				kept.VolumeMounts = append(kept.VolumeMounts, c.mounts[i])
+	for _, c := range containers(o) {
+		kept := corev1.Container{Name: c.Name, VolumeDevices: c.VolumeDevices}
+		for i := range c.VolumeMounts {
+			if ofClaims[c.VolumeMounts[i].Name] {
+				kept.VolumeMounts = append(kept.VolumeMounts, c.VolumeMounts[i])
 			}
 		}
 		out.Spec.Containers = append(out.Spec.Containers, kept)
@@ -78,28 +77,17 @@ func slim(o *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// places are the places of volumes in a container.
-type places struct {
-	mounts  []corev1.VolumeMount
-	devices []corev1.VolumeDevice
-}
-
-// containers iterates over the containers of a pod, of all kinds.
-func containers(o *corev1.Pod) iter.Seq2[string, places] {
-	return func(yield func(string, places) bool) {
-		for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
-			for i := range list {
-				if c := &list[i]; !yield(c.Name, places{c.VolumeMounts, c.VolumeDevices}) {
-					return
-				}
-			}
-		}
-		for i := range o.Spec.EphemeralContainers {
-			if c := &o.Spec.EphemeralContainers[i]; !yield(c.Name, places{c.VolumeMounts, c.VolumeDevices}) {
-				return
-			}
+// containers returns the containers of a pod, of all kinds.
+func containers(o *corev1.Pod) (out []*corev1.Container) {
+	for _, list := range [][]corev1.Container{o.Spec.InitContainers, o.Spec.Containers} {
+		for i := range list {
+			out = append(out, &list[i])
 		}
 	}
+	for i := range o.Spec.EphemeralContainers {
+		out = append(out, (*corev1.Container)(&o.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return out
 }
 
 // newPod returns nil for a pod whose UID is not that of a pod of the runtime.
@@ -114,21 +102,16 @@ func newPod(o *corev1.Pod) *pod {
 		return nil
 	}
 	p := &pod{key: o.Namespace + "/" + o.Name, created: o.CreationTimestamp.Time}
-	p.doc = poddoc.Document{UID: uid, Namespace: o.Namespace, Name: o.Name, Annotations: map[string]string{}, Labels: o.Labels}
-	for key, value := range o.Annotations {
-		if annotation.IsKey(key) {
-			p.doc.Annotations[key] = value
-		}
-	}
-	p.doc.Volumes = claimVolumes(o)
+	p.doc = poddoc.Document{UID: uid, Facts: podfacts.Facts{
+		Namespace: o.Namespace, Name: o.Name, Annotations: podfacts.Own(o.Annotations), Labels: poddoc.KeptLabels(o.Labels), Volumes: claimVolumes(o),
+	}}
 	p.doc.Bound() // what is too large is not even kept
 	return p
 }
 
 // claimVolumes returns the volumes of a pod that are claims, with their places in the containers.
-func claimVolumes(o *corev1.Pod) []poddoc.Volume {
-	index := map[string]int{}
-	var out []poddoc.Volume
+func claimVolumes(o *corev1.Pod) []policy.ClaimVolume {
+	index, out := map[string]int{}, []policy.ClaimVolume{}
 	for i := range o.Spec.Volumes {
 		v := &o.Spec.Volumes[i]
 		name := ""
@@ -141,23 +124,23 @@ func claimVolumes(o *corev1.Pod) []poddoc.Volume {
 		// No claim can have another name, and pods are not validated for that.
 		if poddoc.IsName(name) && annotation.IsLabel(v.Name) {
 			index[v.Name] = len(out)
-			out = append(out, poddoc.Volume{Name: v.Name, Claim: name})
+			out = append(out, policy.ClaimVolume{Name: v.Name, Claim: name})
 		}
 	}
 	if len(out) == 0 || len(out) > poddoc.MaxVolumes {
 		return out
 	}
-	for container, c := range containers(o) {
+	for _, c := range containers(o) {
 		place := func(volume, path string) {
 			if i, ok := index[volume]; ok {
-				out[i].Mounts = append(out[i].Mounts, poddoc.Mount{Container: container, Path: path})
+				out[i].Places = append(out[i].Places, policy.Place{Container: c.Name, Path: path})
 			}
 		}
-		for i := range c.mounts {
-			place(c.mounts[i].Name, c.mounts[i].MountPath)
+		for i := range c.VolumeMounts {
+			place(c.VolumeMounts[i].Name, c.VolumeMounts[i].MountPath)
 		}
-		for i := range c.devices {
-			place(c.devices[i].Name, c.devices[i].DevicePath)
+		for i := range c.VolumeDevices {
+			place(c.VolumeDevices[i].Name, c.VolumeDevices[i].DevicePath)
 		}
 	}
 	return out

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -37,12 +39,17 @@ func fullPod() *corev1.Pod {
 // TestNewPod verifies that a pod that was reduced for the reflector gives the same document.
 func TestNewPod(t *testing.T) {
 	want := poddoc.Document{
-		Version: 1, UID: testUID, Namespace: "prod", Name: "db-0",
-		Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
-		Labels:      map[string]string{"tier": "db"},
-		Volumes: []poddoc.Volume{
-			{Name: "data", Claim: "c", Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
-			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/rel"}}},
+		Version: 1,
+		UID:     testUID,
+		Facts: podfacts.Facts{
+			Namespace:   "prod",
+			Name:        "db-0",
+			Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
+			Labels:      map[string]string{"tier": "db"},
+			Volumes: []policy.ClaimVolume{
+				{Name: "data", Claim: "c", Places: []policy.Place{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
+				{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/rel"}}},
+			},
 		},
 	}
 	for name, pod := range map[string]*corev1.Pod{"full": fullPod(), "reduced": slim(fullPod())} {
@@ -223,10 +230,10 @@ func TestSlimIsSmall(t *testing.T) {
 		t.Errorf("%d labels and %d mounts are kept", labels, mounts)
 	}
 	first, second := newPod(slim(pod)).doc, newPod(slim(pod)).doc
-	if first.Labels != nil || first.Omitted[poddoc.PartLabels] == "" || first.Omitted[poddoc.PartLabels] != second.Omitted[poddoc.PartLabels] {
+	if first.Labels != nil || first.Omitted[podfacts.PartLabels] == "" || first.Omitted[podfacts.PartLabels] != second.Omitted[podfacts.PartLabels] {
 		t.Errorf("%d labels in the document, omitted: %q and %q", len(first.Labels), first.Omitted, second.Omitted)
 	}
-	if len(first.Volumes) == 0 || len(first.Volumes[0].Mounts) == 0 {
+	if len(first.Volumes) == 0 || len(first.Volumes[0].Places) == 0 {
 		t.Error("the mounts of claims are not kept")
 	}
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // TestHostile verifies for the documents of each direction that a writer that has been taken over can do no harm.
 func TestHostile(t *testing.T) {
 	t.Run("to the limits part", func(t *testing.T) {
 		hostile(t, poddoc.Format(), func(uid, text string) *poddoc.Document {
-			d := &poddoc.Document{UID: uid, Namespace: "prod", Name: "db-0", Labels: map[string]string{"text": text}}
+			d := &poddoc.Document{UID: uid, Facts: podfacts.Facts{Namespace: "prod", Name: "db-0", Labels: map[string]string{"text": text}}}
 			d.Bound()
 			return d
 		})

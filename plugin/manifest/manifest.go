@@ -129,21 +129,17 @@ type Pod struct {
 	Annotations map[string]string
 	Lines       map[string]int
 
-	Traits
+	Labels map[string]string
+	QOS    string // the QoS class
+	// NamespaceLabels are the labels of the pod's namespace. They are nil while they are unknown.
+	NamespaceLabels map[string]string
+
 	RuntimeClass string
 	MemoryLimit  uint64 // of the whole pod in bytes, 0 for none
 	Volumes      []Volume
 	// Containers are the init containers, then the containers, then the ephemeral
 	// containers.
 	Containers []Container
-}
-
-// Traits are the properties by which rules of a node policy select pods, apart from the name of the namespace.
-type Traits struct {
-	Labels map[string]string
-	QOS    string // the QoS class
-	// NamespaceLabels are the labels of the pod's namespace. They are nil while they are unknown.
-	NamespaceLabels map[string]string
 }
 
 // Role is the role of a container in its pod.

@@ -21,7 +21,8 @@ func (d *document) pod(object, template value, s *strays) {
 		Position:     d.position(template.node.Line),
 		RuntimeClass: spec.field("runtimeClassName").text(),
 		MemoryLimit:  spec.field("resources", "limits", "memory").bytes(),
-		Traits:       Traits{Labels: template.labels(), QOS: spec.qos()},
+		Labels:       template.labels(),
+		QOS:          spec.qos(),
 	}
 	p.Namespace = cmp.Or(p.Namespace, "default")
 	if template.path != nil {

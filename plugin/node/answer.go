@@ -58,8 +58,14 @@ func (n *Node) Refusal(sb *Sandbox) error {
 	if pol.OnError.Internal != policy.Reject {
 		return nil
 	}
-	facts := n.factsNow(sb)
-	if !annotation.Concerns(sb.Annotations) && !pol.Concerns(&facts) && !n.concernsLive(sb) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
+	r, _ := sb.request(pol)
+	if p := n.podOf(sb.ID); p.isNone() {
+		r = n.withLive(r, sb.UID, sb.Name)
+	} else {
+		r = p.request.now.Load()
+	}
+	concerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
+	if !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // BenchmarkBudget measures what a budget costs where pods of two containers share it, in one namespace and in one of its own for each

@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 const tenantBudget = "budgets: [{namespaces: ['tenant-*'], limits: ['* wbps=200Mi']}]\n"
@@ -53,7 +54,7 @@ func sliceOf(pod string) string { return "kubepods.slice/kubepods-pod" + pod + "
 
 // tenant returns a pod of the namespace tenant-a whose containers each have this value of the annotation, "" for none.
 func tenant(pod, value string) *Sandbox {
-	sb := &Sandbox{ID: "sb-" + pod, Name: pod, Namespace: "tenant-a", UID: "u" + pod, Cgroup: "/" + sliceOf(pod)}
+	sb := &Sandbox{ID: "sb-" + pod, UID: "u" + pod, Cgroup: "/" + sliceOf(pod), Facts: podfacts.Facts{Name: pod, Namespace: "tenant-a"}}
 	if value != "" {
 		sb.Annotations = map[string]string{limitsKey + "containers": value}
 	}

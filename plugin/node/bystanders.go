@@ -1,12 +1,12 @@
 package node
 
 import (
-	"maps"
 	"math"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -25,7 +25,7 @@ const (
 	unrecorded                // there is none
 )
 
-// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside labelRoom. A tenant decides how many
+// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside its labels. A tenant decides how many
 // there are. It is enough for about 30 containers with 15 mounts.
 const bystanderRoom = 96 << 10
 
@@ -64,8 +64,8 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 		sb.warnCut(n.log)
 	}
 	// What came into force before this container was noted did not find the pod.
-	facts, pol := sb.Facts(), n.policy.Load()
-	return concerned || n.concernsLive(sb) || pol != by && pol.Concerns(&facts)
+	pol := n.policy.Load()
+	return concerned || n.concernsLive(sb) || pol != by && sb.Concerns(pol)
 }
 
 // within returns a container with no more mounts than those that fit into room.
@@ -151,9 +151,8 @@ func (s *state) concern(g *group, recorded bool) {
 				g.drain.Begin(c.id)
 			}
 		}
-		now := p.request.now.Load()
-		if labels := s.withLive(now.facts, p.uid, p.name).Labels; !maps.Equal(labels, now.facts.Labels) {
-			p.request.now.Store(now.withLabels(labels))
+		if l, known := s.liveOf(p.uid, p.namespace, p.name); known {
+			p.request.now.Store(p.request.now.Load().With(l.Request, podfacts.Labels))
 		}
 		s.revise(p)
 	}
@@ -163,11 +162,10 @@ func (s *state) concern(g *group, recorded bool) {
 // findConcerned finds those of some bystanders that the policy in force or a live change concerns. moved is true if the reason is an
 // edit of the labels of their namespace.
 func (n *Node) findConcerned(of []podIdentity, moved bool) {
-	pol, found := n.policy.Load(), false
-	for i := range of {
-		sb := of[i].sandbox()
-		if facts := n.factsNow(sb); pol.Concerns(&facts) || n.concernsLive(sb) {
-			n.concern(of[i].group, moved)
+	found := false
+	for _, p := range of {
+		if n.concernsNow(p.request.now.Load(), p.uid, p.name) {
+			n.concern(p.group, moved)
 			found = true
 		}
 	}

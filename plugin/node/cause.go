@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -85,13 +86,13 @@ func reasonOf(err error) string {
 
 // editKey identifies for programs what is rejected of an edit, and why.
 type editKey struct {
-	parts parts
+	parts podfacts.Parts
 	causeKey
 }
 
 // editKeyOf returns the key of an error with which an edit is rejected.
 func editKeyOf(err error) editKey {
-	out := editKey{partAnnotations, keyOf(err)}
+	out := editKey{podfacts.Annotations, keyOf(err)}
 	if r, ok := errors.AsType[*rejectedEdit](err); ok {
 		out.parts = r.parts
 	}

@@ -147,7 +147,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 	if excess := s.vetEdit(p); excess != nil {
 		return excess, nil
 	}
-	if p.request.hasOtherAnnotations(p.view.request) {
+	if p.editsAnnotations() {
 		s.replaceAnnotations(pod, p.request)
 	} else {
 		s.replaceRequest(pod, p.request)
@@ -176,7 +176,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		return nil
 	}
 	next := s.assuming(g, p.containers)
-	if p.request.hasOtherAnnotations(p.view.request) {
+	if p.editsAnnotations() {
 		next.recorded.granted = g.recorded.granted.WithoutAsked()
 	}
 	var asking, raised []*snapshot

@@ -26,7 +26,7 @@ func BenchmarkCompareMounts(b *testing.B) {
 			for b.Loop() {
 				again := c.snapshot
 				began := time.Now() // here: the mount namespace is this thread's
-				if err := n.finder().compareMounts(b.Context(), again.pod.request.now.Load().under(n.policy.Load()).Targets(), &again); err != nil || again.disks.IsUncompared() {
+				if err := n.finder().compareMounts(b.Context(), again.pod.request.now.Load().Under(n.policy.Load()).Targets(), &again); err != nil || again.disks.IsUncompared() {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(began))

@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -135,9 +136,9 @@ type undeclaredUse struct {
 
 // decision is the request of a container and the limits that it gets.
 type decision struct {
-	policy  *policy.Pod // the policy of the decision; nil before it
-	request *request    // the request that was decided; nil before the decision
-	rev     int         // search.rev of the disks that it is about
+	policy  *policy.Pod       // the policy of the decision; nil before it
+	request *podfacts.Request // the request that was decided; nil before the decision
+	rev     int               // search.rev of the disks that it is about
 	desired policy.Desired
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // heap returns the bytes in use.
@@ -173,7 +174,7 @@ func TestLiveCost(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
 	n.policy.Store(rules(t, inProd))
-	live := map[string]*Live{}
+	live := map[string]*podfacts.Facts{}
 	add := func(i int) {
 		sb, db, _ := benchPod(i, "/var/lib")
 		sb.Annotations, sb.Labels = nil, map[string]string{"tier": "web"}
@@ -184,7 +185,7 @@ func TestLiveCost(t *testing.T) {
 		for k := range 20 {
 			labels[fmt.Sprint("label-", k)] = "x"
 		}
-		live[sb.UID] = &Live{Namespace: sb.Namespace, Name: sb.Name, Labels: labels}
+		live[sb.UID] = &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Labels: labels}
 		n.SetLive(sb.UID, live[sb.UID])
 	}
 	cost := func() float64 {

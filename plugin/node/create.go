@@ -39,7 +39,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	c.recalled = noRecord // no earlier process knew it
 	for {
 		v, pol := n.viewPod(pod), n.policy.Load()
-		of := v.request.under(pol)
+		of := v.request.Under(pol)
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}

@@ -1,64 +1,52 @@
 package node
 
 import (
-	"path"
 	"strconv"
 	"strings"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Sandbox is a pod's sandbox as the runtime describes it.
 type Sandbox struct {
-	ID, Namespace, Name, UID string
-	Labels                   map[string]string
-	Handler                  string // runtime handler of its RuntimeClass
-	Cgroup                   string // the parent of its containers' cgroups, in the runtime's notation
-	Annotations              map[string]string
+	ID, UID string
+	Handler string // runtime handler of its RuntimeClass
+	Cgroup  string // the parent of its containers' cgroups, in the runtime's notation
+	podfacts.Facts
 }
 
-// Facts returns the facts about a pod that a policy depends on.
-func (sb *Sandbox) Facts() policy.PodFacts {
-	return FactsOf(sb.Namespace, sb.Labels, sb.Handler, sb.Cgroup)
-}
-
-// FactsOf returns the facts about a pod that a policy depends on. cgroup is Sandbox.Cgroup.
-func FactsOf(namespace string, labels map[string]string, handler, cgroup string) policy.PodFacts {
-	return policy.PodFacts{Namespace: namespace, Labels: labels, QOS: qosOf(cgroup), Handler: handler}
-}
-
-// qosOf returns the QoS class of a pod by the parent of its containers' cgroups, which the kubelet
-// names, or "":
-//
-//	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
-//	/kubepods/burstable/podUID                                                  cgroupfs
-//
-// Source: podContainerManagerImpl.GetPodContainerName in Kubernetes'
-// pkg/kubelet/cm/pod_container_manager_linux.go.
-func qosOf(cgroup string) policy.QOS {
-	parent, pod := path.Split(cgroup)
-	name, isSlice := strings.CutSuffix(pod, ".slice")
-	if isSlice {
-		i := strings.LastIndex(name, "-pod")
-		if i < 0 {
-			return ""
-		}
-		parent = name[:i]
-	} else if !strings.HasPrefix(pod, "pod") {
-		return ""
+// request returns what is requested by the sandbox, and whether labels were dropped that are too long.
+func (sb *Sandbox) request(pol *policy.Policy) (r *podfacts.Request, isCut bool) {
+	facts, isCut := sb.WithinRoom(pol)
+	if facts.Annotations == nil {
+		facts.Annotations = map[string]string{} // it is known that there are none
 	}
-	parent = strings.TrimSuffix(parent, "/")
-	switch {
-	case strings.HasSuffix(parent, "besteffort"):
-		return policy.BestEffort
-	case strings.HasSuffix(parent, "burstable"):
-		return policy.Burstable
-	case strings.HasSuffix(parent, "kubepods"):
-		return policy.Guaranteed
-	}
-	return ""
+	return facts.Request(podfacts.QOSOf(sb.Cgroup), sb.Handler), isCut
+}
+
+// Concerns reports whether a pod has annotations of this domain, a class by a rule of the policy, or a budget for its namespace.
+func (sb *Sandbox) Concerns(pol *policy.Policy) bool {
+	return annotation.Concerns(sb.Annotations) || pol.ConcernsUnannotated() &&
+		pol.Concerns(&policy.PodFacts{Namespace: sb.Namespace, Labels: sb.Labels, QOS: podfacts.QOSOf(sb.Cgroup), Handler: sb.Handler})
+}
+
+// newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
+func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
+	r, isCut := sb.request(pol)
+	out := podIdentity{id: sb.ID, namespace: sb.Namespace, name: sb.Name, uid: sb.UID, request: &podRequest{}}
+	out.request.now.Store(r)
+	return out, isCut
+}
+
+// warnCut logs that not all labels of a pod are kept.
+func (sb *Sandbox) warnCut(log logrus.FieldLogger) {
+	log.WithField("pod", sb.Namespace+"/"+sb.Name).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
 }
 
 // Container is a container as the runtime describes it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -20,8 +21,8 @@ import (
 
 // edit is a live change of a pod that does not count yet.
 type edit struct {
-	next *request // nil for none
-	err  error    // the reason why it is rejected, for the record; nil before the first try
+	next *podfacts.Request // nil for none
+	err  error             // the reason why it is rejected, for the record; nil before the first try
 	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
 	unknown error
 	// isRejected is true if err is of next, and not of the edit before it.
@@ -30,12 +31,12 @@ type edit struct {
 
 // rejectedEdit is the error of a pod with an edit that does not count.
 type rejectedEdit struct {
-	parts parts
+	parts podfacts.Parts
 	cause error
 }
 
 func (e *rejectedEdit) Error() string {
-	if !e.parts.has(partAnnotations | partLabels) {
+	if !e.parts.Has(podfacts.Annotations | podfacts.Labels) {
 		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
 	}
 	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
@@ -46,10 +47,10 @@ func (e *rejectedEdit) Unwrap() error { return e.cause }
 // editOf is the edit of one pod, as the reconciler tries it.
 type editOf struct {
 	pod    podIdentity
-	next   *request
-	parts  parts    // in which it differs from the request that counts
-	waits  bool     // its annotations wait for a container
-	claims []string // those whose limits it changes, see changedClaims
+	next   *podfacts.Request
+	parts  podfacts.Parts // in which it differs from the request that counts
+	waits  bool           // its annotations wait for a container
+	claims []string       // those whose limits it changes, see ChangedClaims
 }
 
 // edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival.
@@ -71,9 +72,9 @@ func (p *pod) editNow() (e editOf, ok bool) {
 	if next == nil {
 		return e, false
 	}
-	e = editOf{p.podIdentity, next, next.differences(now), false, next.changedClaims(now)}
-	e.waits = e.parts.has(partAnnotations) && !p.hasLiveContainer() && !p.isRejected()
-	return e, !e.waits || e.parts.has(partFacts)
+	e = editOf{p.podIdentity, next, next.Differences(now), false, next.ChangedClaims(now)}
+	e.waits = e.parts.Has(podfacts.Annotations) && !p.hasLiveContainer() && !p.isRejected()
+	return e, !e.waits || e.parts.Has(besideAnnotations)
 }
 
 // isRejected reports whether the last container that was created was rejected.
@@ -98,14 +99,15 @@ func (g *group) hasEdit() bool {
 }
 
 // candidates returns what may count of an edit, the best first: all of it, its facts alone, or its annotations alone.
-func (e *editOf) candidates(now *request) []*request {
+func (e *editOf) candidates(now *podfacts.Request) []*podfacts.Request {
+	facts := now.With(e.next, besideAnnotations)
 	switch {
 	case e.waits:
-		return []*request{now.withFacts(&e.next.facts)}
-	case !e.parts.has(partAnnotations) || !e.parts.has(partFacts):
-		return []*request{e.next}
+		return []*podfacts.Request{facts}
+	case !e.parts.Has(podfacts.Annotations) || !e.parts.Has(besideAnnotations):
+		return []*podfacts.Request{e.next}
 	}
-	return []*request{e.next, now.withFacts(&e.next.facts), now.withAnnotationsOf(e.next)}
+	return []*podfacts.Request{e.next, facts, now.With(e.next, podfacts.Annotations)}
 }
 
 // tryEdit makes an edit or a part of it count, or notes why it is rejected. It reports whether a part of it counts. An error is an
@@ -125,7 +127,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	}
 	var rejection error
 	for _, by := range e.candidates(v.request) {
-		p := v.propose(by, by.under(pol), slices.Clone(v.containers), n.hasNoWeights(by.under(pol)))
+		p := v.propose(by, by.Under(pol), slices.Clone(v.containers), n.hasNoWeights(by.Under(pol)))
 		reason := p.refused()
 		if reason == nil {
 			excess, err := n.commitEdit(p, e)
@@ -140,7 +142,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 				if by == e.next {
 					return true, nil
 				}
-				accepted, e.parts = true, e.next.differences(by)
+				accepted, e.parts = true, e.next.Differences(by)
 				break
 			}
 			reason = excess
@@ -194,8 +196,8 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error
 		}
 	}
 	pol := n.policy.Load()
-	what := soughtBy(e.next.under(pol))
-	what.targets = what.targets.And(v.request.under(pol).Targets())
+	what := soughtBy(e.next.Under(pol))
+	what.targets = what.targets.And(v.request.Under(pol).Targets())
 	found := make(chan *foundForEdit, 1)
 	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
 		if !n.beginTrial(e) {
@@ -243,7 +245,7 @@ func (n *Node) endTrial(e *editOf) {
 // refused returns the error because of which the proposal rejects an edit, or nil. Facts alone are like a new policy: limits that
 // were granted stay, and only the budget can reject them.
 func (p *proposal) refused() error {
-	if !p.request.hasOtherAnnotations(p.view.request) {
+	if !p.editsAnnotations() {
 		return nil
 	}
 	for _, err := range p.policy.Check() {
@@ -298,7 +300,7 @@ func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecy
 // noteCounts notes that a candidate of an edit counts. Labels by which no rule selects change often, and claims are also tried when
 // they become known: these are noted if a container gets other limits.
 func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
-	parts := p.request.differences(p.view.request)
+	parts := p.request.Differences(p.view.request)
 	var changed []string // containers that have other limits than before
 	of := make([]identity, 0, len(before))
 	for i := range before {
@@ -311,14 +313,14 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	}
 	log := n.log.WithField("pod", e.pod.String())
 	switch {
-	case !parts.has(partAnnotations | partLabels):
+	case !parts.Has(podfacts.Annotations | podfacts.Labels):
 		for _, container := range changed {
 			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
 		}
 		if len(changed) > 0 && len(e.claims) > 0 {
 			n.noteApplied(&e.pod, e.applied(parts), of)
 		}
-	case len(changed) > 0 || parts.has(partAnnotations):
+	case len(changed) > 0 || parts.Has(podfacts.Annotations):
 		n.metrics.edits.applied.Add(1)
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
 		n.noteApplied(&e.pod, e.applied(parts), of)
@@ -329,7 +331,7 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 const maxClaims = 3
 
 // applied says that parts of an edit apply, with the names of the claims whose limits change.
-func (e *editOf) applied(parts parts) string {
+func (e *editOf) applied(parts podfacts.Parts) string {
 	if len(e.claims) == 0 {
 		return "edited " + parts.String() + " apply"
 	}
@@ -342,5 +344,16 @@ func (e *editOf) applied(parts parts) string {
 	if more := len(e.claims) - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return "edited " + parts.text(text) + " apply"
+	return "edited " + parts.Text(text) + " apply"
+}
+
+// warnClaims logs the limits of claims that do not count, unless they did not count before for the same reasons.
+func (n *Node) warnClaims(before, now *snapshot) {
+	isSame := func(a, b *annotation.Error) bool { return a.Identity == b.Identity }
+	if slices.EqualFunc(before.decision.desired.Claims, now.decision.desired.Claims, isSame) {
+		return
+	}
+	for _, err := range now.decision.desired.Claims {
+		now.logger(n.log).WithError(err).Warn("Limits of a claim do not count")
+	}
 }

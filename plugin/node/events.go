@@ -7,6 +7,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -39,11 +40,6 @@ func (p *podIdentity) named() podevent.Pod {
 	return podevent.Pod{UID: p.uid, Namespace: p.namespace, Name: p.name}
 }
 
-// sandbox returns the facts of a sandbox by which its pod is found.
-func (p *podIdentity) sandbox() *Sandbox {
-	return &Sandbox{ID: p.id, Namespace: p.namespace, Name: p.name, UID: p.uid}
-}
-
 func (sb *Sandbox) named() podevent.Pod {
 	return podevent.Pod{UID: sb.UID, Namespace: sb.Namespace, Name: sb.Name}
 }
@@ -64,7 +60,7 @@ func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
 	texts := make([]string, 0, len(of))
 	for _, c := range of {
 		now := n.snapshot(c.ref)
-		if now.decision.policy == nil || !now.isLive() || !now.decision.request.isOf(pod) {
+		if now.decision.policy == nil || !now.isLive() || !pod.asks(now.decision.request) {
 			continue
 		}
 		if now.decision.policy.Mode() == policy.ModeObserve {
@@ -103,7 +99,7 @@ type loggedEdit struct {
 // logRejected logs why an edit is rejected.
 func (n *Node) logRejected(e loggedEdit) {
 	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
-	if !e.err.parts.has(partAnnotations | partLabels) {
+	if !e.err.parts.Has(podfacts.Annotations | podfacts.Labels) {
 		log.Warn("Rejected changed limits of claims of a running pod")
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -60,7 +61,7 @@ func TestEventOfRefusedStart(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n, events := newNode(t, h), &reasons{}
 	n.events = events
-	n.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Claims: policy.NewClaims(nil)}) // unknown ones would be waited for
+	n.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Volumes: []policy.ClaimVolume{}}) // unknown ones would be waited for
 	if err := n.start(t.Context(), limited("/mem wbps=1Mi"), ctr("a", bind("/mnt/mem/x", "/mem")), true); err == nil {
 		t.Fatal("not refused")
 	}

@@ -97,7 +97,7 @@ func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *sn
 		return c.noCgroup
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.request.handler)
+		layer := now.Of(c.pod.request.now.Load().Handler)
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
@@ -123,7 +123,7 @@ func (f finder) isMemoryLimited(c *snapshot) bool {
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
 func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapshot, now *layerLocations) error {
-	layer := now.Of(c.pod.request.handler)
+	layer := now.Of(c.pod.request.now.Load().Handler)
 	rootfs := layer.Backing(ctx, f.storage)
 	switch {
 	case rootfs.Err == nil:
@@ -190,7 +190,7 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	defer func() { n.endSearch(of, isUnused) }()
 	for {
 		c, layers, pol := n.beginSearch(of), n.layers.current.Load(), n.policy.Load()
-		by := of.pod.request.now.Load().under(pol)
+		by := of.pod.request.now.Load().Under(pol)
 		what := soughtBy(by)
 		if c.isFound(what, layers) {
 			return nil
@@ -202,7 +202,7 @@ func (n *Node) find(ctx context.Context, of identity) error {
 		}
 		n.noteFound(&c, isSame, err)
 		isUnused = err == nil && ctx.Err() != nil
-		if now := of.pod.request.now.Load().under(n.policy.Load()); err != nil || now == by || c.disks.Covers(now.Targets()) {
+		if now := of.pod.request.now.Load().Under(n.policy.Load()); err != nil || now == by || c.disks.Covers(now.Targets()) {
 			return cmp.Or(err, c.search.notCompared)
 		}
 	}

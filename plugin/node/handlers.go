@@ -132,7 +132,7 @@ func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity 
 	}
 	s.inheritNamespace(pod)
 	// The record of an earlier sandbox may have the labels of the namespace.
-	pod.restored = pod.isNew && pod.request.now.Load().facts.NamespaceLabels.Know(s.namespaceKeys)
+	pod.restored = pod.isNew && pod.request.now.Load().NamespaceLabels.Know(s.namespaceKeys)
 	s.concern(pod.group.in(s), false)
 	s.revise(pod)
 	return pod.podIdentity
@@ -142,9 +142,8 @@ func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity 
 // class or budget by the policy, and nothing concerned it before. It leaves the values of the annotations unparsed: a tenant
 // decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
-	facts := sb.Facts()
-	concerned = annotation.Concerns(sb.Annotations) || n.Knows(sb.ID, sb.Cgroup) || n.policy.Load().Concerns(&facts) || n.concernsLive(sb)
 	pod, isCut := newPod(sb, n.policy.Load())
+	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsLive(sb)
 	if isCut {
 		sb.warnCut(n.log)
 	}

@@ -24,7 +24,7 @@ type layerLocations struct {
 // moved reports whether the layer of a container is known to be at another location than when the container was
 // resolved.
 func (l *layerLocations) moved(c *snapshot) bool {
-	at, now := c.layer.at, l.Of(c.pod.request.handler)
+	at, now := c.layer.at, l.Of(c.pod.request.now.Load().Handler)
 	return at != nil && now.Unknown == "" && (c.layer.registration == l.registration || at.Unknown != "") && *at != now
 }
 

@@ -1,80 +1,52 @@
 package node
 
 import (
-	"fmt"
+	"errors"
 	"maps"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // The runtime reports a pod as it was when its sandbox was made. The API server knows the pod as it is now. A live change
-// is a difference between the two that appears while the pod runs.
+// is a difference between the two that appears while the pod runs. What an administrator sets counts at once. What an author sets is an
+// edit, which counts if it is valid and there is room.
 
-// Live has what the API server knows now about a pod.
-type Live struct {
-	Namespace, Name string
-	// Annotations are those of this domain. They replace those that the runtime reported.
-	Annotations map[string]string
-	// Labels replace those that the runtime reported. They are nil if they are unknown.
-	Labels map[string]string
-	// NamespaceLabels are all labels of its namespace. They are nil if they are unknown.
-	NamespaceLabels map[string]string
-	// OnlyNamespace is true if all but the labels of its namespace is still unknown.
-	OnlyNamespace bool
-	// Claims are those of the pod's volumes. They are nil if they are unknown.
-	Claims *policy.Claims
-	// Err is the reason why the annotations are unknown, and nil if they are known.
-	Err error
-	// CanBeKnown reports whether annotations of a pod would be known, with Err. Those that the runtime reported were
-	// edited if they would be. If it is nil, they were.
-	CanBeKnown func(annotations map[string]string) bool
+// podRequest holds what is requested for a pod, and counts. Only a live change replaces it.
+type podRequest struct {
+	now atomic.Pointer[podfacts.Request]
 }
 
-// isEdited reports whether annotations that the API server has, and that are unknown, are others than those of a request.
-// Only if the request has such annotations itself, it is not known whether they are.
-func (l *Live) isEdited(now *request) bool {
-	return now.edited.annotations || now.annotations != nil && (l.CanBeKnown == nil || l.CanBeKnown(now.annotations))
+// live is what the API server knows now about a pod.
+type live struct {
+	*podfacts.Request // without the labels of the namespace
+	name              string
+	// namespaceLabels are all labels of its namespace. They are nil if they are unknown.
+	namespaceLabels map[string]string
+	// err is why the annotations are unknown. It is nil if they are known, or not read yet.
+	err error
 }
 
-// runtimeLabels is the prefix of labels that the runtime reports and that are not of the pod itself, such as its name and
-// UID. CRI-O adds others than containerd.
-const runtimeLabels = "io.kubernetes."
-
-// labels returns the labels of a pod: those of the API server, and those that only the runtime has.
-func (l *Live) labels(reported map[string]string) map[string]string {
-	if l.Labels == nil {
-		return reported
-	}
-	out := maps.Clone(l.Labels)
-	for key, value := range reported {
-		if strings.HasPrefix(key, runtimeLabels) {
-			out[key] = value
-		}
-	}
-	return out
-}
+// besideAnnotations are the parts of an edit that can have other authors than the annotations.
+const besideAnnotations = podfacts.Labels | podfacts.Claims
 
 // SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
 // pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
 // reads nothing of the node: the reconciler puts changes into force.
-func (n *Node) SetLive(uid string, live *Live) {
-	if live == nil {
+func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
+	if facts == nil {
 		n.forgetLive(uid)
 		return
 	}
-	kept := *live
-	if live.Labels != nil {
-		kept.Labels, _ = keptLabels(live.Labels, n.policy.Load())
+	kept, _ := facts.WithinRoom(n.policy.Load())
+	l := live{Request: kept.Request("", ""), name: facts.Name, namespaceLabels: facts.NamespaceLabels}
+	if cause := facts.Omitted[podfacts.PartAnnotations]; cause != "" {
+		l.err = errors.New("too many annotations of this domain: " + cause)
 	}
-	if live.Err == nil && newRequest(policy.PodFacts{}, live.Annotations).annotations == nil {
-		// A request does not keep them, so it would differ from them after each edit.
-		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
-	}
-	moved, bystanding := n.noteLive(uid, kept)
+	moved, bystanding := n.noteLive(uid, l)
 	n.findConcerned(bystanding, moved)
 }
 
@@ -91,15 +63,15 @@ func (n *Node) forgetLive(uid string) {
 }
 
 // noteLive reports whether the labels of the namespace were edited, and returns the bystanders of the pod.
-func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []podIdentity) {
+func (n *Node) noteLive(uid string, l live) (moved bool, bystanding []podIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	former, known := s.liveOf(uid, live.Namespace, live.Name)
-	if known && live.NamespaceLabels == nil {
-		live.NamespaceLabels = former.NamespaceLabels // too large now: the last ones count
+	former, known := s.liveOf(uid, l.Namespace, l.name)
+	if known && l.namespaceLabels == nil {
+		l.namespaceLabels = former.namespaceLabels // too large now: the last ones count
 	}
-	moved = known && former.NamespaceLabels != nil && !maps.Equal(former.NamespaceLabels, live.NamespaceLabels)
-	s.live[uid] = live
+	moved = known && former.namespaceLabels != nil && !maps.Equal(former.namespaceLabels, l.namespaceLabels)
+	s.live[uid] = l
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
 		if !s.concerns(pod.group.in(s)) {
@@ -107,70 +79,99 @@ func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []podIden
 			continue
 		}
 		if _, known := s.liveOf(uid, pod.namespace, pod.name); known {
-			s.followNamespace(pod, &live) // no edit of the pod's author delays it
+			s.followNamespace(pod, l.namespaceLabels) // no edit of the pod's author delays it
 		}
 		s.revisePaced(pod, now)
 	}
 	return moved, bystanding
 }
 
-// concernsLive reports whether a sandbox concerns the plugin by what the API server knows about its pod.
-func (n *Node) concernsLive(sb *Sandbox) bool {
-	live, known := n.liveOf(sb)
-	if !known {
-		return false
-	}
-	facts := n.factsNow(sb)
-	return annotation.Concerns(live.Annotations) || n.policy.Load().Concerns(&facts)
-}
-
-func (n *Node) liveOf(sb *Sandbox) (Live, bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return s.liveOf(sb.UID, sb.Namespace, sb.Name)
-}
-
 // liveOf returns what the API server knows about a pod. The names are compared as well: a mistake there must not give a
 // pod the limits of another tenant.
-func (s *state) liveOf(uid, namespace, name string) (_ Live, known bool) {
-	live, known := s.live[uid]
-	if !known || live.Namespace != namespace || live.Name != name {
-		return Live{}, false
+func (s *state) liveOf(uid, namespace, name string) (_ live, known bool) {
+	l, known := s.live[uid]
+	if !known || l.Namespace != namespace || l.name != name {
+		return live{}, false
 	}
-	return live, true
+	return l, true
+}
+
+// withLive returns a request with all that the API server knows about its pod.
+func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Request {
+	l, known := s.liveOf(uid, r.Namespace, name)
+	if !known {
+		return r
+	}
+	return r.With(l.Request, podfacts.Annotations|besideAnnotations).InNamespace(l.namespaceLabels, s.namespaceKeys)
+}
+
+// concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
+// pods without the cluster part, and each event of a container asks.
+func (n *Node) concernsLive(sb *Sandbox) bool {
+	if !n.hasLive(sb) {
+		return false
+	}
+	r, _ := sb.request(n.policy.Load())
+	return n.concernsNow(r, sb.UID, sb.Name)
+}
+
+func (n *Node) hasLive(sb *Sandbox) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	_, known := s.liveOf(sb.UID, sb.Namespace, sb.Name)
+	return known
+}
+
+// concernsNow reports whether something concerns a pod by a request, with all that the API server knows.
+func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
+	r = n.withLive(r, uid, name)
+	return len(r.Annotations) > 0 || n.policy.Load().Concerns(&r.PodFacts)
+}
+
+func (n *Node) withLive(r *podfacts.Request, uid, name string) *podfacts.Request {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.withLive(r, uid, name)
+}
+
+// factsOf returns the facts about a pod that count or, if nothing concerns it yet, all that are known.
+func (s *state) factsOf(p *pod) policy.PodFacts {
+	now := p.request.now.Load()
+	if !s.concerns(p.group.in(s)) {
+		now = s.withLive(now, p.uid, p.name)
+	}
+	return now.PodFacts
 }
 
 // revise has a pod follow what the API server knows about it. Labels and claims count at once if no container is live: a
-// creation asks the budget. Everything else is an edit. A bystander follows it once something concerns it.
+// creation asks the budget. Everything else that the author sets is an edit. A bystander follows it once something concerns it.
 func (s *state) revise(p *pod) {
-	live, known := s.liveOf(p.uid, p.namespace, p.name)
+	l, known := s.liveOf(p.uid, p.namespace, p.name)
 	if !known || !s.concerns(p.group.in(s)) {
 		return
 	}
-	s.followNamespace(p, &live)
-	if live.OnlyNamespace {
+	s.followNamespace(p, l.namespaceLabels)
+	if l.Annotations == nil && l.err == nil { // only the namespace has been read
 		return
 	}
 	had, now := p.edit, p.request.now.Load()
-	before, next := had, now.followFacts(&live)
-	if next != now && (!p.hasLiveContainer() || !now.mayTakeMore(next)) {
+	before, next := had, now.With(l.Request, besideAnnotations)
+	if next != now && (!p.hasLiveContainer() || !now.MayTakeMore(next)) {
 		s.replaceRequest(p, next)
 		before.next, now = nil, next
 	}
-	if live.Err == nil && !now.has(live.Annotations) {
-		next = next.with(live.Annotations)
-	}
+	next = next.With(l.Request, podfacts.Annotations)
 	switch {
 	case next == now:
 		p.edit = edit{}
 		switch {
-		case live.Err == nil:
-		case live.isEdited(now):
-			p.edit.err = &rejectedEdit{partAnnotations, live.Err}
+		case l.err == nil:
+		case now.Annotations != nil: // these can be known, so others were written
+			p.edit.err = &rejectedEdit{podfacts.Annotations, l.err}
 		default:
-			p.edit.unknown = live.Err
+			p.edit.unknown = l.err
 		}
-	case before.next.isLike(next):
+	case before.next != nil && next.Differences(before.next) == 0:
 	default:
 		p.edit = edit{next: next, err: before.err}
 		p.told.forget(podevent.ChangeRejected)
@@ -192,7 +193,7 @@ func (p *pod) hasLiveContainer() bool {
 
 // replaceRequest replaces the request of a pod. Its containers are decided again. What was known about other containers
 // is forgotten, because their disks were not found for the new targets.
-func (s *state) replaceRequest(p *pod, r *request) {
+func (s *state) replaceRequest(p *pod, r *podfacts.Request) {
 	p.request.now.Store(r)
 	there := map[string]bool{}
 	for _, c := range p.containers {
@@ -205,7 +206,7 @@ func (s *state) replaceRequest(p *pod, r *request) {
 
 // replaceAnnotations replaces the request of a pod by one with other annotations. What the pod as a whole was granted by
 // those before does not count for entries that are rejected now.
-func (s *state) replaceAnnotations(p *pod, r *request) {
+func (s *state) replaceAnnotations(p *pod, r *podfacts.Request) {
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
 	g.recorded.granted = g.recorded.granted.WithoutAsked()
@@ -221,10 +222,10 @@ func (s *state) reviseAll() {
 	}
 }
 
-// isOf reports whether the request is still the one of its pod.
-func (r *request) isOf(p *podIdentity) bool { return p.request.now.Load() == r }
+// asks reports whether a request is still the one of the pod that counts.
+func (p *podIdentity) asks(r *podfacts.Request) bool { return p.request.now.Load() == r }
 
 // decidedBy reports whether the limits of the container were decided by this policy and the request of its pod.
 func (c *snapshot) decidedBy(pol *policy.Policy) bool {
-	return c.decision.policy.Of() == pol && c.decision.request.isOf(&c.pod)
+	return c.decision.policy.Of() == pol && c.pod.asks(c.decision.request)
 }

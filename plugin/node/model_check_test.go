@@ -57,7 +57,8 @@ func (r *modelRuntime) ruledIn(p *modelPod, sb *modelSandbox) *policy.Pod {
 }
 
 func (r *modelRuntime) ruledBy(p *modelPod, by modelFacts) *policy.Pod {
-	facts := p.sandbox(p.current()).Facts()
+	asked, _ := p.sandbox(p.current()).request(r.policy)
+	facts := asked.PodFacts
 	facts.Labels, facts.NamespaceLabels, facts.Claims = modelLabels("tier", by.tier), by.namespace, by.claims
 	return r.policy.ForPod(&facts, annotation.Parse(by.annotations))
 }

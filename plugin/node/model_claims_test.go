@@ -25,6 +25,11 @@ func modelClaimsOf(text string) *policy.Claims {
 	if text == unknownClaims {
 		return policy.UnknownClaims("129 of them")
 	}
+	return policy.NewClaims(modelVolumes(text))
+}
+
+// modelVolumes returns the volumes of a pod that are claims.
+func modelVolumes(text string) []policy.ClaimVolume {
 	v := policy.ClaimVolume{Claim: "data"}
 	for _, name := range modelNames {
 		v.Places = append(v.Places, policy.Place{Container: name, Path: "/data"})
@@ -32,7 +37,7 @@ func modelClaimsOf(text string) *policy.Claims {
 	if text != "" {
 		v.Limits = &text
 	}
-	return policy.NewClaims([]policy.ClaimVolume{v})
+	return []policy.ClaimVolume{v}
 }
 
 // editClaim changes the limits of the claim of a pod.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -65,7 +66,8 @@ func (e *modelEdits) document() modelDocument { return e.documents[len(e.documen
 
 // ownOf returns the annotations of this domain, as a document has them.
 func ownOf(annotations map[string]string) map[string]string {
-	out := maps.Clone(annotations)
+	out := map[string]string{}
+	maps.Copy(out, annotations)
 	maps.DeleteFunc(out, func(key, _ string) bool { return !annotation.IsKey(key) })
 	return out
 }
@@ -140,7 +142,7 @@ func (r *modelRuntime) tell(change func(), pods ...*modelPod) {
 	r.mu.Lock()
 	change()
 	n := r.plugin
-	live := make([]*Live, len(pods))
+	live := make([]*podfacts.Facts, len(pods))
 	for i, p := range pods {
 		if p.hasDocument {
 			live[i] = p.live()
@@ -152,13 +154,18 @@ func (r *modelRuntime) tell(change func(), pods ...*modelPod) {
 	}
 }
 
-func (p *modelPod) live() *Live {
+func (p *modelPod) live() *podfacts.Facts {
 	d := p.document()
-	return &Live{
+	out := &podfacts.Facts{
 		Namespace: "ns", Name: p.name, Annotations: d.annotations,
 		Labels: modelLabels("tier", d.tier), NamespaceLabels: modelLabels("team", d.team),
-		Claims: modelClaimsOf(d.claim),
 	}
+	if d.claim == unknownClaims {
+		out.Omitted = map[string]string{podfacts.PartVolumes: "129 of them"}
+	} else {
+		out.Volumes = modelVolumes(d.claim)
+	}
+	return out
 }
 
 // tellAll has a new plugin read all documents. The caller holds mu.

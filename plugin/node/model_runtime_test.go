@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -324,8 +325,15 @@ func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 // sandbox and container return the descriptions in events, which are new for each event.
 func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
 	return &Sandbox{
-		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(sb.reported),
-		Cgroup: "/" + p.cgroup, Labels: modelLabels("tier", sb.tier),
+		ID:     sb.id,
+		UID:    p.uid,
+		Cgroup: "/" + p.cgroup,
+		Facts: podfacts.Facts{
+			Name:        p.name,
+			Namespace:   "ns",
+			Annotations: maps.Clone(sb.reported),
+			Labels:      modelLabels("tier", sb.tier),
+		},
 	}
 }
 

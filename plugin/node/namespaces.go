@@ -3,42 +3,31 @@ package node
 import (
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Only the API server knows the labels of a namespace. They come with the document that the cluster part writes for each pod, a
-// moment after the pod's sandbox. A request keeps those by which rules of the policy select, so other labels may change without
-// any work.
-
-// inNamespace returns a request with these labels of the namespace.
-func (r *request) inNamespace(labels policy.NamespaceLabels) *request {
-	facts := r.facts
-	facts.NamespaceLabels = labels
-	return r.withFacts(&facts)
-}
+// moment after the pod's sandbox. A request keeps those by which rules of the policy select.
 
 // followNamespace has a pod follow the labels of its namespace at once, as it follows a new policy. The administrator of the
-// cluster sets both. The author of the pod sets neither.
-func (s *state) followNamespace(p *pod, live *Live) {
-	labels, now := policy.KnownLabels(live.NamespaceLabels, s.namespaceKeys), p.request.now.Load()
-	if labels == nil {
-		return
+// cluster sets both. The author of the pod sets neither. all is nil while they are unknown.
+func (s *state) followNamespace(p *pod, all map[string]string) {
+	now := p.request.now.Load()
+	if next := now.InNamespace(all, s.namespaceKeys); next != now {
+		s.replaceRequest(p, next)
 	}
-	if !labels.Equal(now.facts.NamespaceLabels) {
-		s.replaceRequest(p, now.inNamespace(labels))
-	}
-	if next := p.edit.next; next != nil && !labels.Equal(next.facts.NamespaceLabels) {
-		p.edit.next = next.inNamespace(labels) // or the edit would bring back those before
+	if p.edit.next != nil {
+		p.edit.next = p.edit.next.InNamespace(all, s.namespaceKeys) // or the edit would bring back those before
 	}
 }
 
 // inheritNamespace gives a new sandbox the labels of its namespace that an earlier sandbox of the pod has.
 func (s *state) inheritNamespace(p *pod) {
 	for _, o := range p.group.in(s).pods {
-		if labels := o.request.now.Load().facts.NamespaceLabels; labels != nil && o.uid == p.uid && o.namespace == p.namespace {
-			p.request.now.Store(p.request.now.Load().inNamespace(labels))
-			return
+		if o.uid == p.uid && o.namespace == p.namespace {
+			p.request.now.Store(p.request.now.Load().With(o.request.now.Load(), podfacts.Namespace))
 		}
 	}
 }
@@ -46,23 +35,14 @@ func (s *state) inheritNamespace(p *pod) {
 // selectNamespaces has requests keep the labels of namespaces by which the rules of a new policy select, before it comes into force.
 // Those of the policy before stay as well: a container may still be decided by it.
 func (n *Node) selectNamespaces(former, next *policy.Policy) {
+	keys := next.NamespaceKeys()
+	if former != nil && former.NamespaceKeys() != nil { // an empty selector has no keys
+		keys = append(former.NamespaceKeys(), keys...)
+	}
+	slices.Sort(keys)
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.namespaceKeys = nil
-	for _, pol := range []*policy.Policy{former, next} {
-		if pol == nil {
-			continue
-		}
-		if keys := pol.NamespaceKeys(); keys != nil {
-			if s.namespaceKeys == nil {
-				s.namespaceKeys = []string{} // an empty selector has no keys
-			}
-			s.namespaceKeys = append(s.namespaceKeys, keys...)
-		}
-	}
-	slices.Sort(s.namespaceKeys)
-	s.namespaceKeys = slices.Compact(s.namespaceKeys)
-	if s.namespaceKeys != nil {
+	if s.namespaceKeys = slices.Compact(keys); keys != nil {
 		s.reviseAll()
 	}
 }
@@ -78,14 +58,14 @@ func (n *Node) noteRule(before, now *snapshot) {
 // namespace.
 func (c *snapshot) followsNamespace(before *snapshot) bool {
 	former, by := before.decision.request, c.decision.request
-	return former != nil && !former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
+	return former != nil && !former.NamespaceLabels.Equal(by.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
 }
 
 // isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
 // were not edited, and a new policy selects by other labels.
 func (n *Node) isMoved(before, now *snapshot) bool {
 	if before.decision.request != nil {
-		return now.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
+		return now.followsNamespace(before) && before.decision.request.NamespaceLabels != nil &&
 			before.decision.policy.Of() == now.decision.policy.Of()
 	}
 	s := n.state.Lock()
@@ -100,7 +80,7 @@ func (n *Node) isMoved(before, now *snapshot) bool {
 func (n *Node) noteNamespaces(moved []podIdentity) {
 	for _, of := range moved {
 		rule := "no rule"
-		if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
+		if name := of.request.now.Load().Under(n.policy.Load()).Rule(); name != "" {
 			rule = "rule " + quote.Name(name, quote.Most)
 		}
 		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.containersOf(of))

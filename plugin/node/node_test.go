@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const (
@@ -106,7 +106,7 @@ func (n *Node) peek() *state {
 const podCgroup = "kubepods.slice/kubepods-pod1.slice"
 
 func sandbox(annotations map[string]string) *Sandbox {
-	return &Sandbox{ID: "sb1", Name: "db-0", Namespace: "prod", UID: "u1", Annotations: annotations, Cgroup: "/" + podCgroup}
+	return &Sandbox{ID: "sb1", UID: "u1", Cgroup: "/" + podCgroup, Facts: podfacts.Facts{Name: "db-0", Namespace: "prod", Annotations: annotations}}
 }
 
 func ctr(name string, mounts ...inventory.Mount) *Container {
@@ -130,8 +130,7 @@ type session struct {
 // passesBy decides as the session of the plugin does.
 func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 	pol := s.n.Policy()
-	facts := sb.Facts()
-	concerned := annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
+	concerned := sb.Concerns(pol) || s.n.Knows(sb.ID, sb.Cgroup)
 	return !concerned && !s.n.PassBy(sb, c, now, pol)
 }
 

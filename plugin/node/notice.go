@@ -7,6 +7,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -43,7 +44,7 @@ type noticeKey struct {
 // decisionKey identifies a decision with the disks that it is about: more can be found later.
 type decisionKey struct {
 	policy   *policy.Pod
-	request  *request
+	request  *podfacts.Request
 	settings int
 }
 

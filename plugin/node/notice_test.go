@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
 	e := editOf{claims: []string{"a", "b", "c", "d", "e"}}
-	if got, want := e.applied(partLabels|partClaims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
+	if got, want := e.applied(podfacts.Labels|podfacts.Claims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -24,7 +25,7 @@ func BenchmarkTell(b *testing.B) {
 		n := newBudgetNode(b, "onError: {invalid: ignore}\n")
 		for i := range benchPods {
 			sb := tenant(fmt.Sprint(i), value)
-			n.SetLive(sb.UID, &Live{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Claims: policy.NewClaims(nil)})
+			n.SetLive(sb.UID, &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Volumes: []policy.ClaimVolume{}})
 			n.run(sb, member(sb, "db"))
 			n.run(sb, member(sb, "sidecar"))
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/grant"
@@ -27,7 +28,7 @@ var errRemoved = errors.New("the pod was removed meanwhile")
 // podView has the facts about a pod by which it is decided, as they were at one moment.
 type podView struct {
 	pod        podIdentity
-	request    *request // that counts
+	request    *podfacts.Request // that counts
 	containers []snapshot
 	known      []knownFacts   // of all that were created so far
 	granted    policy.Desired // to the pod as a whole, so far
@@ -58,21 +59,21 @@ func (n *Node) viewPod(of podIdentity) podView {
 // isCurrent reports whether the pod is as it was when the view was made.
 func (v *podView) isCurrent(s *state) bool {
 	p := v.pod.in(s)
-	return s.pods[p.id] == p && v.pod.group.in(s).changes == v.changes && v.request.isOf(&v.pod)
+	return s.pods[p.id] == p && v.pod.group.in(s).changes == v.changes && v.pod.asks(v.request)
 }
 
 // proposal is what some containers of a pod are granted by a request under a policy.
 type proposal struct {
 	view       *podView
-	request    *request
+	request    *podfacts.Request
 	policy     *policy.Pod
 	containers []snapshot // with their new decisions
 }
 
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
 // nothing, and reads nothing of the node.
-func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
-	in := grant.Pod{Policy: pol, Before: by.after(v.request, &v.granted), NoTotal: v.noTotal, NoWeights: noWeights}
+func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
+	in := grant.Pod{Policy: pol, Before: v.after(by, &v.granted), NoTotal: v.noTotal, NoWeights: noWeights}
 	newest := map[string]int{}
 	for _, k := range v.known {
 		newest[k.facts.Name] = k.arrival
@@ -90,7 +91,7 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 			delete(newest, c.name)
 		}
 		in.Containers = append(in.Containers, grant.Container{
-			Facts: facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: by.after(v.request, c.granted()),
+			Facts: facts, TooManyMounts: c.disks.HasTooManyMounts(), Before: v.after(by, c.granted()),
 		})
 	}
 	for _, other := range v.known {
@@ -109,9 +110,14 @@ func (v *podView) propose(by *request, pol *policy.Pod, containers []snapshot, n
 	return out
 }
 
-// after returns what may stand of what was granted by the request before.
-func (r *request) after(before *request, granted *policy.Desired) *policy.Desired {
-	if r.hasOtherAnnotations(before) {
+// editsAnnotations reports whether a proposal is by other annotations than those that count.
+func (p *proposal) editsAnnotations() bool {
+	return !p.request.HasAnnotationsOf(p.view.request)
+}
+
+// after returns what a request may leave of what was granted by the one that counts.
+func (v *podView) after(by *podfacts.Request, granted *policy.Desired) *policy.Desired {
+	if !by.HasAnnotationsOf(v.request) {
 		left := granted.WithoutAsked()
 		return &left
 	}
@@ -143,7 +149,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	var by *policy.Pod                           // what the budget of over was asked by
 	for ctx.Err() == nil {
 		v, pol := n.viewPod(pod), n.policy.Load()
-		of := v.request.under(pol)
+		of := v.request.Under(pol)
 		if of != by { // there may be another budget, or none
 			clear(over)
 		}

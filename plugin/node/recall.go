@@ -23,36 +23,6 @@ type recalled struct {
 // noRecord is what is recalled of a container without a record.
 var noRecord = &recalled{}
 
-// record returns the form of a request in the record of its pod. It is nil if all of it is what the runtime reports.
-func (r *request) record(sandbox string) *record.Edit {
-	out := &record.Edit{Sandbox: sandbox, NamespaceLabels: r.facts.NamespaceLabels}
-	if r.edited == (edited{}) && out.NamespaceLabels == nil {
-		return nil
-	}
-	if r.edited.annotations {
-		out.Annotations = r.annotations
-	}
-	if r.edited.labels {
-		out.Labels = r.facts.Labels
-	}
-	return out
-}
-
-// restored returns a request with those parts of a recorded edit for which there is no newer one.
-func (r *request) restored(from *record.Edit) *request {
-	out := r
-	if from.Annotations != nil && !r.edited.annotations {
-		out = out.with(from.Annotations)
-	}
-	if from.Labels != nil && !r.edited.labels {
-		out = out.withLabels(from.Labels)
-	}
-	if from.NamespaceLabels != nil && r.facts.NamespaceLabels == nil {
-		out = out.inNamespace(from.NamespaceLabels)
-	}
-	return out
-}
-
 // recall reads the record of a group's pod that an earlier process left, unless that has succeeded for each of its sandboxes.
 func (n *Node) recall(g groupIdentity) error {
 	if g.cgroup == "" || !n.mayRecall(g) {
@@ -110,18 +80,13 @@ func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	}
 }
 
-// restore takes over an edit from a record. Annotations and labels of another sandbox are older than what the runtime
-// reports for this one.
+// restore takes over an edit from a record.
 func (s *state) restore(p *pod, r *record.Record) {
 	if r == nil || r.UID != p.uid || r.Edit == nil {
 		return
 	}
-	from := *r.Edit
-	if from.Sandbox != p.id {
-		from.Annotations, from.Labels = nil, nil
-	}
 	now := p.request.now.Load()
-	if next := now.restored(&from); next != now {
+	if next := now.Restored(r.Edit, p.id); next != now {
 		s.replaceRequest(p, next)
 		s.revise(p)
 	}

@@ -289,7 +289,7 @@ func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
 func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		for _, w := range pod.request.now.Load().under(n.policy.Load()).Unmatched(pod.containers) {
+		for _, w := range pod.request.now.Load().Under(n.policy.Load()).Unmatched(pod.containers) {
 			log.Warn(w)
 		}
 	}

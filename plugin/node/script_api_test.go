@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,10 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // claim is a claim of a pod's volume. limits is "" for none.
@@ -22,9 +19,9 @@ type claim struct {
 }
 
 // live returns the document of a pod, which has the annotations of the pod at first, and nothing else.
-func (p *pod) live() *node.Live {
+func (p *pod) live() *podfacts.Facts {
 	if p.document == nil {
-		p.document = &node.Live{Namespace: p.namespace, Name: p.name, Annotations: cloneMap(p.annotations)}
+		p.document = &podfacts.Facts{Namespace: p.namespace, Name: p.name, Annotations: cloneMap(p.annotations)}
 	}
 	next := *p.document
 	p.document = &next
@@ -32,7 +29,7 @@ func (p *pod) live() *node.Live {
 }
 
 // label changes labels of a document of the pod.
-func (p *pod) label(live *node.Live, args ...string) {
+func (p *pod) label(live *podfacts.Facts, args ...string) {
 	if live.Labels == nil {
 		live.Labels = p.labels
 	}
@@ -62,10 +59,18 @@ func pairs(to map[string]string, args []string, keyOf func(string) string) map[s
 	return out
 }
 
+// omit has the document omit a part for a cause, or for none any more.
+func omit(live *podfacts.Facts, part, cause string) {
+	live.Omitted = cloneMap(live.Omitted)
+	if live.Omitted[part] = cause; cause == "" {
+		delete(live.Omitted, part)
+	}
+}
+
 func itself(key string) string { return key }
 
 // change is a command that changes the document of a pod, and passes it to the plugin.
-func change(fn func(p *pod, live *node.Live, args []string)) command {
+func change(fn func(p *pod, live *podfacts.Facts, args []string)) command {
 	return func(w *world, _ bool, args []string) {
 		w.reachable()
 		p := w.mustPod(args[0])
@@ -77,14 +82,14 @@ func change(fn func(p *pod, live *node.Live, args []string)) command {
 // edits are the commands of the API server that edit annotations.
 func edits() map[string]command {
 	return map[string]command{
-		"edit POD KEY=VALUE...": change(func(p *pod, live *node.Live, args []string) { // label.KEY is a label
+		"edit POD KEY=VALUE...": change(func(p *pod, live *podfacts.Facts, args []string) { // label.KEY is a label
 			isLabel := func(arg string) bool { return strings.HasPrefix(arg, "label.") }
 			for _, arg := range args {
 				if isLabel(arg) {
 					p.label(live, strings.TrimPrefix(arg, "label."))
 				}
 			}
-			live.Err = nil
+			omit(live, podfacts.PartAnnotations, "")
 			live.Annotations = pairs(live.Annotations, slices.DeleteFunc(slices.Clone(args), isLabel), annotationKey)
 		}),
 		"edit-often POD COUNT KEY TARGET [PAUSE]": func(w *world, _ bool, args []string) { // to 1Mi, 2Mi, ... COUNTMi, in quick succession
@@ -99,22 +104,15 @@ func edits() map[string]command {
 				time.Sleep(pause)
 			}
 		},
-		"edit-long POD COUNT": change(func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
-			count, _ := strconv.Atoi(args[0])
-			live.Annotations = cloneMap(live.Annotations)
-			for i := range count {
-				live.Annotations[fmt.Sprint(limitsKey, "container.x", i)] = "/data wbps=1Mi" + strings.Repeat(" ", 700)
-			}
-		}),
-		"too-large POD": change(func(_ *pod, live *node.Live, _ []string) {
-			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
-			live.CanBeKnown = func(a map[string]string) bool { return len(a[limitsKey+"containers"]) < 28<<10 }
+		"too-large POD": change(func(_ *pod, live *podfacts.Facts, _ []string) {
+			live.Annotations = nil
+			omit(live, podfacts.PartAnnotations, "99999 bytes")
 		}),
 		"tell-as POD NAMESPACE/NAME KEY=VALUE...": func(w *world, _ bool, args []string) { // a document with the UID of a pod and other names
 			namespace, name, _ := strings.Cut(args[1], "/")
-			w.node.SetLive(w.mustPod(args[0]).uid, &node.Live{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
+			w.node.SetLive(w.mustPod(args[0]).uid, &podfacts.Facts{Namespace: namespace, Name: name, Annotations: pairs(nil, args[2:], annotationKey)})
 		},
-		"tell POD": change(func(*pod, *node.Live, []string) {}),
+		"tell POD": change(func(*pod, *podfacts.Facts, []string) {}),
 		"forget POD": func(w *world, _ bool, args []string) {
 			w.node.SetLive(w.mustPod(args[0]).uid, nil)
 		},
@@ -124,14 +122,14 @@ func edits() map[string]command {
 // facts are the commands of the API server that make other facts about a pod known. A document has none of them before.
 func facts() map[string]command {
 	return map[string]command{
-		"label POD [KEY=VALUE]...": change(func(p *pod, live *node.Live, args []string) {
+		"label POD [KEY=VALUE]...": change(func(p *pod, live *podfacts.Facts, args []string) {
 			p.label(live, args...)
 		}),
 		"only-namespace POD [KEY=VALUE]...": func(w *world, _ bool, args []string) { // a document that has nothing else yet
 			p := w.mustPod(args[0])
-			w.node.SetLive(p.uid, &node.Live{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself), OnlyNamespace: true})
+			w.node.SetLive(p.uid, &podfacts.Facts{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself)})
 		},
-		"claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]": change(func(p *pod, live *node.Live, args []string) {
+		"claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]": change(func(p *pod, live *podfacts.Facts, args []string) {
 			c := claim{name: args[0], limits: strings.TrimPrefix(args[1], "-")}
 			for _, arg := range args[2:] {
 				if rates, isClass := strings.CutPrefix(arg, "class="); isClass {
@@ -145,13 +143,16 @@ func facts() map[string]command {
 				c.places = []policy.Place{{Container: "a", Path: "/data"}, {Container: "b", Path: "/data"}}
 			}
 			p.claims = append(slices.DeleteFunc(slices.Clone(p.claims), func(o claim) bool { return o.name == c.name }), c)
-			live.Claims = policy.NewClaims(volumes(p.claims))
+			live.Volumes = volumes(p.claims)
+			omit(live, podfacts.PartVolumes, "")
 		}),
-		"no-claims POD": change(func(p *pod, live *node.Live, _ []string) {
-			p.claims, live.Claims = nil, policy.NewClaims(nil)
+		"no-claims POD": change(func(p *pod, live *podfacts.Facts, _ []string) {
+			p.claims, live.Volumes = nil, []policy.ClaimVolume{}
+			omit(live, podfacts.PartVolumes, "")
 		}),
-		"unknown-claims POD CAUSE": change(func(_ *pod, live *node.Live, args []string) {
-			live.Claims = policy.UnknownClaims(args[0])
+		"unknown-claims POD CAUSE": change(func(_ *pod, live *podfacts.Facts, args []string) {
+			live.Volumes = nil
+			omit(live, podfacts.PartVolumes, args[0])
 		}),
 		"namespace-label NAMESPACE [KEY=VALUE]...": func(w *world, _ bool, args []string) { // of all its pods
 			w.reachable()
@@ -173,13 +174,7 @@ func volumes(of []claim) (out []policy.ClaimVolume) {
 			v.Limits = &c.limits
 		}
 		if c.class != "" {
-			class := policy.ClaimClass{Name: "gold"}
-			for pair := range strings.FieldsSeq(c.class) {
-				name, text, _ := strings.Cut(pair, "=")
-				key, _ := blkio.ParseKey(blkio.IOMax, name)
-				class.Rates = append(class.Rates, annotation.Rate{Parameter: name, Key: key, Text: text})
-			}
-			v.Class = class
+			v.Class = &policy.ClaimClass{Name: "gold", Rates: pairs(nil, strings.Fields(c.class), itself)}
 		}
 		out = append(out, v)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // pod is a pod of the kubelet, and its document of the API server.
@@ -26,7 +27,7 @@ type pod struct {
 	handler              string
 	annotations, labels  map[string]string
 	sandboxes            []*sandbox
-	document             *node.Live
+	document             *podfacts.Facts
 	claims               []claim
 }
 
@@ -55,7 +56,7 @@ type container struct {
 }
 
 func (s *sandbox) message() *node.Sandbox {
-	sb := &node.Sandbox{ID: s.id, Name: s.name, Namespace: s.namespace, UID: s.uid, Labels: maps.Clone(s.labels), Handler: s.handler, Annotations: maps.Clone(s.told)}
+	sb := &node.Sandbox{ID: s.id, UID: s.uid, Handler: s.handler, Facts: podfacts.Facts{Name: s.name, Namespace: s.namespace, Labels: maps.Clone(s.labels), Annotations: maps.Clone(s.told)}}
 	if s.cgroup != "" {
 		sb.Cgroup = "/" + s.cgroup
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const (
@@ -218,8 +217,7 @@ func within(fn func(ctx context.Context) error) error {
 // passesBy decides as the session of the plugin does.
 func (w *world) passesBy(sb *node.Sandbox, c *node.Container, now node.State) bool {
 	pol := w.node.Policy()
-	facts := sb.Facts()
-	concerned := annotation.Concerns(sb.Annotations) || w.node.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
+	concerned := sb.Concerns(pol) || w.node.Knows(sb.ID, sb.Cgroup)
 	return !concerned && !w.node.PassBy(sb, c, now, pol)
 }
 

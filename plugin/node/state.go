@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -36,14 +37,14 @@ type state struct {
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
-		bystanders: map[*group]reading{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]Live{}},
+		bystanders: map[*group]reading{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]live{}},
 	})
 }
 
 // apiServer has what the API server knows.
 type apiServer struct {
 	// live has what it knows about pods now, by their UID. The pods may not be here yet. The values do not change.
-	live map[string]Live
+	live map[string]live
 	// namespaceKeys are the keys of the labels of namespaces that requests keep, nil for none.
 	namespaceKeys []string
 }
@@ -133,7 +134,7 @@ type pod struct {
 type liveState struct {
 	edit edit
 	// trying is the edit that is being tried, nil if none is.
-	trying *request
+	trying *podfacts.Request
 	// isNew is true for a sandbox that an event has reported first: all its containers are known.
 	isNew bool
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.

@@ -6,7 +6,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -21,7 +21,7 @@ func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 	if pol := n.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
-		v.Pod.Policy = v.request.under(pol) // may parse the annotations, so without the lock
+		v.Pod.Policy = v.request.Under(pol) // may parse the annotations, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(v.View), of.written)
 	n.notePlan(&v, fresh, unread == nil)
@@ -61,9 +61,9 @@ func (n *Node) viewOf(g groupIdentity) view {
 type view struct {
 	plan.View
 	group   groupIdentity
-	pod     podIdentity // the pod that has the pod's cgroup now; none without a pod
-	request *request    // of pod
-	shared  bool        // other pods are in the pod's cgroup
+	pod     podIdentity       // the pod that has the pod's cgroup now; none without a pod
+	request *podfacts.Request // of pod
+	shared  bool              // other pods are in the pod's cgroup
 	changes int
 }
 
@@ -72,7 +72,7 @@ func (s *state) view(g *group) view {
 	v := view{group: g.groupIdentity, shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
-	var last *record.Edit
+	var last *podfacts.Edit
 	for _, pod := range g.sorted() {
 		before := len(v.Running)
 		v.Running = slices.Grow(v.Running, len(pod.containers))
@@ -90,7 +90,7 @@ func (s *state) view(g *group) view {
 			v.Pod.Begun, v.Pod.Granted = begun, g.grantedTo(pod)
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
-		if edit := pod.request.now.Load().record(pod.id); edit != nil {
+		if edit := pod.request.now.Load().Edit(pod.id); edit != nil {
 			last = edit
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Bound makes a document one that can be encoded, if its UID and its names are valid: it sorts, and
@@ -16,47 +18,53 @@ func (d *Document) Bound() {
 	d.Version = Version
 	d.Annotations, d.Labels, d.NamespaceLabels = valid(d.Annotations), valid(d.Labels), valid(d.NamespaceLabels)
 	for i := range d.Volumes {
-		d.Volumes[i].bound()
+		boundVolume(&d.Volumes[i])
 	}
-	slices.SortFunc(d.Volumes, func(a, b Volume) int { return strings.Compare(a.Name, b.Name) })
-	d.omit(PartAnnotations, tooMany(len(d.Annotations), MaxAnnotations), d.Annotations, maxAnnotationBytes)
-	d.omit(PartLabels, "", d.Labels, maxLabelBytes)
-	d.omit(PartNamespaceLabels, "", d.NamespaceLabels, maxLabelBytes)
-	d.omit(PartVolumes, tooMany(len(d.Volumes), MaxVolumes), d.Volumes, maxVolumeBytes)
+	slices.SortFunc(d.Volumes, func(a, b policy.ClaimVolume) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range d.parts() {
+		if cause := p.tooLarge(); cause != "" {
+			d.Omit(p.name, cause)
+		}
+	}
 }
 
-// omit leaves a part out for a cause, or if its text is too large.
-func (d *Document) omit(part, cause string, value any, limit int) {
-	if cause == "" {
-		cause = tooLarge(value, limit)
+// part is a part of a document, with its bounds.
+type part struct {
+	name    string
+	isThere bool
+	value   any
+	// n and most are numbers of entries, and limit is in bytes as encoded.
+	n, most, limit int
+}
+
+// parts returns the parts of a document that can be omitted.
+func (d *Document) parts() []part {
+	return []part{
+		{podfacts.PartAnnotations, d.Annotations != nil, d.Annotations, len(d.Annotations), podfacts.MaxAnnotations, podfacts.MaxAnnotationBytes},
+		{podfacts.PartLabels, d.Labels != nil, d.Labels, 0, 0, maxLabelBytes},
+		{podfacts.PartNamespaceLabels, d.NamespaceLabels != nil, d.NamespaceLabels, 0, 0, maxLabelBytes},
+		{podfacts.PartVolumes, d.Volumes != nil, d.Volumes, len(d.Volumes), MaxVolumes, maxVolumeBytes},
 	}
-	if cause == "" {
-		return
+}
+
+// tooLarge returns why a part is omitted, or "".
+func (p *part) tooLarge() string {
+	if p.n > p.most {
+		return fmt.Sprintf("%d of them (maximum %d)", p.n, p.most)
 	}
-	switch part {
-	case PartAnnotations:
-		d.Annotations = nil
-	case PartLabels:
-		d.Labels = nil
-	case PartNamespaceLabels:
-		d.NamespaceLabels = nil
-	case PartVolumes:
-		d.Volumes = nil
+	data, err := mailbox.JSON(p.value)
+	if err != nil { // not reached: maps and strings only
+		return err.Error()
 	}
-	d.Omitted = with(d.Omitted, part, cause)
+	if len(data) <= p.limit {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes (maximum %d)", len(data), p.limit)
 }
 
 // KeptLabels returns labels that a document can have. Of others it returns so many that it is known that they are too large.
 func KeptLabels(labels map[string]string) map[string]string {
-	size := 0
-	for key, value := range labels {
-		size += len(key) + len(value)
-	}
-	if size <= maxLabelBytes {
-		return labels
-	}
-	out := map[string]string{}
-	size = 0
+	out, size := map[string]string{}, 0
 	for _, key := range slices.Sorted(maps.Keys(labels)) { // the same ones each time
 		if size > maxLabelBytes {
 			break
@@ -67,37 +75,13 @@ func KeptLabels(labels map[string]string) map[string]string {
 	return out
 }
 
-// FitsAnnotations reports whether a document can have these annotations of a pod.
-func FitsAnnotations(annotations map[string]string) bool {
-	return len(annotations) <= MaxAnnotations && tooLarge(annotations, maxAnnotationBytes) == ""
-}
-
-// tooLarge returns why a part is omitted, or "".
-func tooLarge(value any, limit int) string {
-	data, err := mailbox.JSON(value)
-	if err != nil { // not reached: maps and strings only
-		return err.Error()
+func boundVolume(v *policy.ClaimVolume) {
+	for i := range v.Places {
+		v.Places[i].Path = path.Clean("/" + v.Places[i].Path) // as the kubelet does
 	}
-	if len(data) <= limit {
-		return ""
-	}
-	return fmt.Sprintf("%d bytes (maximum %d)", len(data), limit)
-}
-
-func tooMany(n, limit int) string {
-	if n <= limit {
-		return ""
-	}
-	return fmt.Sprintf("%d of them (maximum %d)", n, limit)
-}
-
-func (v *Volume) bound() {
-	for i := range v.Mounts {
-		v.Mounts[i].Path = path.Clean("/" + v.Mounts[i].Path) // as the kubelet does
-	}
-	v.Mounts = slices.DeleteFunc(v.Mounts, func(m Mount) bool { return !m.isValid() }) // no container can have it
-	slices.SortFunc(v.Mounts, Mount.compare)
-	v.Mounts = slices.Compact(v.Mounts)
+	v.Places = slices.DeleteFunc(v.Places, func(p policy.Place) bool { return !isPlace(p) }) // no container can have it
+	slices.SortFunc(v.Places, policy.Place.Compare)
+	v.Places = slices.Compact(v.Places)
 	if v.Limits != nil {
 		text := validText(*v.Limits)
 		v.Limits = &text
@@ -126,13 +110,15 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// valid returns a map with UTF-8 only, and nil for an empty one. The API server accepts no keys of
-// other characters.
+// valid returns a map with UTF-8 only. The API server accepts no keys of other characters.
 func valid(m map[string]string) map[string]string {
-	var out map[string]string
+	if m == nil {
+		return nil
+	}
+	out := map[string]string{}
 	for key, value := range m {
 		if isText(key) {
-			out = with(out, key, validText(value))
+			out[key] = validText(value)
 		}
 	}
 	return out

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestBound verifies that a part that is too large is omitted, with the cause, and the others stay.
@@ -16,18 +19,18 @@ func TestBound(t *testing.T) {
 		want   map[string]string // omitted of the document
 	}{
 		"none":             {func(*Document) {}, nil},
-		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{PartAnnotations: "41133 bytes (maximum 28672)"}},
-		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{PartAnnotations: "65 of them (maximum 64)"}},
-		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{PartLabels: "14602 bytes (maximum 8192)"}},
-		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
-		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{PartVolumes: "129 of them (maximum 128)"}},
-		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{PartVolumes: "36102 bytes (maximum 27648)"}},
+		"annotations":      {func(d *Document) { d.Annotations["limits."+"blkio.noderesource.dev/pod-total"] = large }, map[string]string{podfacts.PartAnnotations: "41133 bytes (maximum 28672)"}},
+		"many annotations": {func(d *Document) { d.Annotations = many(65) }, map[string]string{podfacts.PartAnnotations: "65 of them (maximum 64)"}},
+		"labels of a pod":  {func(d *Document) { d.Labels = labels() }, map[string]string{podfacts.PartLabels: "14602 bytes (maximum 8192)"}},
+		"labels":           {func(d *Document) { d.NamespaceLabels = labels() }, map[string]string{podfacts.PartNamespaceLabels: "14602 bytes (maximum 8192)"}},
+		"many volumes":     {func(d *Document) { d.Volumes = claims(129) }, map[string]string{podfacts.PartVolumes: "129 of them (maximum 128)"}},
+		"large volumes":    {func(d *Document) { d.Volumes = claims(100) }, map[string]string{podfacts.PartVolumes: "36102 bytes (maximum 27648)"}},
 		"all": {
 			func(d *Document) {
 				d.Annotations, d.Labels, d.NamespaceLabels, d.Volumes = many(65), labels(), labels(), claims(129)
 			},
 			map[string]string{
-				PartAnnotations: "65 of them (maximum 64)", PartLabels: "14602 bytes (maximum 8192)", PartNamespaceLabels: "14602 bytes (maximum 8192)", PartVolumes: "129 of them (maximum 128)",
+				podfacts.PartAnnotations: "65 of them (maximum 64)", podfacts.PartLabels: "14602 bytes (maximum 8192)", podfacts.PartNamespaceLabels: "14602 bytes (maximum 8192)", podfacts.PartVolumes: "129 of them (maximum 128)",
 			},
 		},
 	} {
@@ -36,7 +39,7 @@ func TestBound(t *testing.T) {
 			tt.change(d)
 			d.Bound()
 			equal(t, tt.want, d.Omitted)
-			there := map[string]bool{PartAnnotations: d.Annotations != nil, PartLabels: d.Labels != nil, PartNamespaceLabels: d.NamespaceLabels != nil, PartVolumes: d.Volumes != nil}
+			there := map[string]bool{podfacts.PartAnnotations: d.Annotations != nil, podfacts.PartLabels: d.Labels != nil, podfacts.PartNamespaceLabels: d.NamespaceLabels != nil, podfacts.PartVolumes: d.Volumes != nil}
 			for part, is := range there {
 				if _, omitted := tt.want[part]; is == omitted {
 					t.Errorf("%s is there: %t", part, is)
@@ -60,11 +63,11 @@ func labels() map[string]string {
 }
 
 // claims returns volumes whose names are not sorted.
-func claims(n int) []Volume {
-	var out []Volume
+func claims(n int) []policy.ClaimVolume {
+	var out []policy.ClaimVolume
 	for i := range n {
 		name := fmt.Sprintf("v%03d", i)
-		out = append(out, Volume{Name: name, Claim: name, Mounts: []Mount{{"c", "/" + strings.Repeat("d", 290)}}})
+		out = append(out, policy.ClaimVolume{Name: name, Claim: name, Places: []policy.Place{{Container: "c", Path: "/" + strings.Repeat("d", 290)}}})
 	}
 	slices.Reverse(out)
 	return out
@@ -74,14 +77,21 @@ func claims(n int) []Volume {
 // runtime.
 func TestBoundVolume(t *testing.T) {
 	long := strings.Repeat("w", MaxText+1)
-	d := Document{UID: testUID, Namespace: "a", Name: "b", Volumes: []Volume{{
-		Name: "v", Claim: "c", Limits: &long,
-		Mounts: []Mount{{"b", "rel/./x"}, {"a", "/z/"}, {"a", "/y"}, {"a", "/z"}, {"a", "/" + strings.Repeat("p", maxPath)}, {"../x", "/y"}},
-		Class:  &Class{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
-	}}}
+	d := Document{
+		UID: testUID,
+		Facts: podfacts.Facts{
+			Namespace: "a",
+			Name:      "b",
+			Volumes: []policy.ClaimVolume{{
+				Name: "v", Claim: "c", Limits: &long,
+				Places: []policy.Place{{Container: "b", Path: "rel/./x"}, {Container: "a", Path: "/z/"}, {Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "a", Path: "/" + strings.Repeat("p", maxPath)}, {Container: "../x", Path: "/y"}},
+				Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
+			}},
+		},
+	}
 	d.Bound()
-	equal(t, []Volume{{
-		Name: "v", Claim: "c", Mounts: []Mount{{"a", "/y"}, {"a", "/z"}, {"b", "/rel/x"}}, Class: &Class{Name: "gold"},
+	equal(t, []policy.ClaimVolume{{
+		Name: "v", Claim: "c", Places: []policy.Place{{Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "b", Path: "/rel/x"}}, Class: &policy.ClaimClass{Name: "gold"},
 		Omitted: map[string]string{PartLimits: "more than 4096 bytes", PartParameters: "a rate of more than 64 bytes"},
 	}}, d.Volumes)
 	encoded(t, &d)
@@ -92,7 +102,7 @@ func FuzzBound(f *testing.F) {
 	f.Add("* wbps=50Mi", "v", "wbps=1Mi", "/data", uint8(3))
 	f.Add("\xff\x00\u2028<&>", "\xfe", strings.Repeat("\x01", 5000), "../..//x", uint8(200))
 	f.Fuzz(func(t *testing.T, text, label, limits, path string, n uint8) {
-		d := &Document{UID: testUID, Namespace: "a", Name: "b", Annotations: many(int(n)), NamespaceLabels: map[string]string{"l": "x"}}
+		d := &Document{UID: testUID, Facts: podfacts.Facts{Namespace: "a", Name: "b", Annotations: many(int(n)), NamespaceLabels: map[string]string{"l": "x"}}}
 		for _, key := range slices.Sorted(maps.Keys(d.Annotations)) {
 			d.Annotations[key] = text
 		}
@@ -100,9 +110,9 @@ func FuzzBound(f *testing.F) {
 			d.NamespaceLabels["l"] = label
 		}
 		for i := range n {
-			d.Volumes = append(d.Volumes, Volume{
-				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Mounts: []Mount{{"a", path}},
-				Class: &Class{Name: "gold", Rates: map[string]string{"wbps": text}},
+			d.Volumes = append(d.Volumes, policy.ClaimVolume{
+				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Places: []policy.Place{{Container: "a", Path: path}},
+				Class: &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": text}},
 			})
 		}
 		d.Bound()

@@ -1,6 +1,5 @@
 // Package poddoc is the document by which the cluster part passes the limits part what the API
-// server knows about one pod and the runtime does not: its annotations and labels as they are now, the
-// labels of its namespace, and the limits of its claims.
+// server knows about one pod and the runtime does not, see package podfacts.
 //
 // # The directory
 //
@@ -14,7 +13,7 @@
 // The reader has more privileges than the writer, so it trusts nothing there.
 //
 // A document applies to a pod only if the UID, the namespace and the name are those that the runtime
-// reports ([Document.IsOf]): the names come from the API server, and a process that could write the
+// reports: the names come from the API server, and a process that could write the
 // directory must not move limits between tenants. That does not authenticate the rest: a process
 // that has taken over the cluster part can write any document. So what it contains counts as an
 // annotation of the pod's author does: within the bounds of the node policy, never above them.
@@ -25,19 +24,15 @@
 //     also the state before the cluster part has run, and on a node without it.
 //   - A file with an error: what is in force stays in force. The reader reports it.
 //     A version that it does not know ([mailbox.ErrVersion]) occurs while the parts are updated.
-//   - Document.Annotations replaces the plugin's annotations that the runtime reported, unless
-//     Document.Omitted has [PartAnnotations]: they are too large to be passed on then, and count as
-//     an invalid edit if those that the runtime reported are not ([FitsAnnotations]). Otherwise it is
-//     unknown whether they were edited. An empty map means that there are none any more.
-//   - A document that omits the annotations as [NotRead] says nothing but the labels of the namespace.
-//   - Document.Labels, Document.NamespaceLabels and Document.Volumes hold in the same way, with [PartLabels],
-//     [PartNamespaceLabels] and [PartVolumes]. What is omitted is unknown, not empty.
-//   - Volume.Limits is the text of the claim's annotation [ClaimKey], for the grammar of limits
-//     without a target. Volume.Class has rates by the keys of [Parameters]. The claim's own annotation
-//     wins over its class.
-//   - Volume.Mounts says where the containers have the volume: the destination of a mount, or the
+//   - A part that is missing is unknown, and what was known of it holds. An empty part means that there is none any more. A part that
+//     is too large to be passed on is missing, and Omitted has the cause. For annotations that is an invalid edit if those that the
+//     runtime reported are not too large. Otherwise it is unknown whether they were edited.
+//   - A document without annotations that are not too large says nothing but the labels of the namespace.
+//   - The limits of a volume are the text of the claim's annotation [ClaimKey], for the grammar of limits
+//     without a target. Its class has rates by the keys of [annotation.Parameters]. The claim's own annotation
+//     wins over its class. A claim or a class that does not exist has neither.
+//   - The mounts of a volume are where the containers have it: the destination of a mount, or the
 //     path of a device for a raw block volume, as in the runtime's description of the container.
-//     Volume.PersistentVolume is the name in the kubelet's paths (package volumepath).
 //
 // # Versions
 //

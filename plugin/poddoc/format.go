@@ -1,6 +1,9 @@
 package poddoc
 
-import "github.com/nri-blkio/nri-blkio/plugin/mailbox"
+import (
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
 
 // Format returns the form of the documents in the exchange directory.
 func Format() mailbox.Format[Document] {
@@ -28,17 +31,17 @@ func (d *Document) size() (size int) {
 		}
 	}
 	for i := range d.Volumes {
-		size += d.Volumes[i].size()
+		size += volumeSize(&d.Volumes[i])
 	}
 	return size
 }
 
-func (v *Volume) size() int {
+func volumeSize(v *policy.ClaimVolume) int {
 	size := entrySize + len(v.Name) + len(v.Claim)
 	if v.Limits != nil {
 		size += len(*v.Limits)
 	}
-	for _, m := range v.Mounts {
+	for _, m := range v.Places {
 		size += entrySize + len(m.Container) + len(m.Path)
 	}
 	if c := v.Class; c != nil {

@@ -13,12 +13,15 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func TestRoundTrip(t *testing.T) {
 	for name, d := range map[string]*Document{
 		"all fields": sample(),
-		"least":      {Version: Version, UID: strings.Repeat("0", 32), Namespace: "a", Name: "b.c"},
+		"least":      {Version: Version, UID: strings.Repeat("0", 32), Facts: podfacts.Facts{Namespace: "a", Name: "b.c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := encoded(t, d)
@@ -41,11 +44,11 @@ func TestFormat(t *testing.T) {
 	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0",` +
 		`"annotations":{"limits.blkio.noderesource.dev/containers":"* wbps=20Mi; \"/a <b>\" riops=1k","weight.blkio.noderesource.dev/containers":"50"},` +
 		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
-		`{"name":"data","claim":"data-db-0","persistentVolume":"pvc-1","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
+		`{"name":"data","claim":"data-db-0","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
-		`{"name":"gone","claim":"gone","absent":true},` +
-		`{"name":"raw","claim":"raw","class":{"name":"absent","absent":true},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
+		`{"name":"gone","claim":"gone"},` +
+		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
 }
 
@@ -65,7 +68,7 @@ func TestDecodeStrictly(t *testing.T) {
 		"two documents":     {valid + valid, "after top-level value"},
 		"large":             {strings.Repeat(" ", MaxSize) + valid, "maximum 73728"},
 		"unknown field":     {replace(`"name":"db-0"`, `"name":"db-0","node":"a"`), `unknown field "node"`},
-		"unknown below":     {replace(`"absent":true`, `"absent":true,"x":1`), `unknown field "volumes[1].x"`},
+		"unknown below":     {replace(`"claim":"gone"`, `"claim":"gone","x":1`), `unknown field "volumes[1].x"`},
 		"another case":      {replace(`"namespace":`, `"Namespace":`), `unknown field "Namespace"`},
 		"twice":             {replace(`"name":"db-0"`, `"name":"db-0","name":"db-0"`), "duplicate field"},
 		"key twice":         {replace(`"tier":""`, `"tier":"","tier":""`), "duplicate field"},
@@ -84,9 +87,8 @@ func TestDecodeStrictly(t *testing.T) {
 		"claim":             {replace(`"claim":"gone"`, `"claim":"a b"`), "claim: invalid value"},
 		"mount":             {replace(`"/wal"`, `"/wal/../x"`), "mounts: invalid value"},
 		"relative":          {replace(`"/wal"`, `"wal"`), "mounts: invalid value"},
-		"parameter":         {replace(OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
+		"parameter":         {replace(annotation.OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
 		"long rate":         {replace(`"1k"`, `"`+strings.Repeat("1", 65)+`"`), "class.rates: invalid value"},
-		"absent class":      {replace(`"name":"gold"`, `"name":"gold","absent":true`), "class: absent, with rates"},
 		"omitted part":      {replace(`"limits":"more`, `"mounts":"more`), `omitted: invalid value "mounts"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,8 +121,8 @@ func TestEncodeValidates(t *testing.T) {
 	}{
 		"version":     {func(d *Document) { d.Version = 2 }, "unknown version 2"},
 		"uid":         {func(d *Document) { d.UID = ".." }, "uid"},
-		"annotations": {func(d *Document) { d.Annotations = many(MaxAnnotations + 1) }, "65 of them (maximum 64)"},
-		"volumes":     {func(d *Document) { d.Volumes = make([]Volume, MaxVolumes+1) }, "129 of them"},
+		"annotations": {func(d *Document) { d.Annotations = many(podfacts.MaxAnnotations + 1) }, "65 of them (maximum 64)"},
+		"volumes":     {func(d *Document) { d.Volumes = make([]policy.ClaimVolume, MaxVolumes+1) }, "129 of them"},
 		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
 		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
 		"pod label":   {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
@@ -129,8 +131,7 @@ func TestEncodeValidates(t *testing.T) {
 		"labels":      {func(d *Document) { d.Labels = labels() }, "labels: 14602 bytes (maximum 8192)"},
 		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
 		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
-		"both":        {func(d *Document) { d.Omitted = map[string]string{PartAnnotations: "x"} }, "a part that is there"},
-		"absent":      {func(d *Document) { d.Volumes[0].Absent = true }, "a claim with fields"},
+		"both":        {func(d *Document) { d.Omitted = map[string]string{podfacts.PartAnnotations: "x"} }, "a part that is there"},
 		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +193,7 @@ func TestDecodeBounds(t *testing.T) {
 			}
 		},
 	} {
-		d := Document{Version: Version, UID: strings.Repeat("a", 32), Namespace: "prod", Name: "db-0"}
+		d := Document{Version: Version, UID: strings.Repeat("a", 32), Facts: podfacts.Facts{Namespace: "prod", Name: "db-0"}}
 		fill(&d)
 		data, err := mailbox.JSON(d)
 		if err != nil {
@@ -206,12 +207,18 @@ func TestDecodeBounds(t *testing.T) {
 
 // TestSize verifies that each text of a document counts, because a receiver keeps it.
 func TestSize(t *testing.T) {
-	class := func(name string) *Class { return &Class{Name: name, Rates: map[string]string{"wbps": "1Mi"}} }
+	class := func(name string) *policy.ClaimClass {
+		return &policy.ClaimClass{Name: name, Rates: map[string]string{"wbps": "1Mi"}}
+	}
 	d := &Document{
-		Annotations: map[string]string{"a": "bc"}, Labels: map[string]string{"d": ""}, NamespaceLabels: map[string]string{"e": "f"},
-		Volumes: []Volume{
-			{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Mounts: []Mount{{Container: "db", Path: "/data"}}, Class: class("fast")},
-			{Name: "w", Claim: "x"},
+		Facts: podfacts.Facts{
+			Annotations:     map[string]string{"a": "bc"},
+			Labels:          map[string]string{"d": ""},
+			NamespaceLabels: map[string]string{"e": "f"},
+			Volumes: []policy.ClaimVolume{
+				{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast")},
+				{Name: "w", Claim: "x"},
+			},
 		},
 	}
 	if got, want := d.size(), 8*entrySize+3+1+2+(1+4+8+7+4+7)+2; got != want {
@@ -228,7 +235,7 @@ func TestLabelMemory(t *testing.T) {
 			kept[uid] = maps.Clone(d.Labels)
 		}
 	}})
-	d := &Document{Version: Version, Namespace: "prod", Name: "db-0", Labels: map[string]string{}}
+	d := &Document{Version: Version, Facts: podfacts.Facts{Namespace: "prod", Name: "db-0", Labels: map[string]string{}}}
 	for i := range 480 { // as many as the node keeps
 		d.Labels[fmt.Sprintf("%03d", i)] = ""
 	}
@@ -256,10 +263,4 @@ func TestLabelMemory(t *testing.T) {
 		t.Errorf("%d documents are kept, %d are in use", len(kept), usable)
 	}
 	runtime.KeepAlive(kept)
-}
-
-func TestIsOf(t *testing.T) {
-	if d := sample(); !d.IsOf(testUID, "prod", "db-0") || d.IsOf(testUID, "other", "db-0") || d.IsOf(testUID, "prod", "db-1") || d.IsOf("", "prod", "db-0") {
-		t.Error("the document is of another pod")
-	}
 }

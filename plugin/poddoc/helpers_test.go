@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const testUID = "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a"
@@ -13,19 +17,24 @@ const testUID = "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a"
 func sample() *Document {
 	limits := "wbps=50Mi"
 	return &Document{
-		Version: Version, UID: testUID, Namespace: "prod", Name: "db-0",
-		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
-		Labels:          map[string]string{"app": "db"},
-		NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
-		Volumes: []Volume{
-			{
-				Name: "data", Claim: "data-db-0", PersistentVolume: "pvc-1", Limits: &limits,
-				Mounts: []Mount{{"db", "/var/lib/postgresql"}, {"db", "/wal"}, {"init", "/data"}},
-				Class:  &Class{Name: "gold", Rates: map[string]string{"wbps": "50Mi", OwnPrefix + "riops": "1k"}},
-			},
-			{Name: "gone", Claim: "gone", Absent: true},
-			{
-				Name: "raw", Claim: "raw", Class: &Class{Name: "absent", Absent: true}, Omitted: map[string]string{PartLimits: "more than 4096 bytes"},
+		Version: Version,
+		UID:     testUID,
+		Facts: podfacts.Facts{
+			Namespace:       "prod",
+			Name:            "db-0",
+			Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
+			Labels:          map[string]string{"app": "db"},
+			NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
+			Volumes: []policy.ClaimVolume{
+				{
+					Name: "data", Claim: "data-db-0", Limits: &limits,
+					Places: []policy.Place{{Container: "db", Path: "/var/lib/postgresql"}, {Container: "db", Path: "/wal"}, {Container: "init", Path: "/data"}},
+					Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "50Mi", annotation.OwnPrefix + "riops": "1k"}},
+				},
+				{Name: "gone", Claim: "gone"},
+				{
+					Name: "raw", Claim: "raw", Class: &policy.ClaimClass{Name: "absent"}, Omitted: map[string]string{PartLimits: "more than 4096 bytes"},
+				},
 			},
 		},
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // largest returns the document of a pod that the API server admits, which needs as much memory as one can: with many short
@@ -24,16 +26,20 @@ func largest(n int, namespace string) *Document {
 		return of
 	}
 	d := &Document{
-		UID: fmt.Sprintf("%032x", n), Namespace: namespace, Name: fmt.Sprintf("p-%d", n),
-		Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": strings.Repeat("x", 27<<10)},
-		Labels:      fill(map[string]string{}, "", maxLabelBytes-2),
+		UID: fmt.Sprintf("%032x", n),
+		Facts: podfacts.Facts{
+			Namespace:   namespace,
+			Name:        fmt.Sprintf("p-%d", n),
+			Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": strings.Repeat("x", 27<<10)},
+			Labels:      fill(map[string]string{}, "", maxLabelBytes-2),
+		},
 	}
 	mounts := fill(map[string]string{}, strings.Repeat("m", 24), maxVolumeBytes-200)
-	v := Volume{Name: "v", Claim: "c"}
+	v := policy.ClaimVolume{Name: "v", Claim: "c"}
 	for at := range mounts {
-		v.Mounts = append(v.Mounts, Mount{Container: "a", Path: "/" + at})
+		v.Places = append(v.Places, policy.Place{Container: "a", Path: "/" + at})
 	}
-	d.Volumes = []Volume{v}
+	d.Volumes = []policy.ClaimVolume{v}
 	d.Bound()
 	return d
 }
@@ -77,7 +83,7 @@ func TestNamespacesShare(t *testing.T) {
 	if t.Logf("%d documents of %d bytes", pods, size); size < 200_000 || len(used) >= pods || len(used) < pods-12 {
 		t.Fatalf("%d documents are in use", len(used))
 	}
-	victim := &Document{UID: strings.Repeat("f", 32), Namespace: "victim", Name: "db-0", Labels: map[string]string{"app": "db"}}
+	victim := &Document{UID: strings.Repeat("f", 32), Facts: podfacts.Facts{Namespace: "victim", Name: "db-0", Labels: map[string]string{"app": "db"}}}
 	victim.Bound()
 	write(victim)
 	grown := largest(1<<20, "victim")

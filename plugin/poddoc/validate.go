@@ -1,16 +1,15 @@
 package poddoc
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -40,43 +39,38 @@ func (d *Document) validate() error {
 		return invalid("namespace", d.Namespace)
 	case !IsName(d.Name):
 		return invalid("name", d.Name)
-	case len(d.Annotations) > MaxAnnotations:
-		return fmt.Errorf("annotations: %d of them (maximum %d)", len(d.Annotations), MaxAnnotations)
-	case len(d.Volumes) > MaxVolumes:
-		return fmt.Errorf("volumes: %d of them (maximum %d)", len(d.Volumes), MaxVolumes)
+	}
+	if err := d.validateParts(); err != nil {
+		return err
 	}
 	for key, value := range d.Annotations {
 		if len(key) > maxKey || !annotation.IsKey(key) || !isText(key) || !isText(value) {
 			return invalid("annotations", key)
 		}
 	}
-	if err := errors.Join(d.validateSizes(), validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
-		return err
-	}
-	if err := omitted(d.Omitted, PartAnnotations, PartLabels, PartNamespaceLabels, PartVolumes); err != nil {
+	if err := errors.Join(validateLabels("labels", d.Labels), validateLabels("namespaceLabels", d.NamespaceLabels)); err != nil {
 		return err
 	}
 	return d.validateVolumes()
 }
 
-// validateSizes validates the sizes of the parts, for which the reader reserves room: [Document.Bound] keeps to them.
-func (d *Document) validateSizes() error {
-	for _, part := range []struct {
-		name  string
-		value any
-		limit int
-	}{
-		{PartAnnotations, d.Annotations, maxAnnotationBytes},
-		{PartLabels, d.Labels, maxLabelBytes},
-		{PartNamespaceLabels, d.NamespaceLabels, maxLabelBytes},
-		{PartVolumes, d.Volumes, maxVolumeBytes},
-	} {
-		if cause := tooLarge(part.value, part.limit); cause != "" {
-			return fmt.Errorf("%s: %s", part.name, cause)
+// validateParts validates the sizes of the parts, for which the reader reserves room: [Document.Bound] keeps to them.
+func (d *Document) validateParts() error {
+	var names []string
+	for _, p := range d.parts() {
+		if cause := p.tooLarge(); cause != "" {
+			return fmt.Errorf("%s: %s", p.name, cause)
 		}
+		if p.isThere && d.Omitted[p.name] != "" {
+			return errOmitted
+		}
+		names = append(names, p.name)
 	}
-	return nil
+	return omitted(d.Omitted, names...)
 }
+
+// errOmitted is the error of a part that is there and omitted.
+var errOmitted = errors.New("omitted: a part that is there")
 
 // validateLabels validates the labels of an object.
 func validateLabels(field string, of map[string]string) error {
@@ -94,63 +88,47 @@ func (d *Document) validateVolumes() error {
 		if i > 0 && v.Name <= d.Volumes[i-1].Name {
 			return fmt.Errorf("volumes: %s is not in order", quote.Text(v.Name))
 		}
-		if err := v.validate(); err != nil {
+		if err := validateVolume(v); err != nil {
 			return fmt.Errorf("volumes: %d: %w", i, err)
 		}
-	}
-	switch {
-	case d.Annotations != nil && d.Omitted[PartAnnotations] != "",
-		d.Labels != nil && d.Omitted[PartLabels] != "",
-		d.NamespaceLabels != nil && d.Omitted[PartNamespaceLabels] != "",
-		d.Volumes != nil && d.Omitted[PartVolumes] != "":
-		return errors.New("omitted: a part that is there")
 	}
 	return nil
 }
 
-func (v *Volume) validate() error {
+func validateVolume(v *policy.ClaimVolume) error {
 	switch {
 	case !annotation.IsLabel(v.Name):
 		return invalid("name", v.Name)
 	case !IsName(v.Claim):
 		return invalid("claim", v.Claim)
-	case v.PersistentVolume != "" && !IsName(v.PersistentVolume):
-		return invalid("persistentVolume", v.PersistentVolume)
 	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
 		return invalid("limits", *v.Limits)
-	case v.Absent && (v.PersistentVolume != "" || v.Limits != nil || v.Class != nil):
-		return errors.New("absent: a claim with fields")
 	case v.Limits != nil && v.Omitted[PartLimits] != "":
-		return errors.New("omitted: a part that is there")
+		return errOmitted
 	}
-	for i, m := range v.Mounts {
-		if !m.isValid() || i > 0 && m.compare(v.Mounts[i-1]) <= 0 {
-			return invalid("mounts", m.Path)
+	for i, p := range v.Places {
+		if !isPlace(p) || i > 0 && p.Compare(v.Places[i-1]) <= 0 {
+			return invalid("mounts", p.Path)
 		}
 	}
-	return errors.Join(v.Class.validate("class"), omitted(v.Omitted, PartLimits, PartParameters))
+	return errors.Join(validateClass(v.Class), omitted(v.Omitted, PartLimits, PartParameters))
 }
 
-func (m Mount) isValid() bool {
-	return annotation.IsLabel(m.Container) && len(m.Path) <= maxPath && path.IsAbs(m.Path) && path.Clean(m.Path) == m.Path && isText(m.Path)
+// isPlace reports whether a container can have a volume at a place.
+func isPlace(p policy.Place) bool {
+	return annotation.IsLabel(p.Container) && len(p.Path) <= maxPath && path.IsAbs(p.Path) && path.Clean(p.Path) == p.Path && isText(p.Path)
 }
 
-func (m Mount) compare(o Mount) int {
-	return cmp.Or(strings.Compare(m.Container, o.Container), strings.Compare(m.Path, o.Path))
-}
-
-func (c *Class) validate(field string) error {
+func validateClass(c *policy.ClaimClass) error {
 	switch {
 	case c == nil:
 		return nil
 	case !IsName(c.Name):
-		return invalid(field+".name", c.Name)
-	case c.Absent && len(c.Rates) > 0:
-		return fmt.Errorf("%s: absent, with rates", field)
+		return invalid("class.name", c.Name)
 	}
 	for key, value := range c.Rates {
-		if !slices.Contains(Parameters(), key) || len(value) > MaxRate || !isText(value) {
-			return invalid(field+".rates", key)
+		if !slices.Contains(annotation.Parameters(), key) || len(value) > MaxRate || !isText(value) {
+			return invalid("class.rates", key)
 		}
 	}
 	return nil

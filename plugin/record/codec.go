@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -48,9 +49,9 @@ type wire struct {
 	Sources []wireSource      `json:"sources,omitempty"`
 	wireSettings
 	outcome
-	Unvetted bool       `json:"unvetted,omitempty"`
-	Exits    []wireExit `json:"exits,omitempty"`
-	Edit     *wireEdit  `json:"edit,omitempty"`
+	Unvetted bool           `json:"unvetted,omitempty"`
+	Exits    []wireExit     `json:"exits,omitempty"`
+	Edit     *podfacts.Edit `json:"edit,omitempty"`
 }
 
 // wireSettings has the lists of settings of a record.
@@ -130,13 +131,11 @@ func (r *Record) Marshal(room int) ([]byte, error) {
 	return data, nil
 }
 
-func (w *wire) encode() []byte { return encode(w) }
-
-func encode(v any) []byte {
+func (w *wire) encode() []byte {
 	b := bytes.NewBuffer(make([]byte, 0, 512))
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false) // a "<" would take six bytes
-	if err := enc.Encode(v); err != nil {
+	if err := enc.Encode(w); err != nil {
 		panic(err) // strings, numbers and times only
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
@@ -146,8 +145,8 @@ func (r *Record) wire() *wire {
 	w := &wire{
 		Version:  version,
 		identity: identity{r.Kind, r.Namespace, r.Pod, r.UID, r.Container, r.ContainerID},
-		Unvetted: r.Unvetted,
-		outcome:  outcome{r.Skipped, r.Warnings, r.Error, r.Observed, r.Cleared},
+		Unvetted: r.Unvetted, Edit: r.Edit,
+		outcome: outcome{r.Skipped, r.Warnings, r.Error, r.Observed, r.Cleared},
 	}
 	if len(r.Disks) > 0 {
 		w.Disks = make(map[string]string, len(r.Disks))
@@ -160,7 +159,6 @@ func (r *Record) wire() *wire {
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
-	w.Edit = (*wireEdit)(r.Edit)
 	return w
 }
 
@@ -254,7 +252,7 @@ func (w *wire) record() (*Record, error) {
 	r := &Record{
 		Kind: w.Kind, Namespace: w.Namespace, Pod: w.Pod, UID: w.UID, Container: w.Container, ContainerID: w.ContainerID,
 		Skipped: w.Skipped, Warnings: w.Warnings, Error: w.Error, Observed: w.Observed, Cleared: w.Cleared,
-		Edit: (*Edit)(w.Edit), Unvetted: w.Unvetted,
+		Edit: w.Edit, Unvetted: w.Unvetted,
 	}
 	if len(w.Disks) > 0 {
 		r.Disks = make(map[blkio.Dev]string, len(w.Disks))

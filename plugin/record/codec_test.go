@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -104,19 +105,19 @@ func TestMarshalEdits(t *testing.T) {
 		text string
 	}{
 		{
-			"edited annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{"b": "<2>", "a": "1"}}},
+			"edited annotations", &Record{Kind: KindPod, Edit: &podfacts.Edit{Sandbox: "s1", Annotations: map[string]string{"b": "<2>", "a": "1"}}},
 			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{"a":"1","b":"<2>"}}}`,
 		},
 		{
-			"removed annotations", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{}}},
+			"removed annotations", &Record{Kind: KindPod, Edit: &podfacts.Edit{Sandbox: "s1", Annotations: map[string]string{}}},
 			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{}}}`,
 		},
 		{
-			"edited labels", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Labels: map[string]string{"tier": "db"}}},
+			"edited labels", &Record{Kind: KindPod, Edit: &podfacts.Edit{Sandbox: "s1", Labels: map[string]string{"tier": "db"}}},
 			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","labels":{"tier":"db"}}}`,
 		},
 		{
-			"removed labels", &Record{Kind: KindPod, Edit: &Edit{Sandbox: "s1", Annotations: map[string]string{"a": "1"}, Labels: map[string]string{}}},
+			"removed labels", &Record{Kind: KindPod, Edit: &podfacts.Edit{Sandbox: "s1", Annotations: map[string]string{"a": "1"}, Labels: map[string]string{}}},
 			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","edit":{"sandbox":"s1","annotations":{"a":"1"},"labels":{}}}`,
 		},
 	} {

@@ -2,16 +2,26 @@ package record
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// maxEdit is the largest size of an edit, in bytes. A larger one could leave no room for the rest of the pod's record:
+// the record is then too large, which is an error, and never written without the edit. A restarted process would fall
+// back to the annotations before.
+const maxEdit = 45 << 10
+
 // longEdit returns the largest edit.
-func longEdit() *Edit {
-	e := &Edit{Sandbox: "s1", Annotations: map[string]string{"a": ""}}
-	e.Annotations["a"] = strings.Repeat("x", MaxEdit-e.Size())
+func longEdit() *podfacts.Edit {
+	e := &podfacts.Edit{Sandbox: "s1", Annotations: map[string]string{"a": ""}}
+	e.Annotations["a"] = strings.Repeat("x", maxEdit-e.Size())
 	return e
 }
 
@@ -20,7 +30,7 @@ func longEdit() *Edit {
 func TestEditStays(t *testing.T) {
 	r := large(1, "*")
 	r.Kind, r.Edit = KindPod, longEdit()
-	for _, room := range []int{MaxSize, Room(30, MaxEdit), 0} {
+	for _, room := range []int{MaxSize, Room(30, maxEdit), 0} {
 		data, err := r.Marshal(room)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +39,7 @@ func TestEditStays(t *testing.T) {
 			t.Errorf("room %d: -want +got:\n%.400s", room, diff)
 		}
 	}
-	r.Edit.Annotations["b"] = strings.Repeat("x", MaxSize-MaxEdit)
+	r.Edit.Annotations["b"] = strings.Repeat("x", MaxSize-maxEdit)
 	if data, err := r.Marshal(0); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
@@ -41,18 +51,51 @@ func TestSizeOfEdit(t *testing.T) {
 	r := &Record{Kind: KindPod}
 	before := len(marshal(t, r))
 	r.Edit = longEdit()
-	if got := len(marshal(t, r)) - before; got != r.Edit.Size() || got != MaxEdit {
+	if got := len(marshal(t, r)) - before; got != r.Edit.Size() || got != maxEdit {
 		t.Errorf("it takes %d bytes, and its size is %d", got, r.Edit.Size())
 	}
-	if (*Edit)(nil).Size() != 0 {
+	if (*podfacts.Edit)(nil).Size() != 0 {
 		t.Error("no edit has a size")
 	}
 	const kernfs = 128 << 10 // KERNFS_USER_XATTR_SIZE_LIMIT
 	for _, containers := range []int{0, 1, 5, 10} {
-		room := Room(containers, MaxEdit)
-		all := (1+containers)*(room+len(Xattr)+70) + MaxEdit
+		room := Room(containers, maxEdit)
+		all := (1+containers)*(room+len(Xattr)+70) + maxEdit
 		if all > kernfs || room < 6<<10 {
 			t.Errorf("%d containers have %d bytes each, %d in all", containers, room, all)
 		}
+	}
+}
+
+// TestEditFits verifies that the record of a pod has room for the largest edit that a document can have, with the labels
+// that the runtime adds.
+func TestEditFits(t *testing.T) {
+	d := poddoc.Document{
+		UID: "0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a",
+		Facts: podfacts.Facts{
+			Namespace:   "prod",
+			Name:        "db-0",
+			Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": ""},
+			Labels:      map[string]string{},
+		},
+	}
+	size := func(of map[string]string) int {
+		return (&podfacts.Edit{Annotations: of}).Size() - (&podfacts.Edit{}).Size()
+	}
+	d.Annotations["limits.blkio.noderesource.dev/containers"] = strings.Repeat("x", 28<<10-size(d.Annotations))
+	for size(d.Labels) < 8<<10-100 {
+		d.Labels[fmt.Sprintf("%063d", len(d.Labels))] = ""
+	}
+	d.Bound()
+	if len(d.Omitted) > 0 {
+		t.Fatalf("omitted: %v", d.Omitted)
+	}
+	for _, key := range []string{"namespace", "name", "uid"} {
+		d.Labels["io.kubernetes.pod."+key] = strings.Repeat("x", 253)
+	}
+	ofNamespace := map[string]*string{"a": new(strings.Repeat("x", 2*policy.MaxNamespaceLabels))} // of two policies, while one follows the other
+	e := podfacts.Edit{Sandbox: strings.Repeat("f", 64), Annotations: d.Annotations, Labels: d.Labels, NamespaceLabels: ofNamespace}
+	if n := e.Size(); n > maxEdit || n < 40<<10 {
+		t.Errorf("%d bytes (maximum %d)", n, maxEdit)
 	}
 }

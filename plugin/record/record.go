@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -49,7 +50,7 @@ type Record struct {
 	// Exits are the ended containers of a pod, the newest last.
 	Exits []Exit
 	// Edit has the annotations and labels of a pod that replace those that the runtime reports; nil for none.
-	Edit *Edit
+	Edit *podfacts.Edit
 }
 
 // Identity returns a record of the same cgroup without settings.

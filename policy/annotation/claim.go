@@ -53,33 +53,43 @@ func noTargetIn(word string) bool {
 	return p != nil
 }
 
-// Rate is a rate as a parameter of a class states it.
-type Rate struct {
-	Parameter string // the key of the parameter
-	Key       blkio.Key
-	Text      string
+// OwnPrefix is the prefix of the rates of this program in the parameters of a class.
+const OwnPrefix = Domain + "/"
+
+// Parameters returns the keys of rates in the parameters of a class, by precedence: each with [OwnPrefix], and plain.
+func Parameters() (out []string) {
+	for _, prefix := range []string{OwnPrefix, ""} {
+		for k := range blkio.NumLimits {
+			out = append(out, prefix+k.String())
+		}
+	}
+	return out
 }
 
-// ParseRates is ParseClaim for the rates of a class of a claim. Of several rates of one key the first one counts, but all
-// have to be valid. The list is nil without rates as well.
-func ParseRates(claim, class string, rates []Rate) (*List, *Error) {
+// ParseRates is ParseClaim for the rates among the parameters of a class of a claim. Of two rates of one key that with [OwnPrefix]
+// counts, but both have to be valid. The list is nil without rates as well.
+func ParseRates(claim, class string, parameters map[string]string) (*List, *Error) {
+	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, "")
 	var texts []string
-	for _, r := range rates {
-		texts = append(texts, r.Parameter+"="+r.Text)
-	}
-	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, strings.Join(texts, " "))
-	for i, r := range rates {
-		rate, p := parseRate(r.Key, r.Text)
-		if p != nil {
-			return nil, New(Identity{From: from, Text: texts[i]}, p)
+	for i, parameter := range Parameters() {
+		value, found := parameters[parameter]
+		if !found {
+			continue
 		}
-		if e.Limits[r.Key] == blkio.Unset {
-			e.Limits[r.Key] = rate
+		key, value := blkio.Key(i)%blkio.NumLimits, strings.TrimSpace(value)
+		texts = append(texts, parameter+"="+value)
+		rate, p := parseRate(key, value)
+		if p != nil {
+			return nil, New(Identity{From: from, Text: texts[len(texts)-1]}, p)
+		}
+		if e.Limits[key] == blkio.Unset {
+			e.Limits[key] = rate
 		}
 	}
 	if e.Limits.IsZero() {
 		return nil, nil
 	}
+	e.text = strings.Join(texts, " ")
 	return &List{From: from, Entries: []Entry{e}, count: 1}, nil
 }
 

@@ -50,22 +50,18 @@ func TestParseClaim(t *testing.T) {
 	}
 }
 
-// TestParseRates verifies that the first rate of a key counts, and that an error names the
+// TestParseRates verifies that of two rates of a key the one with the prefix counts, and that an error names the
 // parameter.
 func TestParseRates(t *testing.T) {
-	own := func(k blkio.Key, text string) Rate {
-		return Rate{Parameter: "blkio.noderesource.dev/" + k.String(), Key: k, Text: text}
-	}
-	plain := func(k blkio.Key, text string) Rate { return Rate{Parameter: k.String(), Key: k, Text: text} }
 	for name, tt := range map[string]struct {
-		rates []Rate
+		rates map[string]string
 		want  blkio.Limits // zero for no list
 		err   string
 	}{
 		"none":           {},
-		"own first":      {rates: []Rate{own(blkio.Wbps, "1Mi"), plain(blkio.Wbps, "2048"), plain(blkio.Riops, "100")}, want: blkio.Limits{blkio.Wbps: 1 << 20, blkio.Riops: 100}},
-		"zero":           {rates: []Rate{own(blkio.Wbps, "0")}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
-		"second invalid": {rates: []Rate{own(blkio.Wbps, "1Mi"), plain(blkio.Wbps, "2MB")}, err: `"wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
+		"own first":      {rates: map[string]string{OwnPrefix + "wbps": " 1Mi ", "wbps": "2048", "riops": "100"}, want: blkio.Limits{blkio.Wbps: 1 << 20, blkio.Riops: 100}},
+		"zero":           {rates: map[string]string{OwnPrefix + "wbps": "0"}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
+		"second invalid": {rates: map[string]string{OwnPrefix + "wbps": "1Mi", "wbps": "2MB"}, err: `"wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
 	} {
 		l, err := ParseRates("data", "fast", tt.rates)
 		switch {

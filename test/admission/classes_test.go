@@ -31,7 +31,7 @@ func createClass(parameters map[string]string) *request {
 // parameters of other drivers.
 func TestClassMessages(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile, ofClasses)
-	const own = poddoc.OwnPrefix
+	const own = annotation.OwnPrefix
 	const unknown = `unknown key (the keys are rbps, wbps, riops and wiops)`
 	for _, tt := range []struct {
 		parameters map[string]string
@@ -75,13 +75,12 @@ func TestClassMessages(t *testing.T) {
 func agreesOnRate(t testing.TB, p *validating, value string) {
 	t.Helper()
 	for k := range blkio.NumLimits {
-		key := poddoc.OwnPrefix + k.String()
+		key := annotation.OwnPrefix + k.String()
 		denials, errs := p.decide(t, createClass(map[string]string{key: value}))
 		if len(errs) > 0 {
 			t.Errorf("%.300q: %v", value, errs)
 		}
-		rate := annotation.Rate{Parameter: key, Key: k, Text: strings.TrimSpace(value)}
-		_, err := annotation.ParseRates("data", "", []annotation.Rate{rate})
+		_, err := annotation.ParseRates("data", "", map[string]string{key: value})
 		if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxRate && (err == nil || !strings.Contains(err.Cause, "is not a whole number")) {
 			t.Errorf("%s %.300q: denied %q, by the grammar %v", key, value, denials, err)
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // dbSpec is a pod with a claim, a raw block volume, an ephemeral volume, and a volume that is no claim.
@@ -64,7 +66,7 @@ func TestCluster(t *testing.T) {
 	want := documentOfDB(uid, &limits)
 	p.equals(want)
 	p.state("connected")
-	data, raw := &want.Volumes[0], &want.Volumes[1]
+	data := &want.Volumes[0]
 	for _, step := range []struct {
 		name   string
 		args   []string
@@ -73,24 +75,23 @@ func TestCluster(t *testing.T) {
 		{"annotation", []string{"annotate", "pod", "db-0", "--overwrite", "limits.blkio.noderesource.dev/containers=* wbps=10Mi"}, func() {
 			want.Annotations = map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=10Mi"}
 		}},
-		{"annotation removed", []string{"annotate", "pod", "db-0", "limits.blkio.noderesource.dev/containers-"}, func() { want.Annotations = nil }},
+		{"annotation removed", []string{"annotate", "pod", "db-0", "limits.blkio.noderesource.dev/containers-"}, func() { want.Annotations = map[string]string{} }},
 		{"namespace relabelled", []string{"label", "namespace", "prod", "--overwrite", "tier=silver"}, func() {
 			want.NamespaceLabels = map[string]string{"tier": "silver"}
 		}},
 		{"claim annotated", []string{"annotate", "pvc", "data-db-0", "--overwrite", "limits.blkio.noderesource.dev=wbps=10Mi"}, func() { limits = "wbps=10Mi" }},
 		{"another class", []string{"patch", "pvc", "data-db-0", "-p", `{"spec": {"volumeAttributesClassName": "silver"}}`}, func() {
-			data.Class = &poddoc.Class{Name: "silver", Rates: map[string]string{"blkio.noderesource.dev/wbps": "50Mi"}}
+			data.Class = &policy.ClaimClass{Name: "silver", Rates: map[string]string{"blkio.noderesource.dev/wbps": "50Mi"}}
 		}},
-		{"class deleted", []string{"delete", "volumeattributesclass", "silver"}, func() { data.Class = &poddoc.Class{Name: "silver", Absent: true} }},
+		{"class deleted", []string{"delete", "volumeattributesclass", "silver"}, func() { data.Class = &policy.ClaimClass{Name: "silver"} }},
 	} {
 		p.kubectl("", append([]string{"-n", "prod"}, step.args...)...)
 		step.change()
 		p.equals(want)
 	}
 	p.newClass("silver", "rbps: 10Mi")
-	data.Class = &poddoc.Class{Name: "silver", Rates: map[string]string{"rbps": "10Mi"}}
+	data.Class = &policy.ClaimClass{Name: "silver", Rates: map[string]string{"rbps": "10Mi"}}
 	p.newClaim("prod", "raw", "", "", "")
-	raw.Absent = false
 	p.equals(want)
 	// A pod that is created again under its name has another document.
 	p.deletePod("prod", "db-0")
@@ -105,17 +106,23 @@ func TestCluster(t *testing.T) {
 // documentOfDB returns the document of the pod of TestCluster, as it is created.
 func documentOfDB(uid string, limits *string) *poddoc.Document {
 	return &poddoc.Document{
-		Version: 1, UID: uid, Namespace: "prod", Name: "db-0",
-		Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi"},
-		NamespaceLabels: map[string]string{"tier": "gold"},
-		Volumes: []poddoc.Volume{
-			{
-				Name: "data", Claim: "data-db-0", PersistentVolume: "pvc-1", Limits: limits,
-				Mounts: []poddoc.Mount{{Container: "db", Path: "/var/lib/db"}, {Container: "init", Path: "/init"}},
-				Class:  &poddoc.Class{Name: "gold", Rates: map[string]string{"wbps": "200Mi", "blkio.noderesource.dev/riops": "1k"}},
+		Version: 1,
+		UID:     uid,
+		Facts: podfacts.Facts{
+			Namespace:       "prod",
+			Name:            "db-0",
+			Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi"},
+			Labels:          map[string]string{},
+			NamespaceLabels: map[string]string{"tier": "gold"},
+			Volumes: []policy.ClaimVolume{
+				{
+					Name: "data", Claim: "data-db-0", Limits: limits,
+					Places: []policy.Place{{Container: "db", Path: "/var/lib/db"}, {Container: "init", Path: "/init"}},
+					Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "200Mi", "blkio.noderesource.dev/riops": "1k"}},
+				},
+				{Name: "raw", Claim: "raw", Places: []policy.Place{{Container: "db", Path: "/dev/raw"}}},
+				{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/tmp"}}},
 			},
-			{Name: "raw", Claim: "raw", Absent: true, Mounts: []poddoc.Mount{{Container: "db", Path: "/dev/raw"}}},
-			{Name: "tmp", Claim: "db-0-tmp", Mounts: []poddoc.Mount{{Container: "db", Path: "/tmp"}}},
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
 // TestClusterRights verifies that the part may read four kinds, write Events, and nothing else.
@@ -157,14 +158,14 @@ func TestClusterHostile(t *testing.T) {
 	omits := func(name, part string) {
 		t.Helper()
 		p.document(pods[name], func(d *poddoc.Document) string {
-			if d.Omitted[part] == "" || d.Omitted[poddoc.PartNamespaceLabels] == "" {
+			if d.Omitted[part] == "" || d.Omitted[podfacts.PartNamespaceLabels] == "" {
 				return fmt.Sprintf("omitted: %v, want %s and the labels", d.Omitted, part)
 			}
 			return ""
 		})
 	}
-	omits("annotation", poddoc.PartAnnotations)
-	omits("claims", poddoc.PartVolumes)
+	omits("annotation", podfacts.PartAnnotations)
+	omits("claims", podfacts.PartVolumes)
 	p.document(pods["claim"], func(d *poddoc.Document) string { return missing(d.Volumes[0].Omitted, poddoc.PartLimits) })
 	for name, want := range map[string]int{"path": 0, "unprintable": 1} {
 		if d := p.document(pods[name], func(*poddoc.Document) string { return "" }); len(d.Volumes) != want {
@@ -172,7 +173,7 @@ func TestClusterHostile(t *testing.T) {
 		}
 	}
 	d := p.document(victim, func(*poddoc.Document) string { return "" })
-	if !d.IsOf(victim, "victim", "db-0") {
+	if d.UID != victim || d.Namespace != "victim" || d.Name != "db-0" {
 		t.Errorf("the document of another pod: %v", d)
 	}
 	for _, name := range []string{"static", "traversal"} { // they are no pods of the runtime

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -60,9 +61,9 @@ type Pod struct {
 
 // Live holds the facts about changes of a pod's annotations while the pod runs.
 type Live struct {
-	Edit     *record.Edit // nil if the annotations and labels are those that the runtime reported
-	Rejected error        // the reason why a later edit does not count; nil without such an edit
-	Unknown  error        // the reason why an edit of the annotations would not be known; nil if it would be
+	Edit     *podfacts.Edit // nil if the annotations and labels are those that the runtime reported
+	Rejected error          // the reason why a later edit does not count; nil without such an edit
+	Unknown  error          // the reason why an edit of the annotations would not be known; nil if it would be
 }
 
 // Container is a running container.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -131,7 +132,7 @@ func TestNew(t *testing.T) {
 // containers leave that room.
 func TestRoomForEdit(t *testing.T) {
 	v := viewOf(t, policy.Default(), nil, "a", "b", "c", "d", "e")
-	v.Pod.Live.Edit = &record.Edit{Sandbox: "s", Annotations: map[string]string{limits + "containers": strings.Repeat(" ", 20<<10)}}
+	v.Pod.Live.Edit = &podfacts.Edit{Sandbox: "s", Annotations: map[string]string{limits + "containers": strings.Repeat(" ", 20<<10)}}
 	got, size := New(v), v.Pod.Live.Edit.Size()
 	share := record.Room(5, size)
 	if got.Pod.Room != share+size || share >= record.Room(5, 0) {

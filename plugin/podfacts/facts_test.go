@@ -1,39 +1,39 @@
-package plugin
+package podfacts
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestClaimsOf verifies that the volumes of a document become the claims of its pod: the limits of the annotation, then those of
+// TestClaims verifies that the volumes of a pod become its claims: the limits of the annotation, then those of
 // the class, where a key with the plugin's prefix counts before a plain one.
-func TestClaimsOf(t *testing.T) {
-	const own = poddoc.OwnPrefix
-	mounts := []poddoc.Mount{{Container: "db", Path: "/data"}}
+func TestClaims(t *testing.T) {
+	const own = annotation.OwnPrefix
+	mounts := []policy.Place{{Container: "db", Path: "/data"}}
 	for name, tt := range map[string]struct {
-		doc  poddoc.Document
-		want []string
-		warn string
+		facts Facts
+		want  []string
+		warn  string
 	}{
 		"all": {
-			doc: poddoc.Document{Volumes: []poddoc.Volume{{
-				Name: "v", Claim: "data", Mounts: mounts, Limits: new("wbps=1Mi"),
-				Class: &poddoc.Class{Name: "fast", Rates: map[string]string{"wbps": "2Mi", "rbps": " 1048576 ", own + "riops": "30", "riops": "40"}},
+			facts: Facts{Volumes: []policy.ClaimVolume{{
+				Name: "v", Claim: "data", Places: mounts, Limits: new("wbps=1Mi"),
+				Class: &policy.ClaimClass{Name: "fast", Rates: map[string]string{"wbps": "2Mi", "rbps": " 1048576 ", own + "riops": "30", "riops": "40"}},
 			}}},
 			want: []string{"rbps=1048576 from claim data, class fast", "wbps=1048576 from claim data", "riops=30 from claim data, class fast"},
 		},
 		"omitted limits": {
-			doc:  poddoc.Document{Volumes: []poddoc.Volume{{Name: "v", Claim: "data", Mounts: mounts, Omitted: map[string]string{poddoc.PartLimits: "more than 4096 bytes"}}}},
-			warn: `"claim data": the limits are unknown: more than 4096 bytes`,
+			facts: Facts{Volumes: []policy.ClaimVolume{{Name: "v", Claim: "data", Places: mounts, Omitted: map[string]string{"limits": "more than 4096 bytes"}}}},
+			warn:  `"claim data": the limits are unknown: more than 4096 bytes`,
 		},
-		"absent":  {doc: poddoc.Document{Volumes: []poddoc.Volume{{Name: "v", Claim: "data", Mounts: mounts, Absent: true, Class: &poddoc.Class{Name: "gone", Absent: true}}}}},
-		"omitted": {doc: poddoc.Document{Omitted: map[string]string{poddoc.PartVolumes: "129 of them (maximum 128)"}}},
+		"absent":  {facts: Facts{Volumes: []policy.ClaimVolume{{Name: "v", Claim: "data", Places: mounts, Class: &policy.ClaimClass{Name: "gone"}}}}},
+		"omitted": {facts: Facts{Omitted: map[string]string{PartVolumes: "129 of them (maximum 128)"}}},
 	} {
-		claims := claimsOf(&tt.doc)
+		claims := tt.facts.claims()
 		if claims.Known() != (name != "omitted") {
 			t.Errorf("%s: known: %t", name, claims.Known())
 		}

@@ -1,0 +1,101 @@
+// Package podfacts is what is known of a pod, and what is requested for it by that.
+//
+// The runtime reports a pod as it was when its sandbox was made. The API server knows the annotations and labels of the pod as they are
+// now, and it alone knows its claims and the labels of its namespace. [Facts] has either, and what a manifest has. [Request] is the
+// parsed form, and takes over parts of another one as they become known or are edited. An [Edit] is its form in the record of the pod.
+package podfacts
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// Facts is what is known of a pod. A part that is nil is unknown.
+type Facts struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Annotations are those with the plugin's domain, valid or not. Others do not count.
+	Annotations map[string]string `json:"annotations,omitzero"`
+	// Labels are all labels of the pod: rules select pods by them.
+	Labels map[string]string `json:"labels,omitzero"`
+	// NamespaceLabels are all labels of its namespace.
+	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
+	// Volumes are those that are claims.
+	Volumes []policy.ClaimVolume `json:"volumes,omitzero"`
+	// Omitted has the parts that are too large to be passed on, each with the cause.
+	Omitted map[string]string `json:"omitted,omitempty"`
+}
+
+// The parts that can be omitted.
+const (
+	PartAnnotations     = "annotations"
+	PartLabels          = "labels"
+	PartNamespaceLabels = "namespaceLabels"
+	PartVolumes         = "volumes"
+)
+
+// Bounds of the annotations that are passed on and kept.
+const (
+	MaxAnnotations     = 64       // the bound of package annotation
+	MaxAnnotationBytes = 28 << 10 // as JSON
+)
+
+// Omit leaves a part out for a cause.
+func (f *Facts) Omit(part, cause string) {
+	switch part {
+	case PartAnnotations:
+		f.Annotations = nil
+	case PartLabels:
+		f.Labels = nil
+	case PartNamespaceLabels:
+		f.NamespaceLabels = nil
+	case PartVolumes:
+		f.Volumes = nil
+	}
+	omitted := map[string]string{}
+	maps.Copy(omitted, f.Omitted) // which may be of other facts too
+	omitted[part], f.Omitted = cause, omitted
+}
+
+// Own returns those annotations that are of this domain.
+func Own(annotations map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range annotations {
+		if annotation.IsKey(key) {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// claims returns the claims of the pod. They are nil if they are not known yet.
+func (f *Facts) claims() *policy.Claims {
+	switch cause := f.Omitted[PartVolumes]; {
+	case cause != "":
+		return policy.UnknownClaims(cause)
+	case f.Volumes == nil:
+		return nil
+	}
+	return policy.NewClaims(f.Volumes)
+}
+
+// fits reports whether annotations are within the bounds.
+func fits(annotations map[string]string) bool {
+	n := len(annotations)
+	return n == 0 || n <= MaxAnnotations && size(annotations) <= MaxAnnotationBytes
+}
+
+// size returns the length of a value as JSON, as documents and records have it.
+func size(v any) int {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // maps and strings only
+	}
+	return out.Len()
+}
