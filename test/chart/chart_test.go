@@ -77,7 +77,7 @@ func TestNoOtherManifests(t *testing.T) {
 // TestLint verifies that helm finds nothing in the chart, with its defaults and with everything.
 func TestLint(t *testing.T) {
 	c := open(t)
-	for name, values := range map[string]string{"defaults": "", "everything": everything} {
+	for name, values := range map[string]string{"defaults": "", "everything": everything, "pools": image + pools + twoTerms} {
 		out, err := c.Helm(t.Context(), values, "lint", "--strict", filepath.Join(deploy, Dir), "--values", "-")
 		if err != nil || strings.Contains(out, "[WARNING]") {
 			t.Errorf("%s: %v\n%s", name, err, out)

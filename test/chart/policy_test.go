@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -136,5 +137,56 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 	if want := policy.Default(); got.Mode != want.Mode || got.OnError != want.OnError {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestPolicyFields verifies that the schema of the chart has each field of the reference, which is made from the policy's types.
+func TestPolicyFields(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(deploy, Dir, "files/policy.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type node struct {
+		Ref                  string `json:"$ref"`
+		Properties           map[string]*node
+		Items                *node
+		AdditionalProperties json.RawMessage  // a schema, or false
+		Defs                 map[string]*node `json:"$defs"`
+	}
+	var schema node
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	objects := map[string]string{"match": "rules[].match.podSelector.", "max": "bounds.", "min": "bounds.", "weig": "bounds."}
+	fields := regexp.MustCompile("(?m)^\\| `([a-zA-Z][^`]*)` \\|").FindAllStringSubmatch(string(page), -1)
+	for _, m := range fields {
+		at, prefix := &schema, regexp.MustCompile(`^(match|max|min|weig)`).FindString(m[1])
+		for name := range strings.SplitSeq(objects[prefix]+m[1], ".") {
+			name, isList := strings.CutSuffix(name, "[]")
+			next := at.Properties[name]
+			if name == "NAME" {
+				next = new(node)
+				if err := json.Unmarshal(at.AdditionalProperties, next); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if next != nil && next.Ref != "" {
+				next = schema.Defs[strings.TrimPrefix(next.Ref, "#/$defs/")]
+			}
+			if next != nil && isList {
+				next = next.Items
+			}
+			if at = next; at == nil {
+				t.Errorf("the schema has no %s", m[1])
+				break
+			}
+		}
+	}
+	if len(fields) < 60 {
+		t.Errorf("only %d fields", len(fields))
 	}
 }

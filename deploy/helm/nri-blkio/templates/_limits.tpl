@@ -17,7 +17,7 @@ enableServiceLinks: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-# On every node, even before it is ready, because pods can start there.
+# On every node that is a machine, even before it is ready, because pods can start there.
 {{- include "nri-blkio.placement" (dict "root" . "pool" $.pool "indent" 0) }}
 # It uses the network for metrics only. With a network namespace of its own it
 # would wait for the CNI plugin, and limit pods later on a new node.
