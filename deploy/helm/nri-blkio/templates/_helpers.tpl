@@ -22,7 +22,7 @@ label app.kubernetes.io/name; pool, as of nri-blkio.placement.
 {{- $own := deepCopy (get . "own" | default dict) -}}
 {{- with get . "name" }}{{ $_ := set $own "app.kubernetes.io/name" . }}{{ end -}}
 {{- with get . "pool" }}{{ $_ := set $own "node-pool" . }}{{ end -}}
-{{- $labels := merge $own (ternary .root.Values.podLabels dict (hasKey . "pod")) .root.Values.commonLabels -}}
+{{- $labels := merge $own (ternary .root.Values.podLabels dict (hasKey . "pod") | default dict) (.root.Values.commonLabels | default dict) -}}
 {{- if $labels }}{{ printf "labels:\n%s" (toYaml $labels | indent 2) | nindent (int .indent) }}{{ end -}}
 {{- end -}}
 
