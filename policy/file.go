@@ -1,7 +1,11 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/strict"
@@ -59,6 +63,9 @@ func parseFile(data []byte) (*Policy, error) {
 	unknown, err := fileFormat().Decode(data, d)
 	if err != nil {
 		return nil, err
+	}
+	if d.Kind == "" && slices.ContainsFunc(unknown, func(e *field.Error) bool { return e.Field == "policyFile" || e.Field == "image" }) {
+		return nil, errors.New("this is a file of Helm values (write the policy in a file of its own, for --set-file policyFile=policy.yaml)")
 	}
 	p, errs := d.policy()
 	return p, strict.Join(data, append(unknown, errs...))

@@ -90,8 +90,10 @@ func TestExamples(t *testing.T) {
 			switch {
 			case strings.Contains(m[1], "kind: NodePolicy"):
 				policies++
-				if _, err := policy.ParseFile([]byte(m[1])); err != nil {
+				if p, err := policy.ParseFile([]byte(m[1])); err != nil {
 					t.Errorf("%s: %v\n%s", file, err, m[1])
+				} else if warnings := p.Warnings(); len(warnings) > 0 {
+					t.Errorf("%s: %q\n%s", file, warnings, m[1])
 				}
 			case strings.Contains(m[1], "kind: PersistentVolumeClaim"):
 				text := regexp.MustCompile(`limits\.blkio\.noderesource\.dev: "(.*)"`).FindStringSubmatch(m[1])

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
@@ -23,7 +25,8 @@ The first table has a row for each part of "nri-blkio run" on this node:
              (another instance serves the node), or not running
   writeback  repair, observe, gated or unavailable (DETAIL has the reason), or not
              running
-  validator  only where it runs
+  validator  only where it runs (DETAIL says if the runtime ignores the plugins
+             that a pod requires)
   cluster    only where it runs: connected or disconnected (what it has written stays)
 A warning below it names each part that has rejected an edit of its policy file.
 
@@ -117,6 +120,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	}
 	defer h.Close()
 	s, readErr := h.Status(ctx, o.pod.Filter)
+	a.addValidatorOff(s.Parts)
 	if err := a.print(o.output, s, func(out *bytes.Buffer) { report.WriteStatus(out, &s) }); err != nil {
 		return err
 	}
@@ -124,6 +128,18 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 		return &exitError{exitFindings, readErr}
 	}
 	return readErr
+}
+
+// addValidatorOff adds to the row of the validator that the runtime does not check which plugins a pod requires.
+func (a *app) addValidatorOff(parts []inspect.Part) {
+	containerd := runtimeconfig.Config{HostRoot: a.opts.hostRoot}
+	file, isOff := containerd.ValidatorOff()
+	isCRIO := slices.ContainsFunc(parts, func(p inspect.Part) bool { return p.Report != nil && strings.HasPrefix(p.Report.Runtime, "cri-o") })
+	for i := range parts {
+		if p := &parts[i]; p.Part == health.Validator && isOff && !isCRIO {
+			p.Detail = strings.TrimPrefix(p.Detail+", required-plugins.noderesource.dev has no effect: default_validator is not enabled in "+file, ", ")
+		}
+	}
 }
 
 // ready serves probes: it reads only the state of one part, and returns findings unless that part works.

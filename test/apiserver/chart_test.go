@@ -79,3 +79,30 @@ func TestChartNamespace(t *testing.T) {
 		}
 	}
 }
+
+// TestChartAdmission verifies that the chart refuses admission policies that a release in another namespace has, and not its
+// own ones.
+func TestChartAdmission(t *testing.T) {
+	c := cluster{t}
+	helm, err := chart.Open(t.Context(), deploy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{
+		"grammar": "nri-blkio-grammar", "tenants": "nri-blkio-tenants", "failClosed": "nri-blkio-fail-closed", "reserve": "blkio-annotations-reserved",
+	}
+	for value, name := range values {
+		c.kubectl(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: `+name+`, annotations: {meta.helm.sh/release-name: nri-blkio, meta.helm.sh/release-namespace: chart-first},
+  labels: {app.kubernetes.io/managed-by: Helm}}, spec: {matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [nodes]}]}, validations: [{expression: "true"}]}}`, "apply", "-f", "-")
+		for namespace, refuses := range map[string]bool{"chart-first": false, "chart-second": true} {
+			c.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}", "apply", "-f", "-")
+			_, err := helm.Helm(t.Context(), "image: {repository: a, tag: b}\nvalidator: {enabled: true}\nadmission: {"+value+": true}", "install", "nri-blkio", filepath.Join(deploy, chart.Dir),
+				"--namespace", namespace, "--values", "-", "--dry-run=server", "--kubeconfig", server.kubeconfig)
+			want := "admission." + value + ": the release in namespace chart-first has this policy already"
+			if got := err != nil && strings.Contains(err.Error(), want); got != refuses || !refuses && err != nil {
+				t.Errorf("%s in %s: %v", value, namespace, err)
+			}
+		}
+		c.kubectl("", "delete", "validatingadmissionpolicy", name)
+	}
+}

@@ -77,7 +77,7 @@ func TestNoOtherManifests(t *testing.T) {
 // TestLint verifies that helm finds nothing in the chart, with its defaults and with everything.
 func TestLint(t *testing.T) {
 	c := open(t)
-	for name, values := range map[string]string{"defaults": "", "everything": everything} {
+	for name, values := range map[string]string{"defaults": "", "everything": everything, "pools": image + pools + twoTerms} {
 		out, err := c.Helm(t.Context(), values, "lint", "--strict", filepath.Join(deploy, Dir), "--values", "-")
 		if err != nil || strings.Contains(out, "[WARNING]") {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -122,25 +122,34 @@ func TestErrors(t *testing.T) {
 		"limits: {enabled: 'yes'}":   "/limits/enabled",
 		"limits: {extraArgs: [x]}":   "/limits/extraArgs/0",
 		// The pods that remove limits have these arguments too.
-		"limits: {extraArgs: [--mode=enforce]}":              "/limits/extraArgs/0",
-		"limits: {extraArgs: [--policy, --x]}":               "/limits/extraArgs/0",
-		"limits: {extraArgs: [--runtime-endpoint none]}":     "/limits/extraArgs/0",
-		"writeback: {metricsPort: 0}":                        "/writeback/metricsPort",
-		"writeback: {resources: {cpu: 1}}":                   "'cpu' not allowed",
-		"privileges: none":                                   "/privileges",
-		"maxUnavailable: 0%":                                 "/maxUnavailable",
-		"nriDirectory: run/nri":                              "/nriDirectory",
-		"tolerations: [{key: a, effect: No}]":                "/tolerations/0/effect",
-		"policy: {mode: off}":                                "/policy/mode",
-		"policy: {apiVersion: v1}":                           "'apiVersion' not allowed",
-		"policy: {floors: {bpss: 1}}":                        "'bpss' not allowed",
-		"policy: {rules: [{class: a}]}":                      "missing property 'name'",
-		"policy: {onError: {internal: fail}}":                "/policy/onError/internal",
-		"admission: {grammarActions: []}":                    "/admission/grammarActions",
-		"admission: {grammarActions: [Reject]}":              "/admission/grammarActions/0",
-		"uninstall: {timeoutSeconds: 1}":                     "/uninstall/timeoutSeconds",
-		image + "metrics: {podMonitor: {enabled: true}}":     "metrics.podMonitor.enabled: needs metrics.enabled",
-		image + "metrics: {prometheusRule: {enabled: true}}": "metrics.prometheusRule.enabled: needs metrics.enabled",
+		"limits: {extraArgs: [--mode=enforce]}":                 "/limits/extraArgs/0",
+		"limits: {extraArgs: [--policy, --x]}":                  "/limits/extraArgs/0",
+		"limits: {extraArgs: [--runtime-endpoint none]}":        "/limits/extraArgs/0",
+		"writeback: {metricsPort: 0}":                           "/writeback/metricsPort",
+		"writeback: {resources: {cpu: 1}}":                      "'cpu' not allowed",
+		"privileges: none":                                      "/privileges",
+		"updateStrategy: {rollingUpdate: {maxUnavailable: 0%}}": "/updateStrategy/rollingUpdate/maxUnavailable",
+		"updateStrategy: {rollingUpdate: {maxSurge: 1}}":        "'maxSurge' not allowed",
+		"affinity: {node: {}}":                                  "'node' not allowed",
+		"podLabels: {app.kubernetes.io/name: a}":                "/podLabels",
+		"commonLabels: {node-pool: a}":                          "/commonLabels",
+		"nameOverride: A":                                       "/nameOverride",
+		"externalParts: [cluster]":                              "/externalParts/0",
+		"nodePools: {policyFiles: {A: b}}":                      "/nodePools/policyFiles",
+		"nriDirectory: run/nri":                                 "/nriDirectory",
+		"tolerations: [{key: a, effect: No}]":                   "/tolerations/0/effect",
+		"policy: {mode: enforce}":                               "'policy' not allowed",
+		"policyFile: {mode: enforce}":                           "/policyFile",
+		"policyFile: ''":                                        "/policyFile",
+		"admission: {grammarActions: []}":                       "/admission/grammarActions",
+		"admission: {grammarActions: [Reject]}":                 "/admission/grammarActions/0",
+		"uninstall: {timeoutSeconds: 1}":                        "/uninstall/timeoutSeconds",
+		image + "metrics: {podMonitor: {enabled: true}}":        "metrics.podMonitor.enabled: needs metrics.enabled",
+		image + "metrics: {prometheusRule: {enabled: true}}":    "metrics.prometheusRule.enabled: needs metrics.enabled",
+		image + "nodePools: {policyFiles: {a: 'apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy'}}": "nodePools.label: required",
+		image + "admission: {failClosed: true}":                                                       "admission.failClosed: needs validator.enabled, or externalParts: [validator]",
+		image + "limits: {enabled: false}\nvalidator: {enabled: true}":                                "validator.enabled: needs limits.enabled, or externalParts: [limits]",
+		image + "limits: {enabled: false}\nadmission: {failClosed: true}\nexternalParts: [validator]": "admission.failClosed: needs limits.enabled, or externalParts: [limits]",
 	} {
 		if _, err := c.Template(t.Context(), Render{Values: values}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
@@ -153,7 +162,7 @@ func TestVersions(t *testing.T) {
 	c := open(t)
 	for value, least := range map[string]int{
 		"cluster: {enabled: true}": 30, "admission: {grammar: true}": 30, "admission: {tenants: true}": 30, "admission: {reserve: true}": 30,
-		"admission: {failClosed: true}": 36, "admission: {reserveSet: true}": 36,
+		"admission: {failClosed: true}\nexternalParts: [validator]": 36, "admission: {reserveSet: true}": 36,
 	} {
 		for minor := least - 1; minor <= least; minor++ {
 			_, err := c.Template(t.Context(), Render{Values: image + value, Args: []string{fmt.Sprintf("--kube-version=1.%d.4", minor)}})

@@ -106,7 +106,7 @@ func TestTest(t *testing.T) {
 	if limit := pod.Annotations["limits.blkio.noderesource.dev/container."+pod.Spec.Containers[0].Name]; limit == "" || pod.Spec.ActiveDeadlineSeconds == nil {
 		t.Errorf("it has the annotations %v", pod.Annotations)
 	}
-	observing := hooks(t, "policy: {mode: observe}", "test")["Pod nri-blkio-test"].decoded.(*corev1.Pod)
+	observing := hooks(t, observe, "test")["Pod nri-blkio-test"].decoded.(*corev1.Pod)
 	if args := observing.Spec.Containers[0].Args; !slices.Equal(args, []string{"status", "--ready=limits"}) {
 		t.Errorf("in mode observe it runs %q", args)
 	}
@@ -165,15 +165,16 @@ func TestAdmissionValues(t *testing.T) {
 // TestNotes verifies that the notes name the next steps.
 func TestNotes(t *testing.T) {
 	for values, want := range map[string][]string{
-		"":                                 {"helm test -n nri-blkio first", "get pods", "also removes the limits"},
-		"policy: {mode: observe}":          {"Nothing is limited yet", "/nri-blkio status"},
-		"privileges: hostile-tenants":      {"/var/lib/kubelet/seccomp/nri-blkio/"},
-		"validator: {enabled: true}":       {"The validator rejects"},
-		"cluster: {enabled: true}":         {"app.kubernetes.io/name=nri-blkio-cluster"},
-		"admission: {reserve: true}":       {"only in namespaces with their label", "blkio-annotations=reserved"},
-		"admission: {tenants: true}":       {"blkio.noderesource.dev/allow=limits"},
-		"metrics: {enabled: true}":         {"ports 9467 to 9470"},
-		"uninstall: {removeLimits: false}": {"leaves the limits in force"},
+		"":      {"helm test -n nri-blkio first", "get pods", "also removes the limits"},
+		observe: {"Nothing is limited yet", "/nri-blkio status"},
+		"validator: {enabled: true}\nadmission: {failClosed: true}": {"fail-closed=true", "no default_validator", "exec nri-blkio-POD -- /nri-blkio status"},
+		"privileges: hostile-tenants":                               {"/var/lib/kubelet/seccomp/nri-blkio/"},
+		"validator: {enabled: true}":                                {"The validator rejects"},
+		"cluster: {enabled: true}":                                  {"app.kubernetes.io/name=nri-blkio-cluster"},
+		"admission: {reserve: true}":                                {"only in namespaces with their label", "blkio-annotations=reserved"},
+		"admission: {tenants: true}":                                {"blkio.noderesource.dev/allow=limits"},
+		"metrics: {enabled: true}":                                  {"ports 9467 to 9470"},
+		"uninstall: {removeLimits: false}":                          {"leaves the limits in force"},
 	} {
 		out, err := open(t).Helm(t.Context(), image+values, "install", "first", filepath.Join(deploy, Dir), "-n", "nri-blkio", "--dry-run=client", "--hide-secret", "--values", "-")
 		if err != nil {

@@ -32,9 +32,10 @@ func many() map[string]string {
 		"no part":   "limits: {enabled: false}\nwriteback: {enabled: false}\n",
 		"validator": "validator: {enabled: true}\n", "cluster": "cluster: {enabled: true}\n",
 		"metrics":     "metrics: {enabled: true, host: '[$(NODE_IP)]'}\n",
-		"no defaults": "tolerations: []\nnodeSelector: null\npriorityClassName: ''\nresourceQuota: false\nlimits: {resources: null}\nuninstall: {removeLimits: false}\n",
-		"SELinux":     "seLinuxOptions: {type: container_t}\n", "SCC": "openshift: {scc: true}\n", "policy": "policy: {mode: observe, floors: null, onError: null}\n",
-		"nodes": "nodeSelector: {a: b}\ntolerations: [{key: a, operator: Equal, value: b, effect: NoSchedule}]\nmaxUnavailable: 1\nnriDirectory: /opt/nri\n",
+		"no defaults": "tolerations: []\nnodeSelector: null\naffinity: null\npriorityClassName: ''\nresourceQuota: false\nlimits: {resources: null}\nuninstall: {removeLimits: false}\n",
+		"SELinux":     "seLinuxOptions: {type: container_t}\n", "SCC": "openshift: {scc: true}\n", "names": all + "nameOverride: io\npodLabels: {a: b}\ncommonLabels: {c: d}\nupdateStrategy: {type: OnDelete}\n",
+		"pools": all + pools,
+		"nodes": "nodeSelector: {a: b}\ntolerations: [{key: a, operator: Equal, value: b, effect: NoSchedule}]\nupdateStrategy: {rollingUpdate: {maxUnavailable: 1}}\nnriDirectory: /opt/nri\n",
 	}
 }
 
@@ -128,7 +129,7 @@ func TestParts(t *testing.T) {
 	parts := []string{"limits", "writeback", "validator", "cluster"}
 	for on := range 1 << len(parts) {
 		// The removal does not depend on the parts: the limits part may have been on before.
-		values, want := "", []string{
+		values, want := "externalParts: [limits]\n", []string{
 			"DaemonSet nri-blkio-remove", "Job nri-blkio-remove", "ResourceQuota nri-blkio", "ResourceQuota nri-blkio-remove",
 			"Role nri-blkio-remove", "RoleBinding nri-blkio-remove", "ServiceAccount nri-blkio", "ServiceAccount nri-blkio-remove",
 		}
@@ -162,7 +163,7 @@ func TestOptions(t *testing.T) {
 		"admission: {tenants: true}":    {"ValidatingAdmissionPolicy nri-blkio-tenants", "ValidatingAdmissionPolicyBinding nri-blkio-tenants"},
 		"admission: {reserve: true}":    {"ValidatingAdmissionPolicy blkio-annotations-reserved", "ValidatingAdmissionPolicyBinding blkio-annotations-reserved"},
 		"admission: {reserveSet: true}": {"MutatingAdmissionPolicy blkio-annotations-set", "MutatingAdmissionPolicyBinding blkio-annotations-set"},
-		"admission: {failClosed: true}": {
+		"admission: {failClosed: true}\nexternalParts: [validator]": {
 			"MutatingAdmissionPolicy nri-blkio-fail-closed", "MutatingAdmissionPolicyBinding nri-blkio-fail-closed",
 			"ValidatingAdmissionPolicy nri-blkio-fail-closed", "ValidatingAdmissionPolicyBinding nri-blkio-fail-closed",
 		},

@@ -1,6 +1,8 @@
 package chart
 
 import (
+	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,29 +11,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// configured returns the policy in the ConfigMap that the chart renders for one.
-func configured(t *testing.T, c *Chart, document map[string]any) string {
-	t.Helper()
-	values := map[string]any{"image": map[string]any{"repository": "a", "tag": "b"}, "policy": document}
-	data, err := yaml.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := c.Template(t.Context(), Render{Values: string(data)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := Policy(files["templates/policy.yaml"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
+const header = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
+
+// observe are values with a policy in mode observe.
+const observe = "policyFile: 'apiVersion: blkio.noderesource.dev/v1alpha1\n\n  kind: NodePolicy\n\n  mode: observe'\n"
+
+// policyValues returns values with a node policy.
+func policyValues(text string) string { return fmt.Sprintf("policyFile: %q\n", text) }
 
 // policies returns the node policies on the pages of the documentation, and that of deploy/ with all that is commented
 // out in it.
@@ -68,50 +58,70 @@ func policies(t *testing.T) map[string]string {
 	return out
 }
 
-// TestPolicies verifies that each valid node policy is a valid value, and that the ConfigMap has just that policy.
+// TestPolicies verifies that each valid node policy is accepted, and that the ConfigMap has just that text.
 func TestPolicies(t *testing.T) {
+	all := policies(t)
+	entries := header + "classes:\n"
+	for i, entry := range []string{
+		"* wbps=20Mi wiops=500", " rootfs\trbps=1e9  riops=+8", `"/a b" wbps=1.5Mi`, "/data wbps=max", "@data rbps=128.Ki", "* riops=2k;", "disk:nvme* wbps=.5Gi",
+		"* wbps=1E6", "* wbps=1E",
+	} {
+		entries += fmt.Sprintf("  a%d: {limits: [%q]}\n", i, entry)
+	}
+	all["entries"] = "---\n" + entries + "floors: {bps: 12345, iops: 8}\n"
 	c := open(t)
-	for name, text := range policies(t) {
+	for name, text := range all {
 		if _, err := policy.ParseFile([]byte(text)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		var want, got map[string]any
-		if err := yaml.Unmarshal([]byte(text), &want); err != nil {
+		file := filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		document := map[string]any{}
-		for key, value := range want {
-			if key != "apiVersion" && key != "kind" {
-				document[key] = value
-			}
+		files, err := c.Template(t.Context(), Render{Values: image, Args: []string{"--set-file", "policyFile=" + file}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
 		}
-		// Values are merged with the defaults, which this policy shall not have.
-		for _, key := range []string{"mode", "onError", "floors"} {
-			if _, ok := document[key]; !ok {
-				document[key] = nil
-			}
+		got, err := Policy(files["templates/policy.yaml"])
+		if d := cmp.Diff(text, got); err != nil || d != "" {
+			t.Errorf("%s: %v, -want +got\n%s", name, err, d)
 		}
-		out := configured(t, c, document)
-		if _, err := policy.ParseFile([]byte(out)); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, out)
+	}
+}
+
+// TestPolicyErrors verifies that the chart refuses policies that the plugin would refuse, and names the field.
+func TestPolicyErrors(t *testing.T) {
+	c := open(t)
+	for text, want := range map[string]string{
+		"mode: enforce\n":                          "policyFile: apiVersion: required",
+		"apiVersion: v1\nkind: NodePolicy\n":       `policyFile: apiVersion: invalid value "v1": must be blkio.noderesource.dev/v1alpha1`,
+		"[a]":                                      "policyFile: error",
+		"a: [":                                     "policyFile: error",
+		header + "mode: off\n":                     "policyFile: mode: invalid value false: must be enforce or observe",
+		header + "mod: enforce\n":                  "policyFile: mod: unknown field",
+		header + "classes:\n":                      "policyFile: classes: invalid value null: must be of type object",
+		header + "classes: {a: {weight: 0}}":       "policyFile: classes.a.weight: invalid value 0: must be from 1 to 10000",
+		header + "classes: {a: {weight: 1.5}}":     "policyFile: classes.a.weight: invalid value 1.5: must be of type integer",
+		header + "classes: {a: {limits: '* a=1'}}": "policyFile: classes.a.limits: invalid value",
+		header + "classes: {bronze: {limits: ['* riops=8', '* wbps=banana wiops=500']}}": `policyFile: classes.bronze.limits[1]: invalid value "* wbps=banana wiops=500": must be a target with limits such as "* wbps=20Mi wiops=500"`,
+		header + "budgets: [{namespaces: [a], limits: ['wbps=1Mi']}]":                    "policyFile: budgets[0].limits[0]: invalid value",
+		header + "bounds: {max: ['* wbps']}":                                             "policyFile: bounds.max[0]: invalid value",
+		header + "floors: {bps: 64KB}":                                                   `policyFile: floors.bps: invalid value "64KB": must be a quantity such as 64Ki`,
+		header + "rules: [{class: a}]":                                                   "policyFile: rules[0].name: required",
+		header + "rules: [{name: a, class: bronz}]\nclasses: {bronze: {weight: 1}}":      `policyFile: rules[0].class: unknown class "bronz"`,
+	} {
+		if _, err := policy.ParseFile([]byte(text)); err == nil {
+			t.Errorf("%s: the plugin accepts it", text)
 		}
-		if err := yaml.Unmarshal([]byte(out), &got); err != nil {
-			t.Fatal(err)
+		if _, err := c.Template(t.Context(), Render{Values: image + policyValues(text)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
-		merged := map[string]any{"onError": map[string]any{"invalid": "reject", "unenforceable": "reject", "internal": "ignore"}, "floors": map[string]any{"bps": "64Ki", "iops": 8.0}}
-		for field, defaults := range merged {
-			if own, ok := want[field].(map[string]any); ok {
-				for key, value := range defaults.(map[string]any) {
-					if _, ok := own[key]; !ok {
-						own[key] = value // Helm adds it, and it is the plugin's default as well
-					}
-				}
-			}
-		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s: -want +got\n%s", name, d)
-		}
+	}
+	pool := "nodePools: {label: a, policyFiles: {fast: 'kind: NodePolicy'}}\n"
+	if _, err := c.Template(t.Context(), Render{Values: image + pool}); err == nil || !strings.Contains(err.Error(), "nodePools.policyFiles.fast: apiVersion: required") {
+		t.Errorf("the policy of a pool: %v", err)
 	}
 }
 
@@ -130,13 +140,53 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// TestLargeNumbers verifies that numbers of a policy are not rounded or written with an exponent.
-func TestLargeNumbers(t *testing.T) {
-	out := configured(t, open(t), map[string]any{"floors": map[string]any{"bps": 123456789, "iops": 10000000}})
-	if !strings.Contains(out, "bps: 123456789\n") || !strings.Contains(out, "iops: 10000000\n") {
-		t.Error(out)
+// TestPolicyFields verifies that the schema of the chart has each field of the reference, which is made from the policy's types.
+func TestPolicyFields(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/policy.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := policy.ParseFile([]byte(out)); err != nil {
-		t.Error(err)
+	text, err := os.ReadFile(filepath.Join(deploy, Dir, "files/policy.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type node struct {
+		Ref                  string `json:"$ref"`
+		Properties           map[string]*node
+		Items                *node
+		AdditionalProperties json.RawMessage  // a schema, or false
+		Defs                 map[string]*node `json:"$defs"`
+	}
+	var schema node
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	objects := map[string]string{"match": "rules[].match.podSelector.", "max": "bounds.", "min": "bounds.", "weig": "bounds."}
+	fields := regexp.MustCompile("(?m)^\\| `([a-zA-Z][^`]*)` \\|").FindAllStringSubmatch(string(page), -1)
+	for _, m := range fields {
+		at, prefix := &schema, regexp.MustCompile(`^(match|max|min|weig)`).FindString(m[1])
+		for name := range strings.SplitSeq(objects[prefix]+m[1], ".") {
+			name, isList := strings.CutSuffix(name, "[]")
+			next := at.Properties[name]
+			if name == "NAME" {
+				next = new(node)
+				if err := json.Unmarshal(at.AdditionalProperties, next); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if next != nil && next.Ref != "" {
+				next = schema.Defs[strings.TrimPrefix(next.Ref, "#/$defs/")]
+			}
+			if next != nil && isList {
+				next = next.Items
+			}
+			if at = next; at == nil {
+				t.Errorf("the schema has no %s", m[1])
+				break
+			}
+		}
+	}
+	if len(fields) < 60 {
+		t.Errorf("only %d fields", len(fields))
 	}
 }

@@ -1,11 +1,11 @@
 {{/*
 The spec of the pods of the limits part, and of those that remove what it has written when the release is
-uninstalled. Arguments: root, and remove for the latter.
+uninstalled. Arguments: root, remove for the latter, and pool, as of nri-blkio.placement.
 */}}
 {{- define "nri-blkio.limitsPod" -}}
 {{- $remove := .remove -}}
 {{- with .root -}}
-serviceAccountName: nri-blkio{{ if $remove }}-remove{{ end }}
+serviceAccountName: {{ include "nri-blkio.name" . }}{{ if $remove }}-remove{{ end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -17,15 +17,8 @@ enableServiceLinks: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-# On every node, even before it is ready, because pods can start there.
-{{- with .Values.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+# On every node that is a machine, even before it is ready, because pods can start there.
+{{- include "nri-blkio.placement" (dict "root" . "pool" $.pool "indent" 0) }}
 # It uses the network for metrics only. With a network namespace of its own it
 # would wait for the CNI plugin, and limit pods later on a new node.
 hostNetwork: true
@@ -249,7 +242,7 @@ volumes:
   {{- if not $remove }}
   - name: policy
     configMap:
-      name: nri-blkio-policy
+      name: {{ include "nri-blkio.name" . }}-policy{{ include "nri-blkio.ofPool" $.pool }}
   {{- end }}
 {{- end -}}
 {{- end -}}

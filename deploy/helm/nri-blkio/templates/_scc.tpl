@@ -5,9 +5,9 @@ uninstalled. Arguments: root, and remove for the latter.
 {{- define "nri-blkio.scc" -}}
 {{- $remove := .remove -}}
 {{- with .root -}}
-{{- $accounts := list "nri-blkio" -}}
-{{- if .Values.cluster.enabled }}{{ $accounts = append $accounts "nri-blkio-cluster" }}{{ end -}}
-{{- if $remove }}{{ $accounts = list "nri-blkio-remove" }}{{ end -}}
+{{- $accounts := list (include "nri-blkio.name" .) -}}
+{{- if .Values.cluster.enabled }}{{ $accounts = append $accounts (print (include "nri-blkio.name" .) "-cluster") }}{{ end -}}
+{{- if $remove }}{{ $accounts = list (print (include "nri-blkio.name" .) "-remove") }}{{ end -}}
 {{- $hostile := eq .Values.privileges "hostile-tenants" -}}
 {{- $capabilities := list "DAC_READ_SEARCH" -}}
 {{- if not $hostile }}{{ $capabilities = append $capabilities "SYS_NICE" }}{{ end -}}
@@ -19,7 +19,8 @@ uninstalled. Arguments: root, and remove for the latter.
 apiVersion: security.openshift.io/v1
 kind: SecurityContextConstraints
 metadata:
-  name: nri-blkio{{ if $remove }}-remove{{ end }}{{ include "nri-blkio.suffix" . }}
+  name: {{ include "nri-blkio.name" . }}{{ if $remove }}-remove{{ end }}{{ include "nri-blkio.suffix" . }}
+  {{- include "nri-blkio.labels" (dict "root" . "indent" 2) }}
   {{- if $remove }}
   annotations:
     {{- include "nri-blkio.removeHook" -20 | nindent 4 }}
