@@ -30,7 +30,8 @@ func (p *Pod) Carry(d, before *Desired, container string) {
 	if len(granted) == 0 || isAll && !slices.ContainsFunc(granted, Setting.isCarried) {
 		return
 	}
-	asked := granted.Where(func(s Setting) bool { return p.stillAsks(d, s, container) })
+	isAsked := func(s Setting) bool { return p.stillAsks(d, s, container) }
+	asked := before.Lowered.Where(isAsked).Lowest(before.Settings.Where(isAsked))
 	d.Settings = asked.stand().Join(d.Settings)
 	if p.Mode() == ModeEnforce && p.carryRefused(d, before, granted) || len(asked) > 0 {
 		d.Disks = DiskNames(d.Settings.Join(d.Lowered), before.Disks, d.Disks)
