@@ -145,6 +145,11 @@ func (d *Desired) WithoutAsked() Desired {
 	return Desired{Settings: d.Settings.Where(stays), Lowered: d.Lowered.Where(stays), Disks: d.Disks}
 }
 
+// OnlyCarried returns what is carried of what a pod as a whole was granted. It is not in force until it turns out to be asked for still.
+func (d *Desired) OnlyCarried() Desired {
+	return Desired{Lowered: d.Lowered.Join(d.Settings).Where(Setting.isCarried), Disks: d.Disks}
+}
+
 // outlives reports whether a granted limit of a claim that does not count now stays, although another entry or claim limits the
 // same disk. The author of a claim must not raise the limits of a pod by a mistake. Annotations beat claims.
 func (s Setting) outlives(now Setting) bool {
