@@ -208,11 +208,12 @@ func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
 	return out
 }
 
-// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process found.
+// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process
+// found: for another one, it stands where the policy refuses what asks for it.
 func (g *group) grantedTo(p *pod) policy.Desired {
 	out := g.recorded.granted
 	if p.isNew {
-		out.Settings, out.Lowered = out.Settings.WithoutCarried(), out.Lowered.WithoutCarried()
+		out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
 	}
 	return out
 }
