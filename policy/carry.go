@@ -21,7 +21,8 @@ const claimKept = "limits of a claim do not count: those that were granted befor
 //   - what asked for it is refused or ignored now: in place of a class, unless that is lower. Then the value is noted in d.Lowered, and
 //     is in force again without the class;
 //   - it is of a claim, or of an entry of a class that names one, and the claims are unknown;
-//   - it is carried: pod-total has the same entry still, which can name a mount that only ended containers had.
+//   - it is carried: pod-total has the same entry still, which can name a mount that only ended containers had. While that is refused,
+//     the value is at least noted in d.Lowered.
 //
 // Another value that is asked for displaces it. Exceptions are below, with their reasons. In mode observe only the last case counts.
 func (p *Pod) Carry(d, before *Desired, container string) {
@@ -33,7 +34,13 @@ func (p *Pod) Carry(d, before *Desired, container string) {
 	isAsked := func(s Setting) bool { return p.stillAsks(d, s, container) }
 	asked := before.Lowered.Where(isAsked).Lowest(before.Settings.Where(isAsked))
 	d.Settings = asked.stand().Join(d.Settings)
-	if p.Mode() == ModeEnforce && p.carryRefused(d, before, granted) || len(asked) > 0 {
+	isChanged := p.Mode() == ModeEnforce && p.carryRefused(d, before, granted)
+	waiting := granted.Where(func(s Setting) bool {
+		now, _ := d.Settings.Get(s.Address)
+		return s.isCarried() && now.Value != s.Value && d.refuses(s.Source) && !p.isReplaced(s)
+	})
+	d.Lowered = d.Lowered.Join(waiting)
+	if isChanged || len(asked)+len(waiting) > 0 {
 		d.Disks = DiskNames(d.Settings.Join(d.Lowered), before.Disks, d.Disks)
 	}
 }
@@ -46,6 +53,9 @@ func (p *Pod) carryRefused(d, before *Desired, granted Settings) bool {
 		now, isDecided := decided.Get(s.Address)
 		if !d.refuses(s.Source) {
 			return p.MissesClaims() && s.isOfClaim() && !isDecided
+		}
+		if p.isReplaced(s) {
+			return false
 		}
 		isAbove := s.Source.Kind == FromAnnotation && now.isOfClaim() // the annotation beats the claim, rejected or not
 		return !isDecided || isAbove || s.outlives(now)
@@ -104,19 +114,27 @@ func (p *Pod) classStillNames(container string, s Setting) bool {
 
 // standing returns the entry of pod-total that still asks for a carried limit, or nil if there is none any more.
 func (p *Pod) standing(d *Desired, s Setting) *annotation.Entry {
-	if !s.isCarried() || d.Ignored || p.request.Empty() || p.request.Total() == nil || d.refuses(s.Source) {
+	if !s.isCarried() || d.Ignored || d.refuses(s.Source) || p.isReplaced(s) {
 		return nil
 	}
+	return p.totalEntry(s.Source)
+}
+
+// isReplaced reports whether pod-total has another entry in place of the one that has asked for a carried value.
+func (p *Pod) isReplaced(s Setting) bool {
 	en := p.totalEntry(s.Source)
-	isStar := en != nil && en.Target.Kind == annotation.TargetStar
-	if en == nil || !s.Key.IsRate() || en.Limits[s.Key] != s.Amount || clip(en.Target.Text) != s.Source.Target || isStar != s.Source.IsStar {
-		return nil
+	if !s.isCarried() || en == nil {
+		return false
 	}
-	return en
+	isStar := en.Target.Kind == annotation.TargetStar
+	return !s.Key.IsRate() || en.Limits[s.Key] != s.Amount || clip(en.Target.Text) != s.Source.Target || isStar != s.Source.IsStar
 }
 
 // totalEntry returns the entry of pod-total with the annotation and the number of a source, or nil.
 func (p *Pod) totalEntry(s Source) *annotation.Entry {
+	if p.request.Empty() || p.request.Total() == nil {
+		return nil
+	}
 	l := p.request.Total().Limits
 	if l == nil || s.Kind != FromAnnotation || s.Origin() != l.From {
 		return nil
