@@ -114,20 +114,22 @@ func (p *Pod) classStillNames(container string, s Setting) bool {
 
 // standing returns the entry of pod-total that still asks for a carried limit, or nil if there is none any more.
 func (p *Pod) standing(d *Desired, s Setting) *annotation.Entry {
-	if !s.isCarried() || d.Ignored || d.refuses(s.Source) || p.isReplaced(s) {
+	en := p.totalEntry(s.Source)
+	if !s.isCarried() || d.Ignored || d.refuses(s.Source) || p.isReplaced(s) || en != nil && clip(en.Target.Text) != s.Source.Target {
 		return nil
 	}
-	return p.totalEntry(s.Source)
+	return en
 }
 
-// isReplaced reports whether pod-total has another entry in place of the one that has asked for a carried value.
+// isReplaced reports whether pod-total has another entry in place of the one that has asked for a carried value. A long record has no
+// targets.
 func (p *Pod) isReplaced(s Setting) bool {
 	en := p.totalEntry(s.Source)
 	if !s.isCarried() || en == nil {
 		return false
 	}
-	isStar := en.Target.Kind == annotation.TargetStar
-	return !s.Key.IsRate() || en.Limits[s.Key] != s.Amount || clip(en.Target.Text) != s.Source.Target || isStar != s.Source.IsStar
+	isStar, hasTarget := en.Target.Kind == annotation.TargetStar, s.Source.Target != ""
+	return !s.Key.IsRate() || en.Limits[s.Key] != s.Amount || isStar != s.Source.IsStar || hasTarget && clip(en.Target.Text) != s.Source.Target
 }
 
 // totalEntry returns the entry of pod-total with the annotation and the number of a source, or nil.
