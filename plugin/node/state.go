@@ -107,6 +107,7 @@ type retry struct {
 type recorded struct {
 	exits   []record.Exit   // of containers that have ended
 	granted policy.Desired  // to the pod as a whole, by its last plan
+	limits  policy.Settings // of the pod as a whole, by the record of an earlier process: see recalled
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
 	read    bool            // the record that an earlier process left was read into these values
