@@ -26,16 +26,15 @@ const claimKept = "limits of a claim do not count: those that were granted befor
 //
 // Another value that is asked for displaces it. Exceptions are below, with their reasons. In mode observe only the last case counts.
 func (p *Pod) Carry(d, before *Desired, container string) {
-	granted := before.Lowered.Join(before.Settings)
 	isAll := len(d.Errors)+len(d.Claims) == 0 && !d.Ignored && p.KnowsClaims()
-	if len(granted) == 0 || isAll && !slices.ContainsFunc(granted, Setting.isCarried) {
+	if isNew := len(before.Lowered)+len(before.Settings) == 0; isNew || isAll && len(before.granted(Setting.isCarried)) == 0 {
 		return
 	}
 	isAsked := func(s Setting) bool { return p.stillAsks(d, s, container) }
 	asked := before.Lowered.Where(isAsked).Lowest(before.Settings.Where(isAsked))
 	d.Settings = asked.stand().Join(d.Settings)
-	isChanged := p.Mode() == ModeEnforce && p.carryRefused(d, before, granted)
-	waiting := granted.Where(func(s Setting) bool {
+	isChanged := p.Mode() == ModeEnforce && p.carryRefused(d, before)
+	waiting := before.granted(func(s Setting) bool {
 		now, _ := d.Settings.Get(s.Address)
 		return s.isCarried() && now.Value != s.Value && d.refuses(s.Source) && !p.isReplaced(s)
 	})
@@ -46,10 +45,10 @@ func (p *Pod) Carry(d, before *Desired, container string) {
 }
 
 // carryRefused adds what was granted and is refused now, or cannot be decided. It reports whether there is something.
-func (p *Pod) carryRefused(d, before *Desired, granted Settings) bool {
+func (p *Pod) carryRefused(d, before *Desired) bool {
 	class := d.Settings.Where(Setting.isOfClass)
 	decided := d.Settings.Without(class)
-	standing := granted.Where(func(s Setting) bool {
+	standing := before.granted(func(s Setting) bool {
 		now, isDecided := decided.Get(s.Address)
 		if !d.refuses(s.Source) {
 			return p.MissesClaims() && s.isOfClaim() && !isDecided
@@ -148,6 +147,11 @@ func (p *Pod) totalEntry(s Source) *annotation.Entry {
 	return &l.Entries[i]
 }
 
+// granted returns what was granted of that for which keep is true: the noted value before the one in force at its address.
+func (d *Desired) granted(keep func(Setting) bool) Settings {
+	return d.Lowered.Where(keep).Join(d.Settings.Where(keep))
+}
+
 func (s Setting) isCarried() bool { return s.Basis == Carried }
 
 // isOfClass reports whether a setting is of a class, whether a rule or an annotation chose it.
@@ -167,7 +171,7 @@ func (d *Desired) WithoutAsked() Desired {
 
 // OnlyCarried returns what is carried of what a pod as a whole was granted. It is not in force until it turns out to be asked for still.
 func (d *Desired) OnlyCarried() Desired {
-	return Desired{Lowered: d.Lowered.Join(d.Settings).Where(Setting.isCarried), Disks: d.Disks}
+	return Desired{Lowered: d.granted(Setting.isCarried), Disks: d.Disks}
 }
 
 // outlives reports whether a granted limit of a claim that does not count now stays, although another entry or claim limits the
