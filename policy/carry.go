@@ -66,7 +66,9 @@ func (p *Pod) carryRefused(d, before *Desired) bool {
 	kept := standing.Where(func(s Setting) bool {
 		lowered, wasLowered := before.Lowered.Get(s.Address)
 		isRefused := d.refuses(s.Source)
-		return !(isRefused && d.Ignored) && !((isRefused || wasLowered && lowered.Value == s.Value) && class.below(s))
+		isIgnored := isRefused && d.Ignored
+		isBelow := (isRefused || wasLowered && lowered.Value == s.Value) && class.below(s)
+		return !isIgnored && !isBelow
 	})
 	d.Lowered = standing.Without(kept)
 	d.Settings = kept.Join(decided.Without(standing)).Join(class)
