@@ -22,33 +22,43 @@ const claimKept = "limits of a claim do not count: those that were granted befor
 //   - what asked for it is refused or ignored now: in place of a class, unless that is lower. Then the value is noted in d.Lowered, and
 //     is in force again without the class;
 //   - it is of a claim, or of an entry of a class that names one, and the claims are unknown;
-//   - it is carried: pod-total has the same entry still, which can name a mount that only ended containers had.
+//   - it is carried: pod-total has the same entry still, which can name a mount that only ended containers had. While that is refused,
+//     the value is at least noted in d.Lowered.
 //
 // Another value that is asked for displaces it. Exceptions are below, with their reasons. In mode observe only the last case counts.
 func (p *Pod) Carry(d, before *Desired, container string) {
 	if before == nil {
 		return
 	}
-	granted := before.Lowered.Join(before.Settings)
 	isAll := len(d.Errors)+len(d.Claims) == 0 && !d.Ignored && p.KnowsClaims()
-	if len(granted) == 0 || isAll && !slices.ContainsFunc(granted, Setting.isCarried) {
+	if isNew := len(before.Lowered)+len(before.Settings) == 0; isNew || isAll && len(before.granted(Setting.isCarried)) == 0 {
 		return
 	}
-	asked := granted.Where(func(s Setting) bool { return p.stillAsks(d, s, container) })
+	isAsked := func(s Setting) bool { return p.stillAsks(d, s, container) }
+	asked := before.Lowered.Where(isAsked).Lowest(before.Settings.Where(isAsked))
 	d.Settings = asked.stand().Join(d.Settings)
-	if p.Mode() == ModeEnforce && p.carryRefused(d, before, granted) || len(asked) > 0 {
+	isChanged := p.Mode() == ModeEnforce && p.carryRefused(d, before)
+	waiting := before.granted(func(s Setting) bool {
+		now, _ := d.Settings.Get(s.Address)
+		return s.isCarried() && now.Value != s.Value && d.refuses(s.Source) && !p.isReplaced(s)
+	})
+	d.Lowered = d.Lowered.Join(waiting)
+	if isChanged || len(asked)+len(waiting) > 0 {
 		d.Disks = DiskNames(d.Settings.Join(d.Lowered), before.Disks, d.Disks)
 	}
 }
 
 // carryRefused adds what was granted and is refused now, or cannot be decided. It reports whether there is something.
-func (p *Pod) carryRefused(d, before *Desired, granted Settings) bool {
+func (p *Pod) carryRefused(d, before *Desired) bool {
 	class := d.Settings.Where(Setting.isOfClass)
 	decided := d.Settings.Without(class)
-	standing := granted.Where(func(s Setting) bool {
+	standing := before.granted(func(s Setting) bool {
 		now, isDecided := decided.Get(s.Address)
 		if !d.refuses(s.Source) {
 			return p.MissesClaims() && s.isOfClaim() && !isDecided
+		}
+		if p.isReplaced(s) {
+			return false
 		}
 		isAbove := s.Source.Kind == FromAnnotation && now.isOfClaim() // the annotation beats the claim, rejected or not
 		return !isDecided || isAbove || s.outlives(now)
@@ -60,7 +70,9 @@ func (p *Pod) carryRefused(d, before *Desired, granted Settings) bool {
 	kept := standing.Where(func(s Setting) bool {
 		lowered, wasLowered := before.Lowered.Get(s.Address)
 		isRefused := d.refuses(s.Source)
-		return !(isRefused && d.Ignored) && !((isRefused || wasLowered && lowered.Value == s.Value) && class.below(s))
+		isIgnored := isRefused && d.Ignored
+		isBelow := (isRefused || wasLowered && lowered.Value == s.Value) && class.below(s)
+		return !isIgnored && !isBelow
 	})
 	d.Lowered = standing.Without(kept)
 	d.Settings = kept.Join(decided.Without(standing)).Join(class)
@@ -107,19 +119,29 @@ func (p *Pod) classStillNames(container string, s Setting) bool {
 
 // standing returns the entry of pod-total that still asks for a carried limit, or nil if there is none any more.
 func (p *Pod) standing(d *Desired, s Setting) *annotation.Entry {
-	if !s.isCarried() || d.Ignored || p.request.Empty() || p.request.Total() == nil || d.refuses(s.Source) {
-		return nil
-	}
 	en := p.totalEntry(s.Source)
-	isStar := en != nil && en.Target.Kind == annotation.TargetStar
-	if en == nil || !s.Key.IsRate() || en.Limits[s.Key] != s.Amount || clip(en.Target.Text) != s.Source.Target || isStar != s.Source.IsStar {
+	if !s.isCarried() || d.Ignored || d.refuses(s.Source) || p.isReplaced(s) || en != nil && clip(en.Target.Text) != s.Source.Target {
 		return nil
 	}
 	return en
 }
 
+// isReplaced reports whether pod-total has another entry in place of the one that has asked for a carried value. A long record has no
+// targets.
+func (p *Pod) isReplaced(s Setting) bool {
+	en := p.totalEntry(s.Source)
+	if !s.isCarried() || en == nil {
+		return false
+	}
+	isStar, hasTarget := en.Target.Kind == annotation.TargetStar, s.Source.Target != ""
+	return !s.Key.IsRate() || en.Limits[s.Key] != s.Amount || isStar != s.Source.IsStar || hasTarget && clip(en.Target.Text) != s.Source.Target
+}
+
 // totalEntry returns the entry of pod-total with the annotation and the number of a source, or nil.
 func (p *Pod) totalEntry(s Source) *annotation.Entry {
+	if p.request.Empty() || p.request.Total() == nil {
+		return nil
+	}
 	l := p.request.Total().Limits
 	if l == nil || s.Kind != FromAnnotation || s.Origin() != l.From {
 		return nil
@@ -129,6 +151,11 @@ func (p *Pod) totalEntry(s Source) *annotation.Entry {
 		return nil
 	}
 	return &l.Entries[i]
+}
+
+// granted returns what was granted of that for which keep is true: the noted value before the one in force at its address.
+func (d *Desired) granted(keep func(Setting) bool) Settings {
+	return d.Lowered.Where(keep).Join(d.Settings.Where(keep))
 }
 
 func (s Setting) isCarried() bool { return s.Basis == Carried }
@@ -149,6 +176,11 @@ func (d *Desired) WithoutAsked() Desired {
 		return s.isCarried() || s.isOfClaim() || s.isOfClass() && s.Source.namesClaim()
 	}
 	return Desired{Settings: d.Settings.Where(stays), Lowered: d.Lowered.Where(stays), Disks: d.Disks}
+}
+
+// OnlyCarried returns what is carried of what a pod as a whole was granted. It is not in force until it turns out to be asked for still.
+func (d *Desired) OnlyCarried() Desired {
+	return Desired{Lowered: d.granted(Setting.isCarried), Disks: d.Disks}
 }
 
 // outlives reports whether a granted limit of a claim that does not count now stays, although another entry or claim limits the

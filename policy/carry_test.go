@@ -11,6 +11,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// stands returns a setting as one that stands.
+func stands(s Setting) Setting {
+	s.Basis = Standing
+	return s
+}
+
 // TestCarry verifies that what is refused stands, and nothing else.
 func TestCarry(t *testing.T) {
 	const each, total = "limits/containers", "limits/pod-total"
@@ -26,10 +32,6 @@ func TestCarry(t *testing.T) {
 	}
 	of := func(disk blkio.Disk, key blkio.Key, amount blkio.Amount, annotation string, entry int) Setting {
 		return Setting{Value: set(disk, key, amount).Value, Source: from(annotation, entry, "")}
-	}
-	stands := func(s Setting) Setting {
-		s.Basis = Standing
-		return s
 	}
 	with := func(d Desired, errs []*annotation.Error) Desired {
 		d.Errors = errs

@@ -376,3 +376,25 @@ func TestClaimsChanged(t *testing.T) {
 		}
 	}
 }
+
+// TestClassStandsBelowNoted verifies that the value of a class that was chosen and is gone stands, also at an address where a higher
+// value was noted that counts no more.
+func TestClassStandsBelowNoted(t *testing.T) {
+	const class = "classes: {shared: {limits: ['pvc:a wbps=4Mi']}}\nrules: [{name: r, class: shared}]\n"
+	chosen := map[string]string{"class.blkio.noderesource.dev/containers": "shared"}
+	d := Desired{}
+	for _, step := range []struct {
+		policy string
+		claims *Claims
+	}{
+		{"", NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wbps=30Mi")})},
+		{class, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wpbs=30Mi")})},
+		{class, UnknownClaims("too many")},
+		{"", NewClaims([]ClaimVolume{claimOf("a", "db:/data")})},
+	} {
+		d, _ = decideAfter(t, d, step.policy, chosen, step.claims)
+	}
+	if diff := cmp.Diff([]string{"sdb wbps=4Mi from class shared"}, sources(d)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -79,6 +79,20 @@ func (s Settings) WithoutCarried() Settings {
 	return s.Where(func(x Setting) bool { return !x.isCarried() })
 }
 
+// Uncarried returns the settings with those that are carried as ones that stand. They are s itself if none is carried.
+func (s Settings) Uncarried() Settings {
+	if !slices.ContainsFunc(s, Setting.isCarried) {
+		return s
+	}
+	out := slices.Clone(s)
+	for i := range out {
+		if out[i].isCarried() {
+			out[i].Basis = Standing
+		}
+	}
+	return out
+}
+
 // Carry returns the settings as those that are carried.
 func (s Settings) Carry() Settings {
 	out := slices.Clone(s)

@@ -46,3 +46,19 @@ func TestCarried(t *testing.T) {
 		})
 	}
 }
+
+// TestCarriedWithoutTarget verifies that a limit from a long record, which has no targets, stands while the policy refuses its entry.
+func TestCarriedWithoutTarget(t *testing.T) {
+	r := annotation.Parse(map[string]string{keyTotal: "/logs wbps=5Mi"})
+	before, err := Default().ForPod(&PodFacts{}, r).Total([]Container{db()})
+	if err != nil || len(before.Settings) != 1 {
+		t.Fatalf("%v, %v", before.Settings, err)
+	}
+	before.Settings = before.Settings.Carry()
+	before.Settings[0].Source.Target = ""
+	pod := parsed(t, "floors: {bps: 6Mi}\n").ForPod(&PodFacts{}, r)
+	now, _ := pod.Total(nil)
+	if pod.Carry(&now, &before, ""); !slices.Equal(limits(now), limits(before)) {
+		t.Errorf("%q, want %q", limits(now), limits(before))
+	}
+}

@@ -59,7 +59,7 @@ func (c *snapshot) knownLimits(g *group) (own, total policy.Settings) {
 	if len(own) == 0 {
 		own = c.spec.Values()
 	}
-	return own, g.recorded.granted.Settings
+	return own, g.recorded.limits
 }
 
 // lowest returns the physical disks below those of settings, see policy.Container.Lowest.

@@ -177,7 +177,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	}
 	next := s.assuming(g, p.containers)
 	if p.editsAnnotations() {
-		next.recorded.granted = g.recorded.granted.WithoutAsked()
+		next.recorded.granted = g.recorded.granted.OnlyCarried()
 	}
 	var asking, raised []*snapshot
 	for i := range p.containers {

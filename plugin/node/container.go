@@ -56,10 +56,10 @@ const (
 // stage returns the stage of a container that was created.
 func (g *grants) stage() policy.Stage {
 	switch {
-	case g.start == startRefused: // no mount of it raises the limit of the pod
-		return policy.Rejected
 	case g.vetting == late:
 		return policy.Late
+	case g.start == startRefused: // no mount of it raises the limit of the pod
+		return policy.Rejected
 	}
 	return policy.Running
 }

@@ -245,7 +245,10 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	defer n.state.Unlock()
 	c := found.in(s)
 	defer s.changed(c.pod.group.in(s))
-	if c.recalled = found.recalled; c.decision.policy == nil && c.recalled != nil && c.recalled.unvetted {
+	if found.recalled != nil { // otherwise another read may have succeeded
+		c.recalled = found.recalled
+	}
+	if c.decision.policy == nil && c.recalled != nil && c.recalled.unvetted {
 		c.vetting = unvetted
 	}
 	if c.search.err = err; err != nil {

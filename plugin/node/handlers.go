@@ -209,7 +209,9 @@ func (n *Node) noteStartRefused(c identity) {
 	if refused.start != startUnvetted {
 		refused.start = startAnswered
 	} else {
-		refused.start = startRefused
+		if refused.start = startRefused; refused.isLate() {
+			refused.vetting = unvetted // if it runs nevertheless, it is late again, and the pod has limits on its disks as well
+		}
 		s.remember(&refused.snapshot)
 	}
 	s.markDirty(c.pod.group.in(s))

@@ -205,11 +205,11 @@ func (s *state) replaceRequest(p *pod, r *podfacts.Request) {
 }
 
 // replaceAnnotations replaces the request of a pod by one with other annotations. What the pod as a whole was granted by
-// those before does not count for entries that are rejected now.
+// those before does not count for entries that are rejected now, and bounds its part of a budget no more.
 func (s *state) replaceAnnotations(p *pod, r *podfacts.Request) {
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
-	g.recorded.granted = g.recorded.granted.WithoutAsked()
+	g.recorded.granted = g.recorded.granted.OnlyCarried()
 }
 
 // reviseAll has all pods follow what the API server knows about them.

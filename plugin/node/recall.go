@@ -16,7 +16,7 @@ import (
 // recalled is what the record of an earlier process says of a container.
 type recalled struct {
 	granted  policy.Desired
-	limits   policy.Settings // they count for the budget of the namespace until there is a decision: also observed ones
+	limits   policy.Settings // they count for the budget of the namespace until there is a decision
 	unvetted bool            // the budget had no room for it, or was not asked
 }
 
@@ -66,7 +66,7 @@ func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	defer n.state.Unlock()
 	g := of.in(s)
 	if !g.recorded.read && r != nil { // otherwise the record may be one of this process
-		g.recorded.exits = record.WithExits(r.Exits, g.recorded.exits)
+		g.recorded.exits, g.recorded.limits = record.WithExits(r.Exits, g.recorded.exits), limitsOf(r)
 		g.recorded.granted = r.Granted()
 		g.recorded.granted.Settings, g.recorded.granted.Lowered = g.recorded.granted.Settings.Carry(), g.recorded.granted.Lowered.Carry()
 		s.recount(g)
@@ -103,8 +103,13 @@ func (n *Node) recallContainer(c *snapshot) error {
 	}
 	c.recalled = noRecord
 	if own != nil {
-		limits := own.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() })
-		c.recalled = &recalled{own.Granted(), limits, own.Unvetted}
+		c.recalled = &recalled{own.Granted(), limitsOf(own), own.Unvetted}
 	}
 	return nil
+}
+
+// limitsOf returns the limits of a record without the backstop. Observed ones count, as those of an observed container that was decided
+// do.
+func limitsOf(r *record.Record) policy.Settings {
+	return r.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() && s.Source.Kind != policy.FromBackstop })
 }

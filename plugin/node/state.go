@@ -108,6 +108,7 @@ type retry struct {
 type recorded struct {
 	exits   []record.Exit   // of containers that have ended
 	granted policy.Desired  // to the pod as a whole, by its last plan
+	limits  policy.Settings // of the pod as a whole, by the record of an earlier process: see recalled
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
 	read    bool            // the record that an earlier process left was read into these values
@@ -209,11 +210,12 @@ func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
 	return out
 }
 
-// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process found.
+// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process
+// found: for another one, it stands where the policy refuses what asks for it.
 func (g *group) grantedTo(p *pod) policy.Desired {
 	out := g.recorded.granted
 	if p.isNew {
-		out.Settings, out.Lowered = out.Settings.WithoutCarried(), out.Lowered.WithoutCarried()
+		out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
 	}
 	return out
 }

@@ -181,7 +181,7 @@ func (g *group) share(namespace string, b *policy.NamespaceBudget, except func(n
 		case isDecided:
 			whole.totals = append(whole.totals, pod.total)
 		case isBound:
-			whole.totals = append(whole.totals, whole.kept)
+			whole.totals = append(whole.totals, g.recorded.limits)
 		}
 	}
 	whole.bind(&out, b)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,5 +85,28 @@ func TestCheckAddsUpChanged(t *testing.T) {
 	b.Reload(rules(t, ""))
 	if b.Budgets(); b.peek().namespaces["tenant-a"].sums != nil {
 		t.Error("sums are kept without a budget")
+	}
+}
+
+// TestFailedSearchForgetsNoRecord verifies that a search that could not read the record of a container does not hide what another read
+// has found.
+func TestFailedSearchForgetsNoRecord(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	sb := tenant("0", "* wbps=2Mi")
+	if err := b.createOf(sb, member(sb, "a")); err != nil {
+		t.Fatal(err)
+	}
+	s := b.state.Lock()
+	c := s.pods[sb.ID].sorted()[0]
+	c.decision, c.recalled = decision{}, nil // as after a restart
+	searched := c.snapshot
+	s.recount(c.pod.group.in(s))
+	b.state.Unlock()
+	of := snapshot{decision: decision{policy: searched.pod.request.now.Load().Under(b.policy.Load())}}
+	of.pod = searched.pod
+	b.readGranted(&of) // as the creation of another container does
+	b.noteFound(&searched, true, errors.New("input/output error"))
+	if found := b.snapshot(searched.ref); found.recalled == nil {
+		t.Error("the record is forgotten, and is not read again")
 	}
 }

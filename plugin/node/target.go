@@ -34,7 +34,11 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := v.group.in(s)
-	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
+	granted := fresh.Pod.Granted
+	if v.shared { // the cgroup has no limits until the other pod has left
+		granted = g.recorded.granted.OnlyCarried()
+	}
+	g.recorded.granted, g.recorded.weights = granted, fresh.Pod.Weights
 	s.recount(g)
 	if complete && g.changes == v.changes {
 		g.plan = fresh

@@ -105,7 +105,7 @@ func podTarget(v *View, observed bool) Target {
 	if !observed {
 		t.Want, t.Granted, t.Weights = total.Settings, requested, weights
 	} else {
-		t.Granted = v.Pod.Granted.WithoutAsked()
+		t.Granted = requested.OnlyCarried()
 	}
 	return t
 }
