@@ -49,14 +49,6 @@ func newLink() link {
 	return link{ended: make(chan error, 1), synced: make(chan struct{}, 1)}
 }
 
-// noteSynced notes that the runtime has listed its containers.
-func (l *link) noteSynced() {
-	select {
-	case l.synced <- struct{}{}:
-	default: // a token is there already
-	}
-}
-
 // register connects to the runtime, registers handlers for its events, and returns once
 // they are configured.
 func (l *link) register(ctx context.Context, cfg RunConfig, name string, handlers any, log logrus.FieldLogger, opts ...stub.Option) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // lockPatience is how long a pre-installed plugin waits for its predecessor to end. The
@@ -32,10 +33,8 @@ func WaitLock(ctx context.Context, path string, log logrus.FieldLogger) (io.Clos
 			log.WithField("lock", path).Warn("Standing by: another instance serves this node")
 			isLogged = true
 		}
-		select {
-		case <-ctx.Done():
+		if reminder.Sleep(ctx, lockPoll); ctx.Err() != nil {
 			return nil, ctx.Err()
-		case <-time.After(lockPoll):
 		}
 	}
 }

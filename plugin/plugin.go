@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -91,15 +92,7 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 // Reload puts a new node policy into force, for running containers too.
 func (p *Plugin) Reload(pol *policy.Policy) {
 	p.node.Reload(pol)
-	wakeUp(p.reloaded)
-}
-
-// wakeUp puts a token into a channel, unless it has one.
-func wakeUp(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
+	reminder.Wake(p.reloaded)
 }
 
 // MountsChanged is node.Node.MountsChanged.

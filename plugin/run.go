@@ -150,10 +150,8 @@ func reconnect(ctx context.Context, logger logrus.FieldLogger, message string, s
 			level = logrus.WarnLevel
 		}
 		log.Log(level, message)
-		select {
-		case <-ctx.Done():
+		if reminder.Sleep(ctx, pause); ctx.Err() != nil {
 			return nil
-		case <-time.After(pause):
 		}
 	}
 }

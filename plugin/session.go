@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -129,7 +130,7 @@ func (s *session) noteRegistered(ctx context.Context) {
 // Synchronize receives the pods and containers that run on the node.
 func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.recovered("Synchronize", nil, nil)
-	s.noteSynced()
+	reminder.Wake(s.synced)
 	sandboxes, containers := described(pods, ctrs)
 	s.p.events.Synchronize(sandboxes, containers)
 	if !s.preinstalled {

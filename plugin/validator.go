@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -102,7 +103,7 @@ var (
 
 // Synchronize completes the registration; the validator keeps no state of pods.
 func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
-	s.noteSynced()
+	reminder.Wake(s.synced)
 	s.v.log.WithField("pods", len(pods)).Info("Synchronized with the runtime")
 	return nil, nil
 }

@@ -22,10 +22,5 @@ func paced(ctx context.Context, pause time.Duration, fn func()) (soon func()) {
 			reminder.Sleep(ctx, pause)
 		}
 	}()
-	return func() {
-		select {
-		case due <- struct{}{}:
-		default: // it is due already
-		}
-	}
+	return func() { reminder.Wake(due) }
 }

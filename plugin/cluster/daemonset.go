@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // awaitInterval is the time between two looks at a DaemonSet.
@@ -39,8 +41,6 @@ func NewDaemonSet(s Server, namespace, name string) (*DaemonSet, error) {
 // Await waits until each pod of the DaemonSet is ready. It tells changed what it waits for, each time that this
 // changes. It tries again after errors, and ends with an error only with ctx.
 func (d *DaemonSet) Await(ctx context.Context, changed func(state string)) error {
-	ticker := time.NewTicker(awaitInterval)
-	defer ticker.Stop()
 	last := ""
 	for {
 		state, ready, err := d.read(ctx)
@@ -54,10 +54,8 @@ func (d *DaemonSet) Await(ctx context.Context, changed func(state string)) error
 		if ready {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if reminder.Sleep(ctx, awaitInterval); ctx.Err() != nil {
 			return fmt.Errorf("wait for DaemonSet %s/%s: %s: %w", d.namespace, d.name, last, context.Cause(ctx))
-		case <-ticker.C:
 		}
 	}
 }

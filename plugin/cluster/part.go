@@ -223,6 +223,6 @@ func (p *Part) answered(ctx context.Context, err error) {
 	before, _, _ := p.contact.state()
 	p.contact.report(time.Now(), err)
 	if after, _, _ := p.contact.state(); before != after {
-		p.queue.wakeUp() // to log it
+		reminder.Wake(p.queue.wake) // to log it
 	}
 }

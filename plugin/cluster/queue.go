@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // queue has the UIDs of the pods whose documents may have to change.
@@ -18,15 +20,7 @@ func newQueue() *queue { return &queue{wake: make(chan struct{}, 1), uids: map[s
 
 func (q *queue) add(uid string) {
 	q.put(uid)
-	q.wakeUp()
-}
-
-// wakeUp has the loop run.
-func (q *queue) wakeUp() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	reminder.Wake(q.wake)
 }
 
 // put adds a UID without waking the loop.

@@ -128,7 +128,7 @@ func TestNames(t *testing.T) {
 		"-a-, ---, 'x: y'":            {"a", "class", "x-y"},
 		"'true', 'no', '7', 'on'":     {"7", "no", "on", "true"},
 		strings.Repeat("x", 80):       {strings.Repeat("x", 63)},
-		"\"a\\n- b\", 'c # d', \"é\"": {"a---b", "c---d", "class"},
+		"\"a\\n- b\", 'c # d', \"é\"": {"a---b", "c-d", "class"},
 	} {
 		file := "Classes:\n"
 		for name := range strings.SplitSeq(names, ", ") {

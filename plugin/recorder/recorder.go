@@ -62,7 +62,7 @@ func (r *Recorder) Note(of podevent.Pod, reason podevent.Reason, key podevent.Ke
 	now := podevent.Time(time.Now())
 	e := podevent.Event{Reason: reason, Key: key, Note: podevent.Text(note), Count: 1, First: now, Last: now}
 	if e.Note != "" && of.IsValid() && r.note(of, e) {
-		r.wakeUp()
+		reminder.Wake(r.wake)
 	}
 }
 
@@ -157,13 +157,6 @@ func (r *Recorder) dropOldest(p *pod) {
 	p.Events, p.unsaved = slices.Delete(p.Events, oldest, oldest+1), true
 	r.total--
 	r.dropped++
-}
-
-func (r *Recorder) wakeUp() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
 }
 
 var (

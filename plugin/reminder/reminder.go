@@ -1,5 +1,5 @@
-// Package reminder decides when a lasting problem is logged: not after each failed try, and
-// again while it lasts.
+// Package reminder has what loops need that work until their context ends: pauses, wake-ups, and the decision when a
+// lasting problem is logged. That is not after each failed try, and again while it lasts.
 package reminder
 
 import (
@@ -58,5 +58,13 @@ func Sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
+	}
+}
+
+// Wake puts a token into a channel that has room for one, unless it has one already.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

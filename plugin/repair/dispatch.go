@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
@@ -25,7 +26,7 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 		case pass == nil:
 			todo[key] = append(todo[key], t)
 		case !pass.does(&t):
-			signal(pass.stop)
+			reminder.Wake(pass.stop)
 		}
 	}
 	for key, of := range todo {

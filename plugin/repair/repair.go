@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -173,7 +174,7 @@ func (r *Repairer) startOver() {
 
 func (r *Repairer) close() {
 	for _, pass := range r.passes.busy {
-		signal(pass.stop)
+		reminder.Wake(pass.stop)
 	}
 	end := time.After(shutdown)
 	for len(r.passes.busy) > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
@@ -84,7 +85,7 @@ func (p *passes) notify(in writeback.Inode) bool {
 	if pass == nil {
 		return false
 	}
-	signal(pass.dirtied)
+	reminder.Wake(pass.dirtied)
 	return true
 }
 
@@ -118,7 +119,7 @@ func (p *passes) mayPass(a account) bool {
 	if p.byAccount[a] >= maxAccountPasses {
 		for key, pass := range p.busy {
 			if key.account == a {
-				signal(pass.stop)
+				reminder.Wake(pass.stop)
 			}
 		}
 		return false
@@ -143,7 +144,7 @@ func (r *Repairer) endNeedless() {
 	for key, pass := range r.passes.busy {
 		for in := range pass.files {
 			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state.State() != filestate.Repairing || !r.hasWriter(f) {
-				signal(pass.stop)
+				reminder.Wake(pass.stop)
 				break
 			}
 		}
@@ -158,11 +159,4 @@ func (r *Repairer) hasWriter(f *file) bool {
 		}
 	}
 	return false
-}
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // there is one
-	}
 }

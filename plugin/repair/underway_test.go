@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // TestUnderwayDoes verifies that a pass continues for the work that it does already, and ends for any other
@@ -60,9 +61,9 @@ func TestStays(t *testing.T) {
 		notify   func(u *underway)
 		want     bool
 	}{
-		{"written to", []*session{goes()}, func(u *underway) { signal(u.dirtied) }, true},
-		{"something else", []*session{goes()}, func(u *underway) { signal(u.stop) }, false},
-		{"one has ended", []*session{goes(), ended}, func(u *underway) { signal(u.dirtied) }, false},
+		{"written to", []*session{goes()}, func(u *underway) { reminder.Wake(u.dirtied) }, true},
+		{"something else", []*session{goes()}, func(u *underway) { reminder.Wake(u.stop) }, false},
+		{"one has ended", []*session{goes(), ended}, func(u *underway) { reminder.Wake(u.dirtied) }, false},
 		{"nothing on its way", []*session{goes()}, func(*underway) {}, false},
 	} {
 		u := newUnderway(time.Time{}, passKey{}, testFS, nil)
@@ -76,7 +77,7 @@ func TestStays(t *testing.T) {
 		}
 	}
 	u := newUnderway(time.Time{}, passKey{}, testFS, nil)
-	signal(u.dirtied)
+	reminder.Wake(u.dirtied)
 	w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 	if w.awaitWrite([]*session{goes()}) {
 		t.Error("a write from before the wait ended it")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // testWorker returns a worker on a model of the page cache. Its pod has no bound on what it may spend.
@@ -195,7 +196,7 @@ func TestPassStays(t *testing.T) {
 		synctest.Wait()
 		before := f.rounds
 		f.writes(5, 1, 1)
-		signal(u.dirtied)
+		reminder.Wake(u.dirtied)
 		if got := <-ended; got.outcomes[0].err != nil || f.rounds <= before {
 			t.Errorf("%d rounds before the write, %d after it, %+v", before, f.rounds, got.outcomes)
 		}
