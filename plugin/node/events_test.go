@@ -60,8 +60,9 @@ func TestEventOfRefusedStart(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n, events := newNode(t, h), &reasons{}
 	n.events = events
-	n.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Claims: policy.NewClaims(nil)}) // unknown ones would be waited for
-	if err := n.start(t.Context(), limited("/mem wbps=1Mi"), ctr("a", bind("/mnt/mem/x", "/mem")), true); err == nil {
+	sb := limited("/mem wbps=1Mi")
+	n.SetLive("u1", &Live{Namespace: "prod", Name: "db-0", Annotations: sb.Annotations, Claims: policy.NewClaims(nil)}) // unknown claims would be waited for
+	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/mem/x", "/mem")), true); err == nil {
 		t.Fatal("not refused")
 	}
 	n.pass(t.Context())
