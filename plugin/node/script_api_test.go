@@ -99,13 +99,7 @@ func edits() map[string]command {
 				time.Sleep(pause)
 			}
 		},
-		"edit-long POD COUNT": change(func(_ *pod, live *node.Live, args []string) { // annotations of 700 bytes each
-			count, _ := strconv.Atoi(args[0])
-			live.Annotations = cloneMap(live.Annotations)
-			for i := range count {
-				live.Annotations[fmt.Sprint(limitsKey, "container.x", i)] = "/data wbps=1Mi" + strings.Repeat(" ", 700)
-			}
-		}),
+
 		"too-large POD": change(func(_ *pod, live *node.Live, _ []string) {
 			live.Annotations, live.Err = nil, errors.New("too many annotations of this domain")
 			live.CanBeKnown = func(a map[string]string) bool { return len(a[limitsKey+"containers"]) < 28<<10 }
