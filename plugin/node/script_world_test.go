@@ -141,7 +141,7 @@ func (w *world) begin() {
 		if !w.disks.Wait("runtime", ended) {
 			return inventory.Layers{}, errors.New("the process has ended")
 		}
-		if err := w.failure("runtime"); err == errPanic {
+		if err := w.failure("runtime"); errors.Is(err, errPanic) {
 			panic(err)
 		} else if err != nil {
 			return inventory.Layers{}, err
