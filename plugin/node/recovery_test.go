@@ -29,14 +29,14 @@ type recoveringNode struct {
 	panics *logtest.Hook
 }
 
-func newRecoveringNode(t *testing.T, h *cgroupfs.Hierarchy, readLayers func(ctx context.Context, runtime, version string) (inventory.Layers, error)) *recoveringNode {
+func newRecoveringNode(t *testing.T, h *cgroupfs.Hierarchy) *recoveringNode {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	panics, hook := logtest.NewNullLogger()
 	n, err := New(Config{
 		Log: log, Policy: policy.Default(), Storage: fakenode.MountTable{Disks: fakenode.NewDisks()}, Cgroups: h, Recovery: recovery.New(panics),
-		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}, ReadLayers: readLayers,
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func (n *recoveringNode) brokenPod() (repair func()) {
 func TestReconcilerGoesOn(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	synctest.Test(t, func(t *testing.T) {
-		n := newRecoveringNode(t, h, nil)
+		n := newRecoveringNode(t, h)
 		sb := limited("rootfs wbps=1Mi")
 		start(t, n.Node, sb, "a")
 		if _, err := n.create(t.Context(), sb, ctr("b"), false); err != nil {
@@ -127,71 +127,10 @@ func TestReconcilerGoesOn(t *testing.T) {
 	})
 }
 
-// explosive is a hook of a log that panics when a pod's limits are reported as not in force.
-type explosive struct{}
-
-func (explosive) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
-
-func (explosive) Fire(*logrus.Entry) error { panic("no such key") }
-
-// TestDirtyPodsGoOn verifies that the other dirty pods are reconciled after an event although the
-// reconciliation of one pod panics.
-func TestDirtyPodsGoOn(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	synctest.Test(t, func(t *testing.T) {
-		n := newRecoveringNode(t, h, nil)
-		n.log.(*logrus.Logger).AddHook(explosive{})
-		sb := limited("rootfs wbps=1Mi")
-		start(t, n.Node, sb, "a")
-		n.brokenPod()
-		ctx, cancel := context.WithCancel(t.Context())
-		go n.Run(ctx)
-		synctest.Wait()
-		for range 10 { // dirty pods come in any order
-			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "")
-			n.markAllDirty()
-			synctest.Wait()
-			if got := wbps(t, n.Node, cgroupOf("a")); got != 1<<20 {
-				t.Errorf("the other pod's limit is %v, want 1 MiB/s", got)
-			}
-		}
-		if diff := cmp.Diff([]string{"reconcile a pod", "tell notices"}, n.steps()); diff != "" {
-			t.Errorf("steps with a panic, -want +got:\n%s", diff)
-		}
-		cancel()
-		synctest.Wait()
-	})
-}
-
-// TestLayersAfterPanic verifies that the runtime is asked again for its layers after a call that panicked.
-func TestLayersAfterPanic(t *testing.T) {
-	h, _ := tree(t)
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		want := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/elsewhere"}}
-		n := newRecoveringNode(t, h, func(context.Context, string, string) (inventory.Layers, error) {
-			if asked++; asked <= 3 {
-				panic("no such key")
-			}
-			return want, nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		go n.Run(ctx)
-		n.Registered(ctx, "containerd", "2", time.Minute)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := n.layers.current.Load().Layers; !got.Equal(want) || asked != 4 {
-			t.Errorf("the runtime was asked %d times, want 4; the layers are %v, want %v", asked, got, want)
-		}
-		cancel()
-		synctest.Wait()
-	})
-}
-
 // TestPanicsOfTests verifies that, without a Recovery, a panic of a step is not recovered, so that tests fail.
 func TestPanicsOfTests(t *testing.T) {
 	h, _ := tree(t)
-	n := newRecoveringNode(t, h, nil)
+	n := newRecoveringNode(t, h)
 	n.recovery = nil
 	n.brokenPod()
 	err := func() (err error) {

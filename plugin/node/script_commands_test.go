@@ -35,7 +35,12 @@ func processes() map[string]command {
 			defer w.mu.Unlock()
 			w.during[args[1]] = func() { n.Reload(pol) }
 		},
-		"configure real-mounts|cri-o|lists-stopped|no-exit-watch|memory [BYTES]": (*world).configure,
+		"panic-during LINE": func(w *world, _ bool, args []string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.during[args[0]] = func() { panic(errPanic) }
+		},
+		"configure real-mounts|cri-o|lists-stopped|recovery|no-exit-watch|memory [BYTES]": (*world).configure,
 		"down": func(w *world, _ bool, args []string) { w.end(); w.isDown = true },
 		"up": func(w *world, _ bool, args []string) {
 			w.up()
@@ -180,6 +185,8 @@ func (w *world) configure(_ bool, args []string) {
 		w.realMounts = true
 	case "cri-o":
 		w.isCRIO = true
+	case "recovery":
+		w.isRecovering = true
 	case "lists-stopped":
 		w.listsStopped = true
 	case "no-exit-watch":
@@ -261,9 +268,12 @@ func (w *world) fault(args []string, breaks bool) {
 			w.disks.Break(place, errors.New("input/output error"))
 		}
 	case "runtime", "sync":
-		place = strings.TrimSuffix(strings.Join(args, " "), " fail")
-		if hangs = !strings.HasSuffix(strings.Join(args, " "), " fail"); !hangs {
-			w.fail(place, fail(errors.New("no answer")))
+		rest, last := args[:len(args)-1], args[len(args)-1]
+		if hangs = last != "fail" && last != "panic"; hangs {
+			rest = args
+		}
+		if place = strings.Join(rest, " "); !hangs {
+			w.fail(place, fail(map[string]error{"fail": errors.New("no answer"), "panic": errPanic}[last]))
 		}
 	case "writes":
 		rest := args[1:]
