@@ -160,14 +160,14 @@ func (s *state) concern(g *group, recorded bool) {
 	s.markDirty(g)
 }
 
-// findConcerned finds those of some bystanders that the policy in force or a live change concerns. moved is true if the reason is an
-// edit of the labels of their namespace.
-func (n *Node) findConcerned(of []podIdentity, moved bool) {
+// findConcerned finds those of some bystanders that the policy in force or a live change concerns. former are the labels of their
+// namespace before an edit of them, nil if there was none.
+func (n *Node) findConcerned(of []podIdentity, former map[string]string) {
 	pol, found := n.policy.Load(), false
 	for i := range of {
 		sb := of[i].sandbox()
 		if facts := n.factsNow(sb); pol.Concerns(&facts) || n.concernsLive(sb) {
-			n.concern(of[i].group, moved)
+			n.concern(of[i].group, former)
 			found = true
 		}
 	}
@@ -177,13 +177,17 @@ func (n *Node) findConcerned(of []podIdentity, moved bool) {
 }
 
 // concern is that of the state, for what findConcerned has found.
-func (n *Node) concern(of groupIdentity, moved bool) {
+func (n *Node) concern(of groupIdentity, former map[string]string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
 	s.concern(g, false)
 	for _, p := range g.pods {
-		p.isMoved = p.isMoved || moved
+		for _, c := range p.containers {
+			if former != nil {
+				c.decision.request = p.request.now.Load().inNamespace(policy.KnownLabels(former, s.namespaceKeys))
+			}
+		}
 	}
 }
 

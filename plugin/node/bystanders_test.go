@@ -47,7 +47,7 @@ func TestBystanderEnds(t *testing.T) {
 	kept()
 	found := n.bystanding()
 	n.RemovedPod("sb1")
-	n.concern(found[0].group, false) // a reload that has found it before
+	n.concern(found[0].group, nil) // a reload that has found it before
 	n.Reload(rules(t, inProd))
 	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders)+len(n.peek().pods) != 0 {
 		t.Errorf("%d pods are known", pods)

@@ -2,10 +2,8 @@ package node
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // The claims of a pod are facts about it, as its labels are: the API server alone knows them. A claim is known when the
@@ -70,15 +68,4 @@ func (r *request) hasFacts(o *request) bool {
 func (r *request) mayTakeMore(o *request) bool {
 	return !maps.Equal(r.facts.Labels, o.facts.Labels) || r.facts.Claims.Known() != o.facts.Claims.Known() ||
 		r.facts.Claims.HasLimits() || o.facts.Claims.HasLimits()
-}
-
-// warnClaims logs the limits of claims that do not count, unless they did not count before for the same reasons.
-func (n *Node) warnClaims(before, now *snapshot) {
-	isSame := func(a, b *annotation.Error) bool { return a.Identity == b.Identity }
-	if slices.EqualFunc(before.decision.desired.Claims, now.decision.desired.Claims, isSame) {
-		return
-	}
-	for _, err := range now.decision.desired.Claims {
-		now.logger(n.log).WithError(err).Warn("Limits of a claim do not count")
-	}
 }

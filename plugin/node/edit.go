@@ -303,7 +303,6 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	of := make([]identity, 0, len(before))
 	for i := range before {
 		now := &p.containers[i]
-		n.warnClaims(&before[i], now)
 		of = append(of, now.identity)
 		if !now.decision.hasValuesOf(&before[i].decision) {
 			changed = append(changed, now.name)

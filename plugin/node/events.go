@@ -94,26 +94,9 @@ func (e *edit) text() string {
 	return (&rejectedEdit{editKeyOf(e.err).parts, errors.New(causeOf(e.err).text)}).Error()
 }
 
-// loggedEdit is a rejected edit that is to be logged.
-type loggedEdit struct {
-	pod podIdentity
-	err *rejectedEdit
-}
-
-// logRejected logs why an edit is rejected.
-func (n *Node) logRejected(e loggedEdit) {
-	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
-	if !e.err.parts.has(partAnnotations | partLabels) {
-		log.Warn("Rejected changed limits of claims of a running pod")
-		return
-	}
-	n.metrics.edits.rejected.Add(1)
-	log.Warn("Rejected an edit of a running pod")
-}
-
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.
 func (n *Node) present() map[string]bool {
-	if !n.listing.done.Load() {
+	if !n.isListed.Load() {
 		return nil
 	}
 	s := n.state.Lock()

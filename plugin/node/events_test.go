@@ -167,7 +167,7 @@ func TestEventNotInForce(t *testing.T) {
 			{patience, errNoAnswer, []string{line + "one of its disks does not answer"}},
 		} {
 			time.Sleep(step.after)
-			n.logProblem(t.Context(), g, step.err)
+			n.noteProblem(t.Context(), g, step.err)
 			n.tell(g)
 			events.wants(t, fmt.Sprint(step.err), step.want...)
 		}

@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -31,7 +30,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 		pod.edit = edit{}
 	} else {
 		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
-		pod.told.forget(podevent.ChangeRejected)
+		pod.group.in(s).told.forget(changeRejected, pod.ref)
 	}
 	for i := range p.containers {
 		c := p.containers[i].in(s)

@@ -83,18 +83,9 @@ const lateWarning = "the budget of the namespace has no room for all that the co
 
 // refusalAtStart returns the error that refuses a container that starts.
 func (n *Node) refusalAtStart(c *snapshot) error {
-	err := n.logRefusal(c, c.refusal())
+	err := c.refusal()
 	if err != nil && c.isLate() {
 		n.metrics.overBudget.Add(1)
 	}
-	return err
-}
-
-// warnNotEnforced logs why limits of a running container are not enforced, unless that is as before.
-func (n *Node) warnNotEnforced(before, now *snapshot) {
-	err := now.decision.err
-	if now.decision.policy == nil || err == nil || !now.mayRun() || before.decision.err != nil && keyOf(before.decision.err) == keyOf(err) {
-		return
-	}
-	now.logger(n.log).WithError(err).Warn("Some limits of a running container are not enforced")
+	return n.rejected(c, err)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -74,8 +73,8 @@ func (n *Node) SetLive(uid string, live *Live) {
 		// A request does not keep them, so it would differ from them after each edit.
 		kept.Annotations, kept.Err = nil, fmt.Errorf("the annotations are longer than %d bytes", annotationRoom)
 	}
-	moved, bystanding := n.noteLive(uid, kept)
-	n.findConcerned(bystanding, moved)
+	former, bystanding := n.noteLive(uid, kept)
+	n.findConcerned(bystanding, former)
 }
 
 func (n *Node) forgetLive(uid string) {
@@ -90,15 +89,17 @@ func (n *Node) forgetLive(uid string) {
 	}
 }
 
-// noteLive reports whether the labels of the namespace were edited, and returns the bystanders of the pod.
-func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []podIdentity) {
+// noteLive returns the labels of the namespace before an edit, nil if there was none, and the bystanders of the pod.
+func (n *Node) noteLive(uid string, live Live) (edited map[string]string, bystanding []podIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	former, known := s.liveOf(uid, live.Namespace, live.Name)
 	if known && live.NamespaceLabels == nil {
 		live.NamespaceLabels = former.NamespaceLabels // too large now: the last ones count
 	}
-	moved = known && former.NamespaceLabels != nil && !maps.Equal(former.NamespaceLabels, live.NamespaceLabels)
+	if !maps.Equal(former.NamespaceLabels, live.NamespaceLabels) {
+		edited = former.NamespaceLabels
+	}
 	s.live[uid] = live
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
@@ -111,7 +112,7 @@ func (n *Node) noteLive(uid string, live Live) (moved bool, bystanding []podIden
 		}
 		s.revisePaced(pod, now)
 	}
-	return moved, bystanding
+	return edited, bystanding
 }
 
 // concernsLive reports whether a sandbox concerns the plugin by what the API server knows about its pod.
@@ -173,7 +174,7 @@ func (s *state) revise(p *pod) {
 	case before.next.isLike(next):
 	default:
 		p.edit = edit{next: next, err: before.err}
-		p.told.forget(podevent.ChangeRejected)
+		p.group.in(s).told.forget(changeRejected, p.ref)
 	}
 	if p.edit != had {
 		s.markDirty(p.group.in(s))
@@ -199,7 +200,7 @@ func (s *state) replaceRequest(p *pod, r *request) {
 		there[c.name] = there[c.name] || c.isLive()
 	}
 	maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
-	p.warned = false // targets may be others
+	p.isComplete = false // targets may be others
 	s.markDirty(p.group.in(s))
 }
 

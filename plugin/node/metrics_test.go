@@ -133,7 +133,7 @@ func TestMetrics(t *testing.T) {
 	want["limits_written_total"] = got["limits_written_total"]
 	wantMetrics(t, n, want)
 
-	n.logProblem(t.Context(), n.peek().pods["sb1"].group, errors.New("no")) // reconcileGroup does this with a failure
+	n.noteProblem(t.Context(), n.peek().pods["sb1"].group, errors.New("no")) // reconcileGroup does this with a failure
 	observe := pol
 	observe.Mode = policy.ModeObserve
 	n.Reload(&observe)

@@ -82,29 +82,19 @@ func (c *snapshot) followsNamespace(before *snapshot) bool {
 }
 
 // isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
-// were not edited, and a new policy selects by other labels.
-func (n *Node) isMoved(before, now *snapshot) bool {
-	if before.decision.request != nil {
-		return now.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
-			before.decision.policy.Of() == now.decision.policy.Of()
-	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	p := now.pod.in(s)
-	isMoved := p.isMoved && now.mayRun() && len(now.decision.desired.Settings) > 0
-	p.isMoved = p.isMoved && !isMoved
-	return isMoved
+// were not edited, and a new policy selects by other labels. A bystander had no policy.
+func (c *snapshot) isMoved(before *snapshot) bool {
+	return c.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
+		(before.decision.policy == nil || before.decision.policy.Of() == c.decision.policy.Of())
 }
 
-// noteNamespaces notes that pods follow changed labels of their namespace, with the rule that is in force now.
-func (n *Node) noteNamespaces(moved []podIdentity) {
-	for _, of := range moved {
-		rule := "no rule"
-		if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
-			rule = "rule " + quote.Name(name, quote.Most)
-		}
-		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.containersOf(of))
+// noteNamespace notes that a pod follows changed labels of its namespace, with the rule that is in force now.
+func (n *Node) noteNamespace(of podIdentity) {
+	rule := "no rule"
+	if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
+		rule = "rule " + quote.Name(name, quote.Most)
 	}
+	n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.containersOf(of))
 }
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.

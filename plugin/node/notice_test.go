@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -115,42 +116,51 @@ func BenchmarkTell(b *testing.B) {
 	}
 }
 
-// TestTold verifies that a notice is told when it has lasted, again if it is to be, and again after it was not listed or was forgotten.
-func TestTold(t *testing.T) {
-	var told told
-	once := notice{noticeKey: noticeKey{reason: podevent.ChangeRejected}}
-	lasting := notice{noticeKey: noticeKey{reason: podevent.NotInForce}, patience: patience, again: time.Hour}
+// TestLedger verifies that a notice is told when it has lasted, again if it is to be or has another text, and again after it was not
+// listed or was forgotten; and that another look finds nothing before the time that the ledger names.
+func TestLedger(t *testing.T) {
+	var l ledger
+	once := notice{noticeKey: noticeKey{kind: changeRejected}}
+	lasting := notice{noticeKey: noticeKey{kind: notWritten}, patience: patience, again: time.Hour}
+	small, large := notice{noticeKey: noticeKey{kind: foreignLimits}, value: "small"}, notice{noticeKey: noticeKey{kind: foreignLimits}, value: "large"}
+	problem := notice{noticeKey: noticeKey{kind: retried}, end: &line{text: "over"}}
 	at := time.Unix(1e9, 0)
+	const never = math.MaxInt64
 	for i, step := range []struct {
 		after  time.Duration
 		listed []notice
 		want   int
+		next   time.Duration // until another look
 	}{
-		{0, []notice{once, lasting, once}, 1},
-		{patience - 1, []notice{once, lasting}, 0},
-		{1, []notice{lasting, once}, 1},
-		{time.Hour - 1, []notice{once, lasting}, 0},
-		{1, []notice{once, lasting}, 1},
-		{1, nil, 0},
-		{1, []notice{once, lasting}, 1},
-		{patience, []notice{lasting}, 1},
-		{1, []notice{once}, 1},
+		{0, []notice{once, lasting, once}, 1, patience},
+		{patience - 1, []notice{once, lasting}, 0, 1},
+		{1, []notice{lasting, once}, 1, time.Hour},
+		{time.Hour - 1, []notice{once, lasting}, 0, 1},
+		{1, []notice{once, lasting}, 1, time.Hour},
+		{1, nil, 0, never},
+		{1, []notice{once, lasting}, 1, patience},
+		{patience, []notice{lasting}, 1, time.Hour},
+		{1, []notice{small}, 1, never},
+		{time.Hour, []notice{small}, 0, never},
+		{1, []notice{large}, 1, never},
+		{1, []notice{problem}, 1, never},
+		{1, []notice{}, 1, never},
+		{1, []notice{once}, 1, never},
 	} {
 		at = at.Add(step.after)
-		if got := told.due(step.listed, at); len(got) != step.want || len(told) != min(len(step.listed), 2) {
-			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(told))
+		if got := l.due(step.listed, at); len(got) != step.want || len(l.told) != min(len(step.listed), 2) {
+			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(l.told))
+		}
+		if got := l.next.Sub(at); got != step.next {
+			t.Errorf("step %d: another look is due after %v, want %v", i, got, step.next)
 		}
 	}
-	told.forget(podevent.NotInForce)
-	if got := told.due([]notice{once}, at); len(got) > 0 {
-		t.Error("a notice of another reason was forgotten")
+	l.forget(notWritten, podIdentity{}.ref)
+	if got := l.due([]notice{once}, at); len(got) > 0 {
+		t.Error("a notice of another kind was forgotten")
 	}
-	told.forget(podevent.ChangeRejected)
-	if got := told.due([]notice{once}, at); len(got) != 1 {
+	l.forget(changeRejected, podIdentity{}.ref)
+	if got := l.due([]notice{once}, at); len(got) != 1 {
 		t.Error("a forgotten notice is not told again")
-	}
-	early := notice{noticeKey: noticeKey{isKept: true}, patience: patience, since: at.Add(-patience)}
-	if got := told.due([]notice{early}, at); len(got) != 1 {
-		t.Error("a notice that began before it was listed is not told")
 	}
 }

@@ -127,7 +127,12 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 // Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
 // An error means that ctx ended before.
 func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
-	late := map[containerRef]*annotation.Error{}
+	late, isMoved := map[containerRef]*annotation.Error{}, false
+	defer func() {
+		if isMoved {
+			n.noteNamespace(pod)
+		}
+	}()
 	var by *policy.Pod // what the budget of late was asked by
 	for ctx.Err() == nil {
 		v, pol := n.viewPod(pod), n.policy.Load()
@@ -166,7 +171,8 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 			}
 		}
 		for i := range count {
-			n.noteDecided(&before[i], &some[i])
+			n.noteRule(&before[i], &some[i])
+			isMoved = isMoved || some[i].isMoved(&before[i])
 		}
 		if decided = decided || count > 0; count == len(some) {
 			return decided, nil
@@ -234,12 +240,6 @@ func (d *decision) isLike(o *decision) bool {
 		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }
 
-// noteDecided logs what has changed by a decision for a container.
-func (n *Node) noteDecided(before, now *snapshot) {
-	n.warnClaims(before, now)
-	n.noteRule(before, now)
-}
-
 // resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
 func (n *Node) resolve(ctx context.Context, of identity) error {
 	err := n.find(ctx, of)
@@ -279,7 +279,6 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 	if err := n.recall(g); err != nil {
 		return []error{err} // the annotations are not known yet
 	}
-	before := n.snapshotsOf(g)
 	errs = n.decideGroup(ctx, g, false)
 	for _, e := range n.edits(g) {
 		accepted, err := n.tryEdit(ctx, &e)
@@ -290,7 +289,6 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 			errs = append(errs, n.decideGroup(ctx, g, true)...)
 		}
 	}
-	n.noteChanges(before)
 	return errs
 }
 
@@ -332,19 +330,6 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 		}
 	}
 	return errs
-}
-
-// noteChanges logs and notes what has changed for the containers of a group, which were as in before.
-func (n *Node) noteChanges(before []snapshot) {
-	var moved []podIdentity
-	for i := range before {
-		now := n.snapshot(before[i].ref)
-		if n.isMoved(&before[i], &now) && !slices.Contains(moved, now.pod) {
-			moved = append(moved, now.pod)
-		}
-		n.warnNotEnforced(&before[i], &now) // a repeated decision may find the same error
-	}
-	n.noteNamespaces(moved)
 }
 
 // snapshotsOf returns the containers of a group.

@@ -10,7 +10,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -69,7 +68,8 @@ type group struct {
 	// the lock.
 	writing  time.Time
 	recorded recorded
-	foreign  policy.Settings // limits of other programs in io.max of the pod's cgroup, as they were last read
+	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
+	told     ledger
 }
 
 // groupIdentity has the facts about a group that never change.
@@ -97,10 +97,8 @@ func newGroup(cgroup, key string) *group {
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
-	problem reminder.Reminder
-	err     error         // nil if all limits are in force
-	since   time.Time     // when they were last in force; zero without an error
-	pause   time.Duration // until the next try, 0 without a failure
+	err   error         // nil if all limits are in force
+	pause time.Duration // until the next try, 0 without a failure
 }
 
 // recorded has the values that the next record of the pod takes over from earlier ones.
@@ -118,6 +116,7 @@ type recorded struct {
 type pod struct {
 	podIdentity
 	arrival    int                   // a later sandbox replaces an earlier one
+	joined     time.Time             // when it became a part of the state
 	containers map[string]*container // by ID
 	// known has the facts of all containers created so far, by name. It includes containers that were rejected
 	// or removed.
@@ -127,10 +126,8 @@ type pod struct {
 	// former are the limits of the pod as a whole by the record that an earlier process left. They stay while pod-total asks for
 	// them: a container that has brought one of them may have ended, and no event reports it any more.
 	former policy.Desired
-	warned bool // about targets that no container has
-	told   told
-	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was told.
-	isMoved bool
+	// isComplete is true once a pass has found that all containers are decided and one runs: containers are created one by one.
+	isComplete bool
 	liveState
 }
 
@@ -242,7 +239,7 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 		g = newGroup(cgroup, key)
 		s.groups[key] = g
 	}
-	p := &pod{podIdentity: joining, arrival: s.nextArrival(), containers: map[string]*container{}, known: map[string]knownFacts{}}
+	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), containers: map[string]*container{}, known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
 	g.pods[p.id], s.pods[p.id] = p, p
 	if s.namespaces[p.namespace] == nil {
@@ -282,7 +279,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	}
 	s.queue.drop(&g.entry)
 	delete(s.bystanders, g)
-	g.recorded.exits, g.recorded.read = nil, false // a hand-over may reference the group for hours
+	g.recorded.exits, g.recorded.read, g.told = nil, false, ledger{} // a hand-over may reference the group for hours
 	s.drop(g)
 }
 
@@ -311,6 +308,7 @@ func (c *snapshot) hasPendingLimits() bool {
 func (s *state) changed(g *group) {
 	s.recount(g)
 	g.plan = nil
+	g.told.look()
 	g.changes++
 	g.drain.Change()
 }

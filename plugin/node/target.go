@@ -86,7 +86,7 @@ func (s *state) view(g *group) view {
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
 			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
-			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.warned
+			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.isComplete
 			if begun || v.Drained { // otherwise no limit is added to a cgroup that may go
 				v.Pod.Ended.Total = pod.former
 			}

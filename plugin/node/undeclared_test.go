@@ -195,6 +195,7 @@ func TestUndeclaredHangs(t *testing.T) {
 		if u.compareUse(t.Context(), c.ref) || c.use.seen.Undeclared != nil {
 			t.Errorf("found %v", c.use.seen.Undeclared)
 		}
+		n.tell(c.pod.group)
 	}
 	if count := len(hook.AllEntries()); count != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
 		t.Errorf("%d lines, the last is %v", count, hook.LastEntry())
