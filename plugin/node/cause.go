@@ -83,17 +83,10 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// editKey identifies for programs what is rejected of an edit, and why.
-type editKey struct {
-	parts parts
-	causeKey
-}
-
-// editKeyOf returns the key of an error with which an edit is rejected.
-func editKeyOf(err error) editKey {
-	out := editKey{partAnnotations, keyOf(err)}
+// partsOf returns the parts of an edit that an error rejects.
+func partsOf(err error) parts {
 	if r, ok := errors.AsType[*rejectedEdit](err); ok {
-		out.parts = r.parts
+		return r.parts
 	}
-	return out
+	return partAnnotations
 }

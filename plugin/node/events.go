@@ -91,7 +91,7 @@ func (e *edit) text() string {
 	if e.next == nil {
 		return e.err.Error()
 	}
-	return (&rejectedEdit{editKeyOf(e.err).parts, errors.New(causeOf(e.err).text)}).Error()
+	return (&rejectedEdit{partsOf(e.err), errors.New(causeOf(e.err).text)}).Error()
 }
 
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.

@@ -34,7 +34,9 @@ type noticeKey struct {
 	policy    *policy.Pod
 	request   *request
 	settings  int
-	cause     editKey
+	cause     causeKey
+	parts     parts  // of an edit
+	subject   string // a mount
 }
 
 // noticeKind is what a notice is about.
@@ -52,6 +54,9 @@ const (
 	notEnforced // as notGranted, for a container, and at once
 	claimIgnored
 	undeclaredUnknown
+	diskUnresolved
+	processUnknown
+	diskAdded
 	targetsUnmatched
 	foreignLimits
 	recordsUnread

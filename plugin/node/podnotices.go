@@ -1,12 +1,13 @@
 package node
 
 import (
-	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -47,7 +48,7 @@ func (p *pod) notices(g *group) (out []notice) {
 	if err := g.retry.err; err != nil {
 		x := p.notInForce(notWritten, err)
 		x.patience, x.again = patience, reminder.Interval
-		x.value, x.cause = string(x.cause.about()), editKey{} // with another cause, it has lasted as long
+		x.value, x.cause = string(x.cause.about()), causeKey{} // with another cause, it has lasted as long
 		out = append(out, x)
 	}
 	causes := map[noticeKey]bool{}
@@ -79,13 +80,13 @@ func (p *pod) notices(g *group) (out []notice) {
 
 // rejected returns the notice about a change that does not count.
 func (p *pod) rejected() notice {
-	e, key := p.edit, editKeyOf(p.edit.err)
-	out := notice{noticeKey: noticeKey{kind: changeRejected, pod: p.ref, cause: key}, event: func() event {
-		return event{p.named(), podevent.ChangeRejected, key.about(key.parts.String()), e.text()}
+	e, of := p.edit, partsOf(p.edit.err)
+	out := notice{noticeKey: noticeKey{kind: changeRejected, pod: p.ref, cause: keyOf(e.err), parts: of}, event: func() event {
+		return event{p.named(), podevent.ChangeRejected, keyOf(e.err).about(of.String()), e.text()}
 	}}
-	if err, ok := errors.AsType[*rejectedEdit](e.err); ok && e.next != nil { // otherwise SetLive has logged it
-		out.line = &line{level: logrus.WarnLevel, text: "Rejected changed limits of claims of a running pod", fields: logrus.Fields{"pod": p.String()}, err: err}
-		if out.line.rejects = err.parts.has(partAnnotations | partLabels); out.line.rejects {
+	if e.next != nil { // otherwise SetLive has logged it
+		out.line = &line{level: logrus.WarnLevel, text: "Rejected changed limits of claims of a running pod", fields: logrus.Fields{"pod": p.String()}, err: e.err}
+		if out.line.rejects = of.has(partAnnotations | partLabels); out.line.rejects {
 			out.line.text = "Rejected an edit of a running pod"
 		}
 	}
@@ -101,7 +102,7 @@ func (p *podIdentity) notInForce(kind noticeKind, err error) notice {
 	case keepsGranted:
 		key, note = "kept", "some limits are not in force, and some that were granted before stay: "
 	}
-	return notice{noticeKey: noticeKey{kind: kind, pod: p.ref, cause: editKey{causeKey: keyOf(err)}}, event: func() event {
+	return notice{noticeKey: noticeKey{kind: kind, pod: p.ref, cause: keyOf(err)}, event: func() event {
 		found := causeOf(err)
 		return event{p.named(), podevent.NotInForce, found.about(key), note + found.text}
 	}}
@@ -114,26 +115,48 @@ func (c *snapshot) isAnswered() bool {
 
 // lines returns the notices about a container that are lines of the log.
 func (c *snapshot) lines() (out []notice) {
-	add := func(kind noticeKind, err error, value, text string) {
-		out = append(out, notice{
-			noticeKey: noticeKey{kind: kind, container: c.ref, cause: editKey{causeKey: keyOf(err)}}, value: value,
-			line: &line{level: logrus.WarnLevel, text: text, fields: logrus.Fields{"pod": c.pod.String(), "container": c.name}, err: err},
-		})
+	add := func(kind noticeKind, err error, text string) *notice {
+		out = append(out, notice{noticeKey: noticeKey{kind: kind, container: c.ref}, line: &line{
+			level: logrus.WarnLevel, text: text, fields: logrus.Fields{"pod": c.pod.String(), "container": c.name}, err: err,
+		}})
+		x := &out[len(out)-1]
+		if err != nil {
+			x.cause = keyOf(err)
+		}
+		return x
 	}
 	if err := c.decision.err; err != nil {
 		text := "Some limits of a running container are not enforced"
 		if c.life.Phase() == lifecycle.Created || c.life.Phase() == lifecycle.Starting && !c.isLate() {
 			text = "Some requested limits are not enforced"
 		}
-		add(notEnforced, err, "", text)
+		add(notEnforced, err, text)
 	}
 	for _, err := range c.decision.desired.Claims {
-		add(claimIgnored, err, "", "Limits of a claim do not count")
+		add(claimIgnored, err, "Limits of a claim do not count")
 	}
 	if err := c.use.failure; err != nil {
-		add(undeclaredUnknown, err, err.Error(), "Finding undeclared disks of a container failed")
+		add(undeclaredUnknown, err, "Finding undeclared disks of a container failed").value = err.Error()
+	}
+	if err := c.disks.Err(); err != nil {
+		add(diskUnresolved, err, "Some disks of a container are not resolved yet")
+	}
+	if c.pid == 0 && c.mayRun() && c.disks.IsUncompared() {
+		add(processUnknown, nil, "The runtime reports no process for a container: its mounts are not compared with the node's")
+	}
+	for _, m := range c.disks.Added {
+		x := add(diskAdded, nil, "A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
+		x.subject, x.line.fields["mountpoint"], x.line.fields["disks"] = m.Mountpoint, m.Mountpoint, names(m.Backing.Disks)
 	}
 	return out
+}
+
+func names(disks []blkio.Disk) string {
+	var out []string
+	for _, d := range disks {
+		out = append(out, d.Name)
+	}
+	return strings.Join(out, " ")
 }
 
 // facts returns the notices about facts of a container's decision.
