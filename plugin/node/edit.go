@@ -289,10 +289,8 @@ func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecy
 func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	parts := p.request.differences(p.view.request)
 	var changed []string // containers that have other limits than before
-	of := make([]identity, 0, len(before))
 	for i := range before {
 		now := &p.containers[i]
-		of = append(of, now.identity)
 		if !now.decision.hasValuesOf(&before[i].decision) {
 			changed = append(changed, now.name)
 		}
@@ -304,12 +302,12 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
 		}
 		if len(changed) > 0 && len(e.claims) > 0 {
-			n.noteApplied(&e.pod, e.applied(parts), of)
+			n.noteApplied(&e.pod, e.applied(parts))
 		}
 	case len(changed) > 0 || parts.has(partAnnotations):
 		n.metrics.edits.applied.Add(1)
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
-		n.noteApplied(&e.pod, e.applied(parts), of)
+		n.noteApplied(&e.pod, e.applied(parts))
 	}
 }
 

@@ -57,23 +57,19 @@ func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
 }
 
 // noteApplied notes that a change of a pod counts, with the limits that its containers get by it.
-func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
-	if n.events == nil {
-		return
-	}
-	texts := make([]string, 0, len(of))
-	for _, c := range of {
-		now := n.snapshot(c.ref)
-		if now.decision.policy == nil || !now.isLive() || !now.decision.request.isOf(pod) {
+func (n *Node) noteApplied(of *podIdentity, applied string) {
+	texts, now := []string{applied}, n.viewPod(*of).containers
+	for i := range now {
+		c := &now[i]
+		if c.decision.policy == nil || !c.isLive() || !c.decision.request.isOf(of) {
 			continue
 		}
-		if now.decision.policy.Mode() == policy.ModeObserve {
+		if c.decision.policy.Mode() == policy.ModeObserve {
 			return // that is the event then
 		}
-		texts = append(texts, containerText(c.name)+" gets "+now.decision.text())
+		texts = append(texts, containerText(c.name)+" gets "+c.decision.text())
 	}
-	texts = append([]string{applied}, texts...)
-	n.note(event{pod.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
+	n.note(event{of.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
 }
 
 // text describes the settings of a decision.

@@ -67,25 +67,15 @@ func (n *Node) selectNamespaces(former, next *policy.Policy) {
 	}
 }
 
-// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.
-func (n *Node) noteRule(before, now *snapshot) {
-	if now.followsNamespace(before) {
-		now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace. It reports whether
+// these were edited: labels that were unknown were not, and a new policy selects by other labels. A bystander had no policy.
+func (n *Node) noteRule(before, now *snapshot) (isEdited bool) {
+	former, by := before.decision.request, before.decision.policy
+	if former == nil || former.facts.NamespaceLabels.Equal(now.decision.request.facts.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(&before.decision) {
+		return false
 	}
-}
-
-// followsNamespace reports whether a running container has other limits than before because its pod follows changed labels of the
-// namespace.
-func (c *snapshot) followsNamespace(before *snapshot) bool {
-	former, by := before.decision.request, c.decision.request
-	return former != nil && !former.facts.NamespaceLabels.Equal(by.facts.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
-}
-
-// isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
-// were not edited, and a new policy selects by other labels. A bystander had no policy.
-func (c *snapshot) isMoved(before *snapshot) bool {
-	return c.followsNamespace(before) && before.decision.request.facts.NamespaceLabels != nil &&
-		(before.decision.policy == nil || before.decision.policy.Of() == c.decision.policy.Of())
+	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+	return former.facts.NamespaceLabels != nil && (by == nil || by.Of() == now.decision.policy.Of())
 }
 
 // noteNamespace notes that a pod follows changed labels of its namespace, with the rule that is in force now.
@@ -94,7 +84,7 @@ func (n *Node) noteNamespace(of podIdentity) {
 	if name := of.request.now.Load().under(n.policy.Load()).Rule(); name != "" {
 		rule = "rule " + quote.Name(name, quote.Most)
 	}
-	n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.containersOf(of))
+	n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force")
 }
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.

@@ -171,8 +171,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 			}
 		}
 		for i := range count {
-			n.noteRule(&before[i], &some[i])
-			isMoved = isMoved || some[i].isMoved(&before[i])
+			isMoved = n.noteRule(&before[i], &some[i]) || isMoved
 		}
 		if decided = decided || count > 0; count == len(some) {
 			return decided, nil
@@ -340,16 +339,6 @@ func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 		for _, c := range pod.sorted() {
 			out = append(out, c.snapshot)
 		}
-	}
-	return out
-}
-
-// containersOf returns the containers of a pod.
-func (n *Node) containersOf(of podIdentity) (out []identity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, c := range of.in(s).sorted() {
-		out = append(out, c.identity)
 	}
 	return out
 }
