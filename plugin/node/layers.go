@@ -34,7 +34,7 @@ type layers struct {
 	passes    *bounded.Calls
 	current   atomic.Pointer[layerLocations] // stored while the lock of the state is held
 	questions chan layerQuestion             // at most one, which the runtime has not answered
-	problem   atomic.Pointer[error]          // of the last question; nil before askAgain asked
+	problem   atomic.Pointer[error]          // of the last question of askAgain, which is nil without one
 }
 
 // layerQuestion is a question to a runtime that has not reported the locations of its layers.

@@ -79,11 +79,11 @@ func (g *group) unseen(now time.Time) (count int) {
 	}
 	listed := map[noticeKey]bool{}
 	for _, x := range g.notices() {
-		if listed[x.noticeKey] = true; g.told.told[x.noticeKey].since.IsZero() || x.value != g.told.told[x.noticeKey].value && x.patience == 0 {
+		if listed[x.noticeKey] = true; g.told.known[x.noticeKey].since.IsZero() || x.value != g.told.known[x.noticeKey].value && x.patience == 0 {
 			count++
 		}
 	}
-	for key := range g.told.told {
+	for key := range g.told.known {
 		if !listed[key] {
 			count++
 		}

@@ -106,7 +106,7 @@ type optional struct {
 // reconciler has what wakes the reconciler, and what it remembers from one pass to the next.
 type reconciler struct {
 	signals
-	told   ledger // of the node as a whole; used by the reconciler only
+	told   told // of the node as a whole; used by the reconciler only
 	shared atomic.Pointer[sharedReads]
 }
 

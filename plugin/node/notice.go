@@ -12,8 +12,8 @@ import (
 )
 
 // What lasts is told once, in a line of the log, an event or both. Pure functions list the notices of a group of pods (podnotices.go)
-// and of the node as a whole (nodenotices.go): all states that are to be told while they last. A ledger has those that were listed,
-// and finds those that are due. A group is listed again only after it has changed, or when a notice of it waits for its time.
+// and of the node as a whole (nodenotices.go): all states that are to be told while they last. told has those that were listed,
+// and returns those that are due. A group is listed again only after it has changed, or when a notice of it waits for its time.
 
 // notice is a state that is to be told while it lasts.
 type notice struct {
@@ -74,10 +74,10 @@ type line struct {
 	rejects bool                          // it is counted as a rejected edit
 }
 
-// ledger has what was listed at the last look.
-type ledger struct {
-	told map[noticeKey]toldNotice
-	next time.Time // when to look again; zero after a change
+// told has what was listed at the last look.
+type told struct {
+	known map[noticeKey]toldNotice
+	next  time.Time // when to look again; zero after a change
 }
 
 type toldNotice struct {
@@ -87,14 +87,14 @@ type toldNotice struct {
 }
 
 // look has the notices listed again, because they may have changed.
-func (l *ledger) look() { l.next = time.Time{} }
+func (t *told) look() { t.next = time.Time{} }
 
 // due returns those notices that are to be told now, and keeps that they were. It forgets what is not listed any more.
-func (l *ledger) due(listed []notice, now time.Time) (out []notice) {
-	before := l.told
-	l.told, l.next = make(map[noticeKey]toldNotice, len(listed)), now.Add(math.MaxInt64)
+func (t *told) due(listed []notice, now time.Time) (out []notice) {
+	before := t.known
+	t.known, t.next = make(map[noticeKey]toldNotice, len(listed)), now.Add(math.MaxInt64)
 	for _, x := range listed {
-		if _, isListed := l.told[x.noticeKey]; isListed {
+		if _, isListed := t.known[x.noticeKey]; isListed {
 			continue
 		}
 		known, isKnown := before[x.noticeKey]
@@ -109,12 +109,12 @@ func (l *ledger) due(listed []notice, now time.Time) (out []notice) {
 			known.at, known.value, known.end = now, x.value, x.end
 			out, isTold, at = append(out, x), true, now.Add(x.again)
 		}
-		if l.told[x.noticeKey] = known; at.Before(l.next) && (!isTold || x.again > 0) {
-			l.next = at
+		if t.known[x.noticeKey] = known; at.Before(t.next) && (!isTold || x.again > 0) {
+			t.next = at
 		}
 	}
 	for key, known := range before {
-		if _, lasts := l.told[key]; !lasts && known.end != nil {
+		if _, lasts := t.known[key]; !lasts && known.end != nil {
 			out = append(out, notice{noticeKey: key, line: known.end})
 		}
 	}
@@ -122,8 +122,8 @@ func (l *ledger) due(listed []notice, now time.Time) (out []notice) {
 }
 
 // forget has notices of a kind about a pod told again.
-func (l *ledger) forget(kind noticeKind, pod guard.Ref[state, pod]) {
-	maps.DeleteFunc(l.told, func(key noticeKey, _ toldNotice) bool { return key.kind == kind && key.pod == pod })
+func (t *told) forget(kind noticeKind, pod guard.Ref[state, pod]) {
+	maps.DeleteFunc(t.known, func(key noticeKey, _ toldNotice) bool { return key.kind == kind && key.pod == pod })
 }
 
 // tell tells what is due about the pods of a group.

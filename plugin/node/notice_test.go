@@ -55,6 +55,23 @@ func TestEventOfRefusedStart(t *testing.T) {
 	}
 }
 
+// TestNoticeAfterAnswer verifies that nothing is told about a container that may be refused, before the answer to its start.
+func TestNoticeAfterAnswer(t *testing.T) {
+	l, _ := newNotingNode(t, "onError: {invalid: ignore}\n")
+	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi; rootfs wpbs=1Mi"))
+	c := l.findOrRegister(l.lookup(sb), ctr("a"))
+	l.logged.Reset()
+	if err := l.resolve(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	for want, step := range []func(){func() {}, func() { l.startAccepted(c) }} {
+		step()
+		if l.tell(c.pod.group); len(l.logged.AllEntries()) != want {
+			t.Errorf("%d lines, want %d", len(l.logged.AllEntries()), want)
+		}
+	}
+}
+
 // TestEventPatience verifies that a cause that mostly ends within seconds is an event only if it lasts.
 func TestEventPatience(t *testing.T) {
 	for name, policyText := range map[string]string{"a disk cannot be read": "", "claims are not known yet": "onError: {unenforceable: ignore}\n"} {
@@ -116,10 +133,10 @@ func BenchmarkTell(b *testing.B) {
 	}
 }
 
-// TestLedger verifies that a notice is told when it has lasted, again if it is to be or has another text, and again after it was not
-// listed or was forgotten; and that another look finds nothing before the time that the ledger names.
-func TestLedger(t *testing.T) {
-	var l ledger
+// TestTold verifies that a notice is told when it has lasted, again if it is to be or has another text, and again after it was not
+// listed or was forgotten; and that another look finds nothing before the time that is known.
+func TestTold(t *testing.T) {
+	var known told
 	once := notice{noticeKey: noticeKey{kind: changeRejected}}
 	lasting := notice{noticeKey: noticeKey{kind: notWritten}, patience: patience, again: time.Hour}
 	small, large := notice{noticeKey: noticeKey{kind: foreignLimits}, value: "small"}, notice{noticeKey: noticeKey{kind: foreignLimits}, value: "large"}
@@ -148,19 +165,19 @@ func TestLedger(t *testing.T) {
 		{1, []notice{once}, 1, never},
 	} {
 		at = at.Add(step.after)
-		if got := l.due(step.listed, at); len(got) != step.want || len(l.told) != min(len(step.listed), 2) {
-			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(l.told))
+		if got := known.due(step.listed, at); len(got) != step.want || len(known.known) != min(len(step.listed), 2) {
+			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(known.known))
 		}
-		if got := l.next.Sub(at); got != step.next {
+		if got := known.next.Sub(at); got != step.next {
 			t.Errorf("step %d: another look is due after %v, want %v", i, got, step.next)
 		}
 	}
-	l.forget(notWritten, podIdentity{}.ref)
-	if got := l.due([]notice{once}, at); len(got) > 0 {
+	known.forget(notWritten, podIdentity{}.ref)
+	if got := known.due([]notice{once}, at); len(got) > 0 {
 		t.Error("a notice of another kind was forgotten")
 	}
-	l.forget(changeRejected, podIdentity{}.ref)
-	if got := l.due([]notice{once}, at); len(got) != 1 {
+	known.forget(changeRejected, podIdentity{}.ref)
+	if got := known.due([]notice{once}, at); len(got) != 1 {
 		t.Error("a forgotten notice is not told again")
 	}
 }

@@ -69,7 +69,7 @@ type group struct {
 	writing  time.Time
 	recorded recorded
 	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
-	told     ledger
+	told     told
 }
 
 // groupIdentity has the facts about a group that never change.
@@ -279,7 +279,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	}
 	s.queue.drop(&g.entry)
 	delete(s.bystanders, g)
-	g.recorded.exits, g.recorded.read, g.told = nil, false, ledger{} // a hand-over may reference the group for hours
+	g.recorded.exits, g.recorded.read, g.told = nil, false, told{} // a hand-over may reference the group for hours
 	s.drop(g)
 }
 

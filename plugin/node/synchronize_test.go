@@ -136,6 +136,6 @@ func TestUnreadRecord(t *testing.T) {
 
 // tellsUnread reports whether it was told that records cannot be read.
 func (n *Node) tellsUnread() bool {
-	_, isTold := n.told.told[noticeKey{kind: recordsUnread}]
+	_, isTold := n.told.known[noticeKey{kind: recordsUnread}]
 	return isTold
 }

@@ -31,9 +31,6 @@ func (r *Reminder) Due(now time.Time, err error) bool {
 	return true
 }
 
-// Lasts reports whether the last call of Due had an error.
-func (r *Reminder) Lasts() bool { return r.text != "" }
-
 // Pause is the time between two calls of a function by Keep.
 const Pause = 30 * time.Second
 
