@@ -55,19 +55,29 @@ func TestEventOfRefusedStart(t *testing.T) {
 	}
 }
 
-// TestNoticeAfterAnswer verifies that nothing is told about a container that may be refused, before the answer to its start.
+// TestNoticeAfterAnswer verifies that nothing is told about a container that may be refused before the answer to its start, and then
+// only what was not told at its creation.
 func TestNoticeAfterAnswer(t *testing.T) {
-	l, _ := newNotingNode(t, "onError: {invalid: ignore}\n")
-	sb := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi; rootfs wpbs=1Mi"))
-	c := l.findOrRegister(l.lookup(sb), ctr("a"))
-	l.logged.Reset()
-	if err := l.resolve(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	for want, step := range []func(){func() {}, func() { l.startAccepted(c) }} {
-		step()
-		if l.tell(c.pod.group); len(l.logged.AllEntries()) != want {
-			t.Errorf("%d lines, want %d", len(l.logged.AllEntries()), want)
+	for _, isCreated := range []bool{false, true} {
+		l, _ := newNotingNode(t, "onError: {invalid: ignore}\n")
+		l.logged.Reset()
+		sb, want := sandbox(annotationsOf(limitsKey+"containers", "rootfs wbps=1Mi; rootfs wpbs=1Mi")), 0
+		if isCreated {
+			want = 1
+			if _, err := l.create(t.Context(), sb, ctr("a"), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := l.findOrRegister(l.lookup(sb), ctr("a"))
+		if err := l.resolve(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if l.tell(c.pod.group); len(l.logged.AllEntries()) != want {
+				t.Errorf("created %t: %d lines, want %d", isCreated, len(l.logged.AllEntries()), want)
+			}
+			l.startAccepted(c)
+			want = 1
 		}
 	}
 }

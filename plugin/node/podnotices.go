@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -53,11 +54,13 @@ func (p *pod) notices(g *group) (out []notice) {
 	}
 	causes := map[noticeKey]bool{}
 	for _, c := range p.sorted() {
-		if !c.isAnswered() {
+		if c.decision.policy == nil || !c.isLive() || c.life.Phase() == lifecycle.Refused {
+			continue
+		}
+		if out = append(out, c.lines()...); c.start != startAnswered {
 			continue
 		}
 		out = append(out, c.facts()...)
-		out = append(out, c.lines()...)
 		for _, x := range c.causes() {
 			if !causes[x.noticeKey] && len(causes) < maxCauses {
 				causes[x.noticeKey] = true
@@ -108,15 +111,15 @@ func (p *podIdentity) notInForce(kind noticeKind, err error) notice {
 	}}
 }
 
-// isAnswered reports whether a container is decided and lives, and was not refused. Before the answer to its start it may be refused.
-func (c *snapshot) isAnswered() bool {
-	return c.decision.policy != nil && c.isLive() && c.start == startAnswered && c.life.Phase() != lifecycle.Refused
-}
-
-// lines returns the notices about a container that are lines of the log.
+// lines returns the notices about a container that are lines of the log. Before the answer to its start the container may be refused,
+// so that no other line is due.
 func (c *snapshot) lines() (out []notice) {
+	var patience time.Duration
+	if c.start != startAnswered {
+		patience = math.MaxInt64
+	}
 	add := func(kind noticeKind, err error, text string) *notice {
-		out = append(out, notice{noticeKey: noticeKey{kind: kind, container: c.ref}, line: &line{
+		out = append(out, notice{noticeKey: noticeKey{kind: kind, container: c.ref}, patience: patience, line: &line{
 			level: logrus.WarnLevel, text: text, fields: logrus.Fields{"pod": c.pod.String(), "container": c.name}, err: err,
 		}})
 		x := &out[len(out)-1]
