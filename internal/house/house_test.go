@@ -80,8 +80,7 @@ var debts = map[string][2]int{
 	"plugin/node.snapshot":       {53, 6}, // of container
 	"plugin/node.endedContainer": {55, 6}, // of snapshot
 	"plugin/node.grants":         {11, 3}, // of snapshot
-	"plugin/node.pod":            {28, 6},
-	"plugin/node.toldNotice":     {13, 3},
+	"plugin/node.pod":            {27, 5},
 	"plugin/node.liveState":      {9, 4}, // of pod
 	"plugin/node.group":          {31, 3},
 	"plugin/node.Node":           {32, 1},

@@ -54,23 +54,22 @@ func (f *Finder) isKubelets(uid, source string) bool {
 }
 
 // Compare finds mounts of a container's first process that are on other disks than its OCI spec leads to.
-// Limits that were requested for mounts of the spec then apply to these disks as well. Compare returns such
-// mounts, one for each set of disks. After an error of ProcessMounts, or of a disk that cannot be found, the
-// caller repeats the comparison.
-func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, cgroup string) ([]blkio.ProcessMount, error) {
+// Limits that were requested for mounts of the spec then apply to these disks as well. After an error of
+// ProcessMounts, or of a disk that cannot be found, the caller repeats the comparison.
+func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, cgroup string) error {
 	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	strays, err := f.strays(ctx, c, mounts)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	added, err := c.addStrays(f.history(pod), strays)
+	err = c.addStrays(f.history(pod), strays)
 	if err == nil {
 		c.uncompared = nil
 	}
-	return added, err
+	return err
 }
 
 // strays returns those of a process's mounts that nothing declares.
@@ -165,9 +164,9 @@ func (d *declared) strays(mounts []blkio.ProcessMount) []blkio.ProcessMount {
 }
 
 // addStrays adds the disks of mounts that nothing declares. The error is about a disk that cannot be found.
-func (c *Container) addStrays(h history, found []blkio.ProcessMount) (added []blkio.ProcessMount, err error) {
+func (c *Container) addStrays(h history, found []blkio.ProcessMount) (err error) {
 	if len(found) == 0 {
-		return nil, nil
+		return nil
 	}
 	type place struct {
 		backing  *blkio.Backing
@@ -186,12 +185,12 @@ func (c *Container) addStrays(h history, found []blkio.ProcessMount) (added []bl
 		done[at] = true
 		err = errors.Join(err, m.Backing.Err)
 		if len(m.Backing.Disks) > 0 {
-			added = append(added, *m)
+			c.Added = append(slices.Clip(c.Added), *m) // a copy of the container has the other ones
 			c.addStray(h, m, at.around)
 			c.keepStray(m)
 		}
 	}
-	return added, err
+	return err
 }
 
 // keepStray keeps the filesystem of a writable mount, unless it is kept already.

@@ -50,9 +50,8 @@ func (tt compareTest) run(t *testing.T) {
 	if !c.IsUncompared() {
 		t.Fatal("there is nothing to compare")
 	}
-	added, err := f.Compare(t.Context(), pod, &c, 1, "pods/c")
-	if err != nil || len(added) != tt.added || c.IsUncompared() {
-		t.Errorf("%d added, %v, uncompared %t", len(added), err, c.IsUncompared())
+	if err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); err != nil || len(c.Added) != tt.added || c.IsUncompared() {
+		t.Errorf("%d added, %v, uncompared %t", len(c.Added), err, c.IsUncompared())
 	}
 	if diff := cmp.Diff(tt.want, found(&c)); diff != "" {
 		t.Error(diff)
@@ -178,7 +177,7 @@ func TestStrays(t *testing.T) {
 	for range 2 { // the broken one has it repeated
 		before := c
 		had := slices.Clone(before.Strays)
-		if _, err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); !errors.Is(err, errAnswer) {
+		if err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); !errors.Is(err, errAnswer) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff([]blkio.Backing{at("/lower", lowerDisk)}, c.Strays); d != "" {
@@ -202,7 +201,7 @@ func TestCompareOnce(t *testing.T) {
 	}
 	before := c
 	listed := len(h.listed)
-	if _, err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); err != nil {
+	if err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(h.listed) - listed; n != 1 {
@@ -227,7 +226,7 @@ func TestCompareMovedSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Find = func(string) blkio.Backing { return on(lowerDisk) }
-	if _, err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); err != nil {
+	if err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"rootfs vda", "/data vdb vdc"}, found(&c)); d != "" {
@@ -256,9 +255,9 @@ func TestCompareFails(t *testing.T) {
 		if err := f.Find(t.Context(), pod, Layer{Dir: "/layers"}, &c); err != nil {
 			t.Fatal(err)
 		}
-		added, err := f.Compare(t.Context(), pod, &c, 1, "pods/c")
-		if !errors.Is(err, errAnswer) || !c.IsUncompared() || len(added) != tt.added {
-			t.Errorf("%s: %v, uncompared %t, %d added", tt.name, err, c.IsUncompared(), len(added))
+		err := f.Compare(t.Context(), pod, &c, 1, "pods/c")
+		if !errors.Is(err, errAnswer) || !c.IsUncompared() || len(c.Added) != tt.added {
+			t.Errorf("%s: %v, uncompared %t, %d added", tt.name, err, c.IsUncompared(), len(c.Added))
 		}
 	}
 	c := NewContainer(&Spec{})
@@ -284,7 +283,7 @@ func TestCompareEnds(t *testing.T) {
 		}
 		late, cancel := context.WithCancelCause(t.Context())
 		cancel(errAnswer)
-		if _, err := f.Compare(late, pod, &c, 1, "pods/c"); !errors.Is(err, tt.want) || c.IsUncompared() != (tt.want != nil) {
+		if err := f.Compare(late, pod, &c, 1, "pods/c"); !errors.Is(err, tt.want) || c.IsUncompared() != (tt.want != nil) {
 			t.Errorf("%s, at the deadline: %v, uncompared %t", tt.name, err, c.IsUncompared())
 		}
 	}

@@ -21,6 +21,8 @@ type Container struct {
 	// Strays are the filesystems that Compare found writable in the container and that its OCI spec
 	// does not lead to, each by its mountpoint on the node. Their disks are part of Facts.
 	Strays []blkio.Backing
+	// Added are the mounts that Compare found on other disks than the OCI spec leads to, one for each set of disks.
+	Added []blkio.ProcessMount
 
 	// Size is the memory in bytes that the facts of the OCI spec take.
 	Size int

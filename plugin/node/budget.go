@@ -18,14 +18,12 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 	if excess == nil {
 		return nil
 	}
-	log := c.logger(n.log).WithError(excess)
 	if !c.decision.policy.Refuses(excess) {
-		log.Warn("Container exceeds the budget of its namespace")
+		c.logger(n.log).WithError(excess).Warn("Container exceeds the budget of its namespace")
 		return nil
 	}
 	n.metrics.overBudget.Add(1)
-	log.Info("Rejected a container")
-	return excess
+	return n.rejected(c, excess)
 }
 
 // readGranted reads what is granted to those containers of the namespace that are not decided yet: by the records of an earlier process,

@@ -159,13 +159,13 @@ func (s *state) concern(g *group, recorded bool) {
 	s.markDirty(g)
 }
 
-// findConcerned finds those of some bystanders that the policy in force or a live change concerns. moved is true if the reason is an
-// edit of the labels of their namespace.
-func (n *Node) findConcerned(of []podIdentity, moved bool) {
+// findConcerned finds those of some bystanders that the policy in force or a live change concerns. former are the labels of their
+// namespace before an edit of them, nil if there was none.
+func (n *Node) findConcerned(of []podIdentity, former map[string]string) {
 	found := false
 	for _, p := range of {
 		if n.concernsNow(p.request.now.Load(), p.uid, p.name) {
-			n.concern(p.group, moved)
+			n.concern(p.group, former)
 			found = true
 		}
 	}
@@ -175,13 +175,17 @@ func (n *Node) findConcerned(of []podIdentity, moved bool) {
 }
 
 // concern is that of the state, for what findConcerned has found.
-func (n *Node) concern(of groupIdentity, moved bool) {
+func (n *Node) concern(of groupIdentity, former map[string]string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
 	s.concern(g, false)
 	for _, p := range g.pods {
-		p.isMoved = p.isMoved || moved
+		for _, c := range p.containers {
+			if former != nil {
+				c.decision.request = p.request.now.Load().InNamespace(former, s.namespaceKeys)
+			}
+		}
 	}
 }
 

@@ -84,17 +84,10 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// editKey identifies for programs what is rejected of an edit, and why.
-type editKey struct {
-	parts podfacts.Parts
-	causeKey
-}
-
-// editKeyOf returns the key of an error with which an edit is rejected.
-func editKeyOf(err error) editKey {
-	out := editKey{podfacts.Annotations, keyOf(err)}
+// partsOf returns the parts of an edit that an error rejects.
+func partsOf(err error) podfacts.Parts {
 	if r, ok := errors.AsType[*rejectedEdit](err); ok {
-		out.parts = r.parts
+		return r.parts
 	}
-	return out
+	return podfacts.Annotations
 }

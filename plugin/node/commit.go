@@ -6,7 +6,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -156,7 +155,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 		pod.edit = edit{}
 	} else {
 		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
-		pod.told.forget(podevent.ChangeRejected)
+		pod.group.in(s).told.forget(changeRejected, pod.ref)
 	}
 	for i := range p.containers {
 		fresh := &p.containers[i]

@@ -131,7 +131,7 @@ type undeclaredUse struct {
 	seen inventory.Usage // Container.Facts has those disks with which the limits were decided
 	// pending is true if the container ran before the plugin started; cleared once its I/O was compared.
 	pending bool
-	failure string // the error of the last comparison, "" if it succeeded
+	failure error // of the last comparison
 }
 
 // decision is the request of a container and the limits that it gets.

@@ -70,10 +70,10 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 	if err != nil {
 		return nil, err
 	}
-	n.warnClaims(&snapshot{}, c)
-	if err := n.logRefusal(c, refusal); err != nil {
-		return nil, err
+	if refusal != nil {
+		return nil, n.rejected(c, refusal)
 	}
+	n.tell(c.pod.group) // it may have ended before the next turn
 	if p.policy.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 	}
@@ -88,31 +88,19 @@ func (c *snapshot) refusal() error {
 	return nil
 }
 
-// logRefusal logs why a container is refused, or why a part of its request is not granted, and returns the former.
-func (n *Node) logRefusal(c *snapshot, refusal error) error {
-	switch {
-	case refusal != nil:
-		c.logger(n.log).WithError(c.decision.err).Info("Rejected a container")
-	case c.decision.err != nil:
-		c.logger(n.log).WithError(c.decision.err).Warn("Some requested limits are not enforced")
+// rejected logs the error that refuses a container, nil if none does, and returns it.
+func (n *Node) rejected(c *snapshot, refusal error) error {
+	if refusal != nil {
+		c.logger(n.log).WithError(refusal).Info("Rejected a container")
 	}
 	return refusal
 }
 
 // refusalAtStart returns the error that refuses a container that starts.
 func (n *Node) refusalAtStart(c *snapshot) error {
-	err := n.logRefusal(c, c.refusal())
+	err := c.refusal()
 	if err != nil && c.isLate() {
 		n.metrics.overBudget.Add(1)
 	}
-	return err
-}
-
-// warnNotEnforced logs why limits of a running container are not enforced, unless that is as before.
-func (n *Node) warnNotEnforced(before, now *snapshot) {
-	err := now.decision.err
-	if now.decision.policy == nil || err == nil || !now.mayRun() || before.decision.err != nil && keyOf(before.decision.err) == keyOf(err) {
-		return
-	}
-	now.logger(n.log).WithError(err).Warn("Some limits of a running container are not enforced")
+	return n.rejected(c, err)
 }

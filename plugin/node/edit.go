@@ -121,7 +121,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	v.keepLive()
 	before := v.containers
 	v.known = nil // their disks were not found for other targets
-	if !v.use(found.containers, pol) {
+	if !v.use(found, pol) {
 		n.markDirty(e.pod.group) // the next pass finds what has changed
 		return false, nil
 	}
@@ -135,9 +135,6 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 				return false, nil
 			}
 			if excess == nil {
-				for _, line := range found.lines {
-					line()
-				}
 				n.noteCounts(p, e, before)
 				if by == e.next {
 					return true, nil
@@ -179,15 +176,9 @@ func (v *podView) use(found []snapshot, pol *policy.Policy) bool {
 	return true
 }
 
-// foundForEdit has the containers of a pod with the disks for the targets of an edit.
-type foundForEdit struct {
-	containers []snapshot
-	lines      []func() // to log if the edit counts
-}
-
 // findForEdit finds the disks of a pod's containers also for the targets of an edit. It may hang as long as a disk does. So it has a
 // goroutine of its own, and keeps no container from being decided by the request that counts.
-func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error) {
+func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 	v := n.viewPod(e.pod)
 	v.keepLive()
 	for i := range v.containers {
@@ -198,21 +189,19 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) (*foundForEdit, error
 	pol := n.policy.Load()
 	what := soughtBy(e.next.Under(pol))
 	what.targets = what.targets.And(v.request.Under(pol).Targets())
-	found := make(chan *foundForEdit, 1)
+	found := make(chan []snapshot, 1)
 	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
 		if !n.beginTrial(e) {
 			return fmt.Errorf("find the disks of its new targets: %w", errNoAnswer)
 		}
 		defer n.endTrial(e)
-		out, by := foundForEdit{containers: v.containers}, n.finder()
-		by.held = &out.lines
-		for i := range out.containers {
-			c := &out.containers[i]
-			if err := by.find(ctx, what, n.layers.current.Load(), c); err != nil {
+		for i := range v.containers {
+			c := &v.containers[i]
+			if err := n.finder().find(ctx, what, n.layers.current.Load(), c); err != nil {
 				return fmt.Errorf("container %s: %w", c.name, err)
 			}
 		}
-		found <- &out
+		found <- v.containers
 		return nil
 	})
 	if err != nil {
@@ -302,11 +291,8 @@ func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecy
 func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	parts := p.request.Differences(p.view.request)
 	var changed []string // containers that have other limits than before
-	of := make([]identity, 0, len(before))
 	for i := range before {
 		now := &p.containers[i]
-		n.warnClaims(&before[i], now)
-		of = append(of, now.identity)
 		if !now.decision.hasValuesOf(&before[i].decision) {
 			changed = append(changed, now.name)
 		}
@@ -318,12 +304,12 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 			log.WithField("container", container).Info("Applying changed limits of claims to a running container")
 		}
 		if len(changed) > 0 && len(e.claims) > 0 {
-			n.noteApplied(&e.pod, e.applied(parts), of)
+			n.noteApplied(&e.pod, e.applied(parts))
 		}
 	case len(changed) > 0 || parts.Has(podfacts.Annotations):
 		n.metrics.edits.applied.Add(1)
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
-		n.noteApplied(&e.pod, e.applied(parts), of)
+		n.noteApplied(&e.pod, e.applied(parts))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
-	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -53,23 +52,19 @@ func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
 }
 
 // noteApplied notes that a change of a pod counts, with the limits that its containers get by it.
-func (n *Node) noteApplied(pod *podIdentity, applied string, of []identity) {
-	if n.events == nil {
-		return
-	}
-	texts := make([]string, 0, len(of))
-	for _, c := range of {
-		now := n.snapshot(c.ref)
-		if now.decision.policy == nil || !now.isLive() || !pod.asks(now.decision.request) {
+func (n *Node) noteApplied(of *podIdentity, applied string) {
+	texts, now := []string{applied}, n.viewPod(*of).containers
+	for i := range now {
+		c := &now[i]
+		if c.decision.policy == nil || !c.isLive() || !of.asks(c.decision.request) {
 			continue
 		}
-		if now.decision.policy.Mode() == policy.ModeObserve {
+		if c.decision.policy.Mode() == policy.ModeObserve {
 			return // that is the event then
 		}
-		texts = append(texts, containerText(c.name)+" gets "+now.decision.text())
+		texts = append(texts, containerText(c.name)+" gets "+c.decision.text())
 	}
-	texts = append([]string{applied}, texts...)
-	n.note(event{pod.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
+	n.note(event{of.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
 }
 
 // text describes the settings of a decision.
@@ -87,29 +82,12 @@ func (e *edit) text() string {
 	if e.next == nil {
 		return e.err.Error()
 	}
-	return (&rejectedEdit{editKeyOf(e.err).parts, errors.New(causeOf(e.err).text)}).Error()
-}
-
-// loggedEdit is a rejected edit that is to be logged.
-type loggedEdit struct {
-	pod podIdentity
-	err *rejectedEdit
-}
-
-// logRejected logs why an edit is rejected.
-func (n *Node) logRejected(e loggedEdit) {
-	log := n.log.WithField("pod", e.pod.String()).WithError(e.err)
-	if !e.err.parts.Has(podfacts.Annotations | podfacts.Labels) {
-		log.Warn("Rejected changed limits of claims of a running pod")
-		return
-	}
-	n.metrics.edits.rejected.Add(1)
-	log.Warn("Rejected an edit of a running pod")
+	return (&rejectedEdit{partsOf(e.err), errors.New(causeOf(e.err).text)}).Error()
 }
 
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.
 func (n *Node) present() map[string]bool {
-	if !n.listing.done.Load() {
+	if !n.isListed.Load() {
 		return nil
 	}
 	s := n.state.Lock()

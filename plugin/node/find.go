@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -21,23 +18,9 @@ import (
 // Finding the disks of a container can hang in the kernel, or fail. So it is done for each container apart, and decides nothing.
 
 // finder finds the disks of containers. It changes only the snapshots that it is given.
-type finder struct {
-	*environment
-	// held has the lines of a search for an edit, which are logged if the edit counts. If it is nil, lines are logged at once.
-	held *[]func()
-}
+type finder struct{ *environment }
 
-func (n *Node) finder() finder { return finder{environment: &n.environment} }
-
-// warn logs a line about a container.
-func (f finder) warn(c *snapshot, fields logrus.Fields, text string) {
-	log := c.logger(f.log).WithFields(fields)
-	if f.held != nil {
-		*f.held = append(*f.held, func() { log.Warn(text) })
-		return
-	}
-	log.Warn(text)
-}
+func (n *Node) finder() finder { return finder{&n.environment} }
 
 // sought is what a decision needs to know about the disks of a container.
 type sought struct {
@@ -101,16 +84,11 @@ func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *sn
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
-	before := c.disks.Err()
 	if err := f.inventory().Find(ctx, c.pod.inventoried(targets), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
 	c.disks.Facts.MemoryLimited = f.isMemoryLimited(c)
-	// The disks that were found are kept, and the reconciler searches again. The warning is logged once.
-	if err := c.disks.Err(); err != nil && before == nil {
-		f.warn(c, logrus.Fields{logrus.ErrorKey: err}, "Some disks of a container are not resolved yet")
-	}
-	return nil
+	return nil // the disks that were found are kept, and the reconciler searches for the others again
 }
 
 // isMemoryLimited reports whether a memory limit bounds the dirty pages of the container. A later resize does
@@ -142,22 +120,13 @@ const pidUnknown = -1
 
 // needsComparison reports whether the mounts of a running container have not been compared yet.
 func (c *snapshot) needsComparison() bool {
-	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUnknown
+	return c.disks.IsUncompared() && c.mayRun() && c.pid > 0
 }
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first process that the
 // plugin did not know.
 func (f finder) compareMounts(ctx context.Context, targets annotation.Targets, c *snapshot) error {
-	if c.pid == 0 {
-		f.warn(c, nil, "The runtime reports no process for a container: its mounts are not compared with the node's")
-		c.disks.SetCompared()
-		return nil
-	}
-	added, err := f.inventory().Compare(ctx, c.pod.inventoried(targets), &c.disks, c.pid, c.cgroup)
-	for _, m := range added {
-		f.warn(c, logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)},
-			"A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
-	}
+	err := f.inventory().Compare(ctx, c.pod.inventoried(targets), &c.disks, c.pid, c.cgroup)
 	if errors.Is(err, storage.ErrNoProcess) {
 		if populated, unknown := f.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
 			c.disks.SetCompared()
@@ -168,14 +137,6 @@ func (f finder) compareMounts(ctx context.Context, targets annotation.Targets, c
 		return fmt.Errorf("compare mounts: %w", err)
 	}
 	return nil
-}
-
-func names(disks []blkio.Disk) string {
-	var out []string
-	for _, d := range disks {
-		out = append(out, d.Name)
-	}
-	return strings.Join(out, " ")
 }
 
 // find finds those disks of a container of the state that are not known yet, for the targets that count: also if others begin to

@@ -52,12 +52,11 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		if err := n.refusalAtStart(&now); err != nil {
 			return err
 		}
-	} else if err == nil && now.isLate() {
-		n.warnNotEnforced(&snapshot{}, &now)
 	}
 	n.startAccepted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
-	if err = errors.Join(err, n.apply(ctx, c.pod.group, c.id)); err != nil {
+	err = errors.Join(err, n.apply(ctx, c.pod.group, c.id))
+	if n.tell(c.pod.group); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
@@ -102,7 +101,7 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.enter(fresh, cgroup, n.listing.done.Load())
+	return n.enter(fresh, cgroup, n.isListed.Load())
 }
 
 // podOf returns the pod of a sandbox, and none if nothing concerns it.
@@ -221,12 +220,13 @@ func (n *Node) noteStartRefused(c identity) {
 func (n *Node) startAccepted(of identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c := of.in(s)
+	c, g := of.in(s), of.pod.group.in(s)
 	if c.start == startUnvetted && c.decision.policy != nil {
 		of.pod.in(s).total = c.decision.total
-		s.recount(of.pod.group.in(s))
+		s.recount(g)
 	}
 	c.start = startAnswered
+	g.told.look()
 }
 
 // add makes a container part of its pod, and completes its identity.

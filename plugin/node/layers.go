@@ -9,7 +9,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // layerLocations has the locations of the writable layers of containers that are created now.
@@ -35,6 +34,7 @@ type layers struct {
 	passes    *bounded.Calls
 	current   atomic.Pointer[layerLocations] // stored while the lock of the state is held
 	questions chan layerQuestion             // at most one, which the runtime has not answered
+	problem   atomic.Pointer[error]          // of the last question of askAgain, which is nil without one
 }
 
 // layerQuestion is a question to a runtime that has not reported the locations of its layers.
@@ -128,7 +128,6 @@ func (l *layers) askAgain(ctx context.Context) {
 	var a layerQuestion
 	var again <-chan time.Time
 	var pause time.Duration
-	var problem reminder.Reminder
 	for {
 		select {
 		case <-ctx.Done():
@@ -137,14 +136,11 @@ func (l *layers) askAgain(ctx context.Context) {
 			pause = layersRetry
 		case <-again:
 			err := l.ask(ctx, a, layersDeadline)
-			if err == nil {
-				again, problem = nil, reminder.Reminder{}
+			if l.problem.Store(&err); err == nil {
+				again = nil
 				continue
 			}
-			// A runtime that starts takes some seconds.
-			if pause = min(2*pause, layersPause); pause == layersPause && problem.Due(time.Now(), err) {
-				l.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
-			}
+			pause = min(2*pause, layersPause)
 		}
 		again = time.After(pause)
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -46,8 +45,8 @@ func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
 	if cause := facts.Omitted[podfacts.PartAnnotations]; cause != "" {
 		l.err = errors.New("too many annotations of this domain: " + cause)
 	}
-	moved, bystanding := n.noteLive(uid, l)
-	n.findConcerned(bystanding, moved)
+	former, bystanding := n.noteLive(uid, l)
+	n.findConcerned(bystanding, former)
 }
 
 func (n *Node) forgetLive(uid string) {
@@ -62,15 +61,17 @@ func (n *Node) forgetLive(uid string) {
 	}
 }
 
-// noteLive reports whether the labels of the namespace were edited, and returns the bystanders of the pod.
-func (n *Node) noteLive(uid string, l live) (moved bool, bystanding []podIdentity) {
+// noteLive returns the labels of the namespace before an edit, nil if there was none, and the bystanders of the pod.
+func (n *Node) noteLive(uid string, l live) (edited map[string]string, bystanding []podIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	former, known := s.liveOf(uid, l.Namespace, l.name)
 	if known && l.namespaceLabels == nil {
 		l.namespaceLabels = former.namespaceLabels // too large now: the last ones count
 	}
-	moved = known && former.namespaceLabels != nil && !maps.Equal(former.namespaceLabels, l.namespaceLabels)
+	if !maps.Equal(former.namespaceLabels, l.namespaceLabels) {
+		edited = former.namespaceLabels
+	}
 	s.live[uid] = l
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
@@ -83,7 +84,7 @@ func (n *Node) noteLive(uid string, l live) (moved bool, bystanding []podIdentit
 		}
 		s.revisePaced(pod, now)
 	}
-	return moved, bystanding
+	return edited, bystanding
 }
 
 // liveOf returns what the API server knows about a pod. The names are compared as well: a mistake there must not give a
@@ -174,7 +175,7 @@ func (s *state) revise(p *pod) {
 	case before.next != nil && next.Differences(before.next) == 0:
 	default:
 		p.edit = edit{next: next, err: before.err}
-		p.told.forget(podevent.ChangeRejected)
+		p.group.in(s).told.forget(changeRejected, p.ref)
 	}
 	if p.edit != had {
 		s.markDirty(p.group.in(s))
@@ -200,7 +201,7 @@ func (s *state) replaceRequest(p *pod, r *podfacts.Request) {
 		there[c.name] = there[c.name] || c.isLive()
 	}
 	maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
-	p.warned = false // targets may be others
+	p.isComplete = false // targets may be others
 	s.markDirty(p.group.in(s))
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -73,7 +74,7 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	gauge(podsDesc, c.pods)
 	gauge(notInForceDesc, c.notInForce)
 	gauge(foreignDesc, c.foreign)
-	gauge(unlabelledDesc, len(n.lackingLabels()))
+	gauge(unlabelledDesc, len(n.unlabelled(time.Now())))
 	for i, count := range c.states {
 		gauge(containersDesc, count, states[i])
 	}
@@ -141,7 +142,7 @@ func (n *Node) census() census {
 		if !s.concerns(g) {
 			continue
 		}
-		if len(g.foreign) > 0 {
+		if g.foreign != "" {
 			out.foreign++
 		}
 		isPending := g.retry.err != nil

@@ -52,6 +52,7 @@ func (n *Node) known() modelKnown {
 			}
 		}
 		left("writers of a pod", len(g.token))
+		left("notices that no look has found", g.unseen(time.Now()))
 	}
 	for _, ns := range s.namespaces {
 		if len(ns.pods) == 0 {
@@ -69,4 +70,23 @@ func (n *Node) known() modelKnown {
 	left("syncs under way", syncs)
 	left("hand-overs that wait for a sync", waiting)
 	return out
+}
+
+// unseen returns the number of notices that another look at a group would find, or not find any more, although none is due.
+func (g *group) unseen(now time.Time) (count int) {
+	if !now.Before(g.told.next) {
+		return 0
+	}
+	listed := map[noticeKey]bool{}
+	for _, x := range g.notices() {
+		if listed[x.noticeKey] = true; g.told.known[x.noticeKey].since.IsZero() || x.value != g.told.known[x.noticeKey].value && x.patience == 0 {
+			count++
+		}
+	}
+	for key := range g.told.known {
+		if !listed[key] {
+			count++
+		}
+	}
+	return count
 }

@@ -47,44 +47,24 @@ func (n *Node) selectNamespaces(former, next *policy.Policy) {
 	}
 }
 
-// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace.
-func (n *Node) noteRule(before, now *snapshot) {
-	if now.followsNamespace(before) {
-		now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace. It reports whether
+// these were edited: labels that were unknown were not, and a new policy selects by other labels. A bystander had no policy.
+func (n *Node) noteRule(before, now *snapshot) (isEdited bool) {
+	former, by := before.decision.request, before.decision.policy
+	if former == nil || former.NamespaceLabels.Equal(now.decision.request.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(&before.decision) {
+		return false
 	}
+	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
+	return former.NamespaceLabels != nil && (by == nil || by.Of() == now.decision.policy.Of())
 }
 
-// followsNamespace reports whether a running container has other limits than before because its pod follows changed labels of the
-// namespace.
-func (c *snapshot) followsNamespace(before *snapshot) bool {
-	former, by := before.decision.request, c.decision.request
-	return former != nil && !former.NamespaceLabels.Equal(by.NamespaceLabels) && c.mayRun() && !c.decision.hasValuesOf(&before.decision)
-}
-
-// isMoved reports whether a running container got other limits by an edit of the namespace's labels. Labels that were unknown
-// were not edited, and a new policy selects by other labels.
-func (n *Node) isMoved(before, now *snapshot) bool {
-	if before.decision.request != nil {
-		return now.followsNamespace(before) && before.decision.request.NamespaceLabels != nil &&
-			before.decision.policy.Of() == now.decision.policy.Of()
+// noteNamespace notes that a pod follows changed labels of its namespace, with the rule that is in force now.
+func (n *Node) noteNamespace(of podIdentity) {
+	rule := "no rule"
+	if name := of.request.now.Load().Under(n.policy.Load()).Rule(); name != "" {
+		rule = "rule " + quote.Name(name, quote.Most)
 	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	p := now.pod.in(s)
-	isMoved := p.isMoved && now.mayRun() && len(now.decision.desired.Settings) > 0
-	p.isMoved = p.isMoved && !isMoved
-	return isMoved
-}
-
-// noteNamespaces notes that pods follow changed labels of their namespace, with the rule that is in force now.
-func (n *Node) noteNamespaces(moved []podIdentity) {
-	for _, of := range moved {
-		rule := "no rule"
-		if name := of.request.now.Load().Under(n.policy.Load()).Rule(); name != "" {
-			rule = "rule " + quote.Name(name, quote.Most)
-		}
-		n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force", n.containersOf(of))
-	}
+	n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force")
 }
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.

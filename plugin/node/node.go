@@ -18,7 +18,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -75,7 +74,7 @@ type Node struct {
 	environment
 	reconciler
 	state    *guard.Value[state]
-	listing  listing
+	isListed atomic.Bool // the runtime has listed the running containers: before that, the plugin does not know all of them
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
 	inFlight inFlight
@@ -107,8 +106,8 @@ type optional struct {
 // reconciler has what wakes the reconciler, and what it remembers from one pass to the next.
 type reconciler struct {
 	signals
-	unlabelled lacking // pods without labels of their namespace
-	shared     atomic.Pointer[sharedReads]
+	told   told // of the node as a whole; used by the reconciler only
+	shared atomic.Pointer[sharedReads]
 }
 
 // signals wake the reconciler.
@@ -128,13 +127,6 @@ func (s signal) send() {
 	case s <- struct{}{}:
 	default: // a token is in the channel already
 	}
-}
-
-// listing holds whether the runtime has listed the running containers. Before that, the plugin does not know
-// all of them.
-type listing struct {
-	done          atomic.Bool
-	recordProblem reminder.Reminder // of unread records of bystanders; used by the reconciler only
 }
 
 // inFlight holds the calls that have not returned. They can hang in the kernel.
@@ -170,6 +162,7 @@ func New(cfg Config) (*Node, error) {
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.environment, n.layers.state, n.layers.passes = &n.environment, n.state, &n.inFlight.passes
 	n.layers.questions = make(chan layerQuestion, 1)
+	n.layers.problem.Store(new(error))
 	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
 	n.setExits(cfg.Sync)
 	n.selectNamespaces(nil, cfg.Policy)
@@ -184,7 +177,7 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Reload(pol *policy.Policy) {
 	n.selectNamespaces(n.policy.Load(), pol)
 	n.policy.Store(pol)
-	n.findConcerned(n.bystanding(), false)
+	n.findConcerned(n.bystanding(), nil)
 	n.logReleases()
 	n.markAllDirty()
 }

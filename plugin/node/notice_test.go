@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -19,6 +22,35 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
+
+// TestNoticeAfterAnswer verifies that nothing is told about a container that may be refused before the answer to its start, and then
+// only what was not told at its creation.
+func TestNoticeAfterAnswer(t *testing.T) {
+	for _, isCreated := range []bool{false, true} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		n, sb, want := newNode(t, h), limited("rootfs wbps=1Mi; rootfs wpbs=1Mi"), 0
+		n.Reload(rules(t, "onError: {invalid: ignore}\n"))
+		log, lines := test.NewNullLogger()
+		n.log = log
+		if isCreated {
+			want = 1
+			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := n.findOrRegister(n.lookup(sb), ctr("a"))
+		if err := n.resolve(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if n.tell(c.pod.group); len(lines.AllEntries()) != want {
+				t.Errorf("created %t: %d lines, want %d", isCreated, len(lines.AllEntries()), want)
+			}
+			n.startAccepted(c)
+			want = 1
+		}
+	}
+}
 
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
@@ -51,43 +83,52 @@ func BenchmarkTell(b *testing.B) {
 	}
 }
 
-// TestTold verifies that a notice is told when it has lasted, again if it is to be, and again after it was not listed or was forgotten.
+// TestTold verifies that a notice is told when it has lasted, again if it is to be or has another text, and again after it was not
+// listed or was forgotten; and that another look finds nothing before the time that is known.
 func TestTold(t *testing.T) {
-	var told told
-	once := notice{noticeKey: noticeKey{reason: podevent.ChangeRejected}}
-	lasting := notice{noticeKey: noticeKey{reason: podevent.NotInForce}, patience: patience, again: time.Hour}
+	var known told
+	once := notice{noticeKey: noticeKey{kind: changeRejected}}
+	lasting := notice{noticeKey: noticeKey{kind: notWritten}, patience: patience, again: time.Hour}
+	small, large := notice{noticeKey: noticeKey{kind: foreignLimits}, value: "small"}, notice{noticeKey: noticeKey{kind: foreignLimits}, value: "large"}
+	problem := notice{noticeKey: noticeKey{kind: retried}, end: &line{text: "over"}}
 	at := time.Unix(1e9, 0)
+	const never = math.MaxInt64
 	for i, step := range []struct {
 		after  time.Duration
 		listed []notice
 		want   int
+		next   time.Duration // until another look
 	}{
-		{0, []notice{once, lasting, once}, 1},
-		{patience - 1, []notice{once, lasting}, 0},
-		{1, []notice{lasting, once}, 1},
-		{time.Hour - 1, []notice{once, lasting}, 0},
-		{1, []notice{once, lasting}, 1},
-		{1, nil, 0},
-		{1, []notice{once, lasting}, 1},
-		{patience, []notice{lasting}, 1},
-		{1, []notice{once}, 1},
+		{0, []notice{once, lasting, once}, 1, patience},
+		{patience - 1, []notice{once, lasting}, 0, 1},
+		{1, []notice{lasting, once}, 1, time.Hour},
+		{time.Hour - 1, []notice{once, lasting}, 0, 1},
+		{1, []notice{once, lasting}, 1, time.Hour},
+		{1, nil, 0, never},
+		{1, []notice{once, lasting}, 1, patience},
+		{patience, []notice{lasting}, 1, time.Hour},
+		{1, []notice{small}, 1, never},
+		{time.Hour, []notice{small}, 0, never},
+		{1, []notice{large}, 1, never},
+		{1, []notice{problem}, 1, never},
+		{1, []notice{}, 1, never},
+		{1, []notice{once}, 1, never},
 	} {
 		at = at.Add(step.after)
-		if got := told.due(step.listed, at); len(got) != step.want || len(told) != min(len(step.listed), 2) {
-			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(told))
+		if got := known.due(step.listed, at); len(got) != step.want || len(known.known) != min(len(step.listed), 2) {
+			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(known.known))
+		}
+		if got := known.next.Sub(at); got != step.next {
+			t.Errorf("step %d: another look is due after %v, want %v", i, got, step.next)
 		}
 	}
-	told.forget(podevent.NotInForce)
-	if got := told.due([]notice{once}, at); len(got) > 0 {
-		t.Error("a notice of another reason was forgotten")
+	known.forget(notWritten, podIdentity{}.ref)
+	if got := known.due([]notice{once}, at); len(got) > 0 {
+		t.Error("a notice of another kind was forgotten")
 	}
-	told.forget(podevent.ChangeRejected)
-	if got := told.due([]notice{once}, at); len(got) != 1 {
+	known.forget(changeRejected, podIdentity{}.ref)
+	if got := known.due([]notice{once}, at); len(got) != 1 {
 		t.Error("a forgotten notice is not told again")
-	}
-	early := notice{noticeKey: noticeKey{isKept: true}, patience: patience, since: at.Add(-patience)}
-	if got := told.due([]notice{early}, at); len(got) != 1 {
-		t.Error("a notice that began before it was listed is not told")
 	}
 }
 

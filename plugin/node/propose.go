@@ -145,8 +145,13 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 // Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
 // An error means that ctx ended before.
 func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
-	over := map[containerRef]*annotation.Error{} // late containers, with the reasons
-	var by *policy.Pod                           // what the budget of over was asked by
+	over, isMoved := map[containerRef]*annotation.Error{}, false // late containers, with the reasons
+	defer func() {
+		if isMoved {
+			n.noteNamespace(pod)
+		}
+	}()
+	var by *policy.Pod // what the budget of over was asked by
 	for ctx.Err() == nil {
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.Under(pol)
@@ -183,7 +188,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 			}
 		}
 		for i := range count {
-			n.noteDecided(&before[i], &some[i])
+			isMoved = n.noteRule(&before[i], &some[i]) || isMoved
 		}
 		if decided = decided || count > 0; count == len(some) {
 			return decided, nil
@@ -201,12 +206,6 @@ func (n *Node) hasNoWeights(pol *policy.Pod) bool {
 func (d *decision) isLike(o *decision) bool {
 	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && keyOf(d.err) == keyOf(o.err) &&
 		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
-}
-
-// noteDecided logs what has changed by a decision for a container.
-func (n *Node) noteDecided(before, now *snapshot) {
-	n.warnClaims(before, now)
-	n.noteRule(before, now)
 }
 
 // resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
@@ -248,7 +247,6 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 	if err := n.recall(g); err != nil {
 		return []error{err} // the annotations are not known yet
 	}
-	before := n.snapshotsOf(g)
 	errs = n.decideGroup(ctx, g, false)
 	for _, e := range n.edits(g) {
 		accepted, err := n.tryEdit(ctx, &e)
@@ -259,7 +257,6 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 			errs = append(errs, n.decideGroup(ctx, g, true)...)
 		}
 	}
-	n.noteChanges(before)
 	return errs
 }
 
@@ -303,19 +300,6 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 	return errs
 }
 
-// noteChanges logs and notes what has changed for the containers of a group, which were as in before.
-func (n *Node) noteChanges(before []snapshot) {
-	var moved []podIdentity
-	for i := range before {
-		now := n.snapshot(before[i].ref)
-		if n.isMoved(&before[i], &now) && !slices.Contains(moved, now.pod) {
-			moved = append(moved, now.pod)
-		}
-		n.warnNotEnforced(&before[i], &now) // a repeated decision may find the same error
-	}
-	n.noteNamespaces(moved)
-}
-
 // snapshotsOf returns the containers of a group.
 func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 	s := n.state.Lock()
@@ -324,16 +308,6 @@ func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 		for _, c := range pod.sorted() {
 			out = append(out, c.snapshot)
 		}
-	}
-	return out
-}
-
-// containersOf returns the containers of a pod.
-func (n *Node) containersOf(of podIdentity) (out []identity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, c := range of.in(s).sorted() {
-		out = append(out, c.identity)
 	}
 	return out
 }

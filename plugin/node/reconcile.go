@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -75,19 +74,20 @@ func waitFor(all *sync.WaitGroup, d time.Duration) {
 // beginPass has every pod compared with its cgroups. A pass finds limits that another program edited, a disk that was removed
 // and has returned, a weight that systemd reset, and a start that was missed.
 func (n *Node) beginPass(ctx context.Context) {
+	var unread error
 	began := time.Now()
-	n.recovery.Step("find recorded pods", func() { n.readAgain(ctx) })
+	n.recovery.Step("find recorded pods", func() { unread = n.readBystanders(ctx, unreadable) })
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	n.recovery.Step("find support for weights", func() {
 		if n.weight.Refresh() {
 			n.dropPlans() // the warning of a weight appears or disappears
 		}
 	})
-	n.recovery.Step("find unknown facts", n.warnLacking)
+	n.recovery.Step("tell notices", func() { n.tellOfNode(unread) })
 	n.cgroups.CloseUnread()
 	n.shared.Store(newSharedReads(&n.environment))
 	for _, g := range n.markAllDue(began) {
-		n.logProblem(ctx, g, errWriteHangs)
+		n.noteProblem(ctx, g, errWriteHangs)
 		n.tell(g) // its turn may never end
 	}
 }
@@ -131,7 +131,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 	}
 	if t.inPass {
-		n.recovery.Step("find unmatched targets", func() { n.warnUnmatched(g) })
+		n.recovery.Step("find complete pods", func() { n.noteComplete(g) })
 	}
 	n.recovery.Step("tell notices", func() { n.tell(g) })
 	n.endTurn(g)
@@ -228,7 +228,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		written = nil
 	}
 	err := errors.Join(resolved, written)
-	n.logProblem(ctx, g, err)
+	n.noteProblem(ctx, g, err)
 	n.retryLater(g, err != nil, waits)
 }
 
@@ -254,57 +254,23 @@ func (n *Node) retryLater(of groupIdentity, failed, waits bool) {
 	}
 }
 
-// logProblem logs the error that keeps limits from being in force. It logs when the error begins, again every ten
-// minutes, and when it has ended, because each event of the pod and each pass finds the same error.
-func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
+// noteProblem notes the error that keeps limits of a group from being in force, nil if they are. Each event of the pod and each pass
+// finds the same error.
+func (n *Node) noteProblem(ctx context.Context, of groupIdentity, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	log := n.log.WithField("cgroup", g.cgroup)
-	switch due, ended := n.remind(g, err); {
-	case due:
-		log.WithError(err).Error("Some limits are not in force, retrying")
-	case ended:
-		log.Info("All limits are in force again")
-	}
-}
-
-// remind notes the error of a group, nil if it has none. due reports whether to log it; ended reports whether
-// an earlier error has ended.
-func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	r, now := &g.in(s).retry, time.Now()
-	lasted := r.err != nil
-	if r.err = err; err == nil {
-		r.since = time.Time{}
-	} else if !lasted {
-		r.since = now
-	}
-	return r.problem.Due(now, err), lasted && err == nil
-}
-
-// warnUnmatched logs, once for each pod, the targets that no container of a running pod has. It runs in a full
-// pass only, because containers are created one by one.
-func (n *Node) warnUnmatched(g groupIdentity) {
-	for _, pod := range n.toWarn(g) {
-		log := n.log.WithField("pod", pod.String())
-		for _, w := range pod.request.now.Load().Under(n.policy.Load()).Unmatched(pod.containers) {
-			log.Warn(w)
-		}
+	g := of.in(s)
+	if err != nil || g.retry.err != nil {
+		g.retry.err = err
+		g.told.look()
 	}
 }
 
-// completePod is a pod of which all containers are decided, and one runs.
-type completePod struct {
-	podIdentity
-	// containers are those that have been created so far, and those that have ended by the pod's record. The runtime does not list
-	// ended containers when the plugin connects.
-	containers []policy.Container
-}
-
-// toWarn returns the pods of a group about which warnUnmatched was not called yet.
-func (n *Node) toWarn(of groupIdentity) (out []completePod) {
+// noteComplete notes which pods of a group are complete, in a pass.
+func (n *Node) noteComplete(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -317,11 +283,9 @@ func (n *Node) toWarn(of groupIdentity) (out []completePod) {
 			}
 			ready = ready || c.mayRun()
 		}
-		if ready && !pod.warned {
-			pod.warned = true
+		if ready && !pod.isComplete {
+			pod.isComplete = true
 			s.changed(g)
-			out = append(out, completePod{pod.podIdentity, record.WithEnded(pod.seen(), g.recorded.exits)})
 		}
 	}
-	return out
 }

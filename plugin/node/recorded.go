@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -13,15 +12,6 @@ import (
 // The pod of a bystander can have limits from an earlier process whose policy had a class for the pod. The
 // plugin finds them by the records on the cgroups, and by the marks of the containers. A container that has not
 // started under that process has no record. Most pods never had any limit, so no event waits for such a read.
-
-// readAgain reads the records of those bystanders that could not be read so far, and logs an error that
-// lasts.
-func (n *Node) readAgain(ctx context.Context) {
-	err := n.readBystanders(ctx, unreadable)
-	if n.listing.recordProblem.Due(time.Now(), err) {
-		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
-	}
-}
 
 // readBystanders reads the records of bystanders up to a reading, with a deadline.
 func (n *Node) readBystanders(ctx context.Context, upTo reading) error {

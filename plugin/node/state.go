@@ -11,7 +11,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -70,7 +69,8 @@ type group struct {
 	// the lock.
 	writing  time.Time
 	recorded recorded
-	foreign  policy.Settings // limits of other programs in io.max of the pod's cgroup, as they were last read
+	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
+	told     told
 }
 
 // groupIdentity has the facts about a group that never change.
@@ -98,10 +98,8 @@ func newGroup(cgroup, key string) *group {
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
-	problem reminder.Reminder
-	err     error         // nil if all limits are in force
-	since   time.Time     // when they were last in force; zero without an error
-	pause   time.Duration // until the next try, 0 without a failure
+	err   error         // nil if all limits are in force
+	pause time.Duration // until the next try, 0 without a failure
 }
 
 // recorded has the values that the next record of the pod takes over from earlier ones.
@@ -118,16 +116,15 @@ type recorded struct {
 type pod struct {
 	podIdentity
 	arrival    int                   // a later sandbox replaces an earlier one
+	joined     time.Time             // when it became a part of the state
 	containers map[string]*container // by ID
 	// known has the facts of all containers created so far, by name. It includes containers that were rejected
 	// or removed.
 	known map[string]knownFacts
 	// total are the limits of the pod as a whole, with the containers that were accepted so far. They count for the budget.
-	total  policy.Settings
-	warned bool // about targets that no container has
-	told   told
-	// isMoved is true for a bystander that an edit of its namespace's labels made part of the state, until that was told.
-	isMoved bool
+	total policy.Settings
+	// isComplete is true once a pass has found that all containers are decided and one runs: containers are created one by one.
+	isComplete bool
 	liveState
 }
 
@@ -251,7 +248,7 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 		g = newGroup(cgroup, key)
 		s.groups[key] = g
 	}
-	p := &pod{podIdentity: joining, arrival: s.nextArrival(), containers: map[string]*container{}, known: map[string]knownFacts{}}
+	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), containers: map[string]*container{}, known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
 	g.pods[p.id], s.pods[p.id] = p, p
 	if s.namespaces[p.namespace] == nil {
@@ -291,7 +288,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	}
 	s.queue.drop(&g.entry)
 	delete(s.bystanders, g)
-	g.recorded = recorded{cleared: g.recorded.cleared} // a hand-over may reference the group for hours
+	g.recorded, g.told = recorded{cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
 	s.drop(g)
 }
 
@@ -320,6 +317,7 @@ func (c *snapshot) hasPendingLimits() bool {
 func (s *state) changed(g *group) {
 	s.recount(g)
 	g.plan = nil
+	g.told.look()
 	g.changes++
 	g.drain.Change()
 }

@@ -20,8 +20,8 @@ type listedPod struct {
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	n.takeOver(n.listed(sandboxes), ctrs)
-	n.findConcerned(n.bystanding(), false) // a policy that came into force meanwhile did not find them
-	n.listing.done.Store(true)
+	n.findConcerned(n.bystanding(), nil) // a policy that came into force meanwhile did not find them
+	n.isListed.Store(true)
 	limited, _, _ := n.Counts()
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": limited}).Info("Synchronized with the runtime")
 }

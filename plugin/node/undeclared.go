@@ -67,7 +67,7 @@ func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
 			if !c.coversUndeclared() {
 				continue
 			}
-			isExamined := c.use.pending || c.use.failure != "" || !c.use.seen.IsZero()
+			isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
 			if isExamined || !u.above.IsClear(c.cgroup, &c.disks.Facts) {
 				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 			}
@@ -119,15 +119,10 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := u.noteUse(c, &found, err)
-	switch {
-	case again:
-	case err != nil:
-		old.logger(u.log).WithError(err).Warn("Finding undeclared disks of a container failed")
-	default:
+	if err == nil {
 		old.logUndeclared(u.log, found.Undeclared, stats)
 	}
-	return changed
+	return u.noteUse(c, &found, err)
 }
 
 // starred returns the disks that an earlier process has limited for a "*" of a container or of its pod, nil for none.
@@ -149,23 +144,24 @@ func (u *undeclared) starred(c *snapshot) (out map[blkio.Dev]bool) {
 	return out
 }
 
-// noteUse notes the result of a comparison. It reports whether the comparison failed as the previous one did,
-// and whether limits have to be decided or written again.
-func (u *undeclared) noteUse(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
+// noteUse notes the result of a comparison. It reports whether limits have to be decided or written again.
+func (u *undeclared) noteUse(of containerRef, found *inventory.Usage, err error) (changed bool) {
 	s := u.state.Lock()
 	defer u.state.Unlock()
 	c := of.In(s)
+	g := c.pod.group.in(s)
+	if err != nil || c.use.failure != nil {
+		g.told.look()
+	}
 	if err != nil { // the earlier result stays valid
-		again = err.Error() == c.use.failure
-		c.use.failure = err.Error()
-		return again, false
+		c.use.failure = err
+		return false
 	}
 	changed = c.use.pending || !slices.Equal(found.Undeclared, c.use.seen.Undeclared)
-	c.use = undeclaredUse{seen: *found}
-	if changed {
-		s.changed(c.pod.group.in(s))
+	if c.use = (undeclaredUse{seen: *found}); changed {
+		s.changed(g)
 	}
-	return false, changed
+	return changed
 }
 
 // logUndeclared logs those disks that the container was not known to use. The container is passed as it was

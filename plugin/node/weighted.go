@@ -13,7 +13,7 @@ func (n *Node) Weighted() weights.Demand {
 	if !n.Policy().Enforces() {
 		return out
 	}
-	if !n.listing.done.Load() {
+	if !n.isListed.Load() {
 		out = weights.Demand{Unknown: "the runtime has not listed what runs"}
 	}
 	s := n.state.Lock()

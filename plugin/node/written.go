@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -39,9 +38,7 @@ func (n *Node) write(g groupIdentity, only string) error {
 	var errs []error
 	enforcer.Apply(targets, only, func(r *enforce.Result) {
 		n.logWritten(r)
-		if isForeign := n.noteCompared(g, r); isForeign {
-			n.warnForeign(r)
-		}
+		n.noteCompared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
@@ -51,9 +48,13 @@ func (n *Node) write(g groupIdentity, only string) error {
 	return errors.Join(errs...)
 }
 
-// noteCompared notes whether an operator has cleared a cgroup, which has no demand for a weight then. It reports whether the cgroup of
-// the pod has limits of other programs that it did not have before.
-func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) (isForeign bool) {
+// noteCompared notes whether an operator has cleared a cgroup, which has no demand for a weight then, and the limits of other programs
+// in the cgroup of the pod.
+func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) {
+	var foreign []string
+	for _, s := range r.Foreign {
+		foreign = append(foreign, s.OnDisk(r.Target.Record.Disks))
+	}
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -65,20 +66,10 @@ func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) (isForeign bool
 	default:
 		g.recorded.cleared[cgroup] = true
 	}
-	if r.Target.Container != "" || !r.Compared || slices.Equal(g.foreign, r.Foreign) {
-		return false
+	if text := strings.Join(foreign, ", "); r.Target.Container == "" && r.Compared && text != g.foreign {
+		g.foreign = text
+		g.told.look()
 	}
-	g.foreign = r.Foreign
-	return len(r.Foreign) > 0
-}
-
-// warnForeign logs the limits of other programs in the cgroup of a pod.
-func (n *Node) warnForeign(r *enforce.Result) {
-	var texts []string
-	for _, s := range r.Foreign {
-		texts = append(texts, s.OnDisk(r.Target.Record.Disks))
-	}
-	n.log.WithField("cgroup", r.Target.Cgroup).WithField("limits", strings.Join(texts, ", ")).Warn("Another program limits the pod's cgroup: its limits stay")
 }
 
 // cgroupReads has the results of reads of a container's cgroup after a write to it.

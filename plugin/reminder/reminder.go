@@ -31,9 +31,6 @@ func (r *Reminder) Due(now time.Time, err error) bool {
 	return true
 }
 
-// Lasts reports whether the last call of Due had an error.
-func (r *Reminder) Lasts() bool { return r.text != "" }
-
 // Keep calls fn, and calls it again after it has returned and a pause, until ctx ends. It passes those errors to
 // log that are due.
 func Keep(ctx context.Context, pause time.Duration, fn func() error, log func(error)) {
