@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"strings"
 	"sync"
@@ -11,8 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // sameMounts returns n mounts of one emptyDir at "/a", written in as many ways.
@@ -44,6 +50,78 @@ func manyPaths(star bool) map[string]string {
 		out[limitsKey+scope] = b.String()
 	}
 	return out
+}
+
+// countedStorage counts the questions, and calls each before it answers one.
+type countedStorage struct {
+	fakenode.Resolver
+	resolves, belows, submounts int
+	each                        func()
+}
+
+func (s *countedStorage) Resolve(ctx context.Context, path string) blkio.Backing {
+	s.resolves++
+	if s.each != nil {
+		s.each()
+	}
+	return s.Resolver.Resolve(ctx, path)
+}
+
+func (s *countedStorage) Below(_ context.Context, _, rel string) (string, blkio.Backing, bool) {
+	s.belows++
+	return "sub", fakenode.On(dataDisk), strings.HasPrefix(rel, "0")
+}
+
+func (s *countedStorage) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+	s.submounts++
+	return func(yield func(string, blkio.Backing) bool) { yield("sub", fakenode.On(dataDisk)) }
+}
+
+// TestManyPathsAndMounts verifies that the number of lookups for a container grows with its mounts plus its
+// paths, and not with their product.
+func TestManyPathsAndMounts(t *testing.T) {
+	const mounts = 500
+	for _, star := range []bool{false, true} {
+		h, _ := tree(t)
+		n := newNode(t, h)
+		s := &countedStorage{Resolver: fakenode.NewResolver(func(string) blkio.Backing { return fakenode.On(dataDisk) })}
+		n.storage = s
+		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Targets: annotation.Parse(manyPaths(star)).Targets()}
+		c := inventory.NewContainer(specOf("db", sameMounts(mounts, "rslave")...)())
+		if err := n.finder().inventory().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		paths := len(pod.Targets.Paths)
+		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
+			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
+		}
+		// The last one of the mounts at one place has the disks that were found for the paths, once.
+		last := &c.Facts.Mounts[mounts-1]
+		if len(last.Below) != 1 || last.Below[0].Path != "/a/sub" || len(last.Backing.Disks) != 1 {
+			t.Errorf("star %t: got %+v", star, last)
+		}
+	}
+}
+
+// TestFactsDeadline verifies that the search for disks ends with its context. A disk that was not found by then
+// is an error, not a container without limits.
+func TestFactsDeadline(t *testing.T) {
+	h, _ := tree(t)
+	n := newNode(t, h)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &countedStorage{Resolver: fakenode.NewResolver(func(string) blkio.Backing { return fakenode.On(dataDisk) }), each: cancel}
+	n.storage = s
+	var mounts []inventory.Mount
+	for i := range 100 {
+		mounts = append(mounts, bind(fmt.Sprint("/mnt/data/", i), fmt.Sprint("/", i), "rbind"))
+	}
+	adjust, err := n.create(ctx, sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"}), ctr("db", mounts...), false)
+	if !errors.Is(err, context.Canceled) || adjust != nil {
+		t.Errorf("got %v, %v", adjust, err)
+	}
+	if s.resolves > 1 { // the root filesystem
+		t.Errorf("%d lookups after the end", s.resolves)
+	}
 }
 
 // BenchmarkHostileCreate is the handler, and the decision of the reconciler after the
