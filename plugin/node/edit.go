@@ -332,14 +332,3 @@ func (e *editOf) applied(parts podfacts.Parts) string {
 	}
 	return "edited " + parts.Text(text) + " apply"
 }
-
-// warnClaims logs the limits of claims that do not count, unless they did not count before for the same reasons.
-func (n *Node) warnClaims(before, now *snapshot) {
-	isSame := func(a, b *annotation.Error) bool { return a.Identity == b.Identity }
-	if slices.EqualFunc(before.decision.desired.Claims, now.decision.desired.Claims, isSame) {
-		return
-	}
-	for _, err := range now.decision.desired.Claims {
-		now.logger(n.log).WithError(err).Warn("Limits of a claim do not count")
-	}
-}
