@@ -283,7 +283,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 		err = s.startUnder(context.Background(), p.sandbox(c.sandbox), p.container(c), !r.crio)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		calm := settled && epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
+		calm := settled && !p.unsettled && epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
 		c.looked = calm && err == nil
 		if isLate := r.crio && r.plugin.known().late[p.uid]; calm && err == nil && !isLate { // CRI-O would not refuse it
 			if problem := r.checkContainer(p, c); problem != "" {

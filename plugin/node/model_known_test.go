@@ -52,7 +52,8 @@ func (n *Node) known() modelKnown {
 			}
 		}
 		left("writers of a pod", len(g.token))
-		left("notices that no look has found", g.unseen(time.Now()))
+		unseen := g.unseen(time.Now())
+		left(fmt.Sprint("notices of these kinds that no look has found: ", unseen), len(unseen))
 	}
 	for _, ns := range s.namespaces {
 		if len(ns.pods) == 0 {
@@ -72,21 +73,21 @@ func (n *Node) known() modelKnown {
 	return out
 }
 
-// unseen returns the number of notices that another look at a group would find, or not find any more, although none is due.
-func (g *group) unseen(now time.Time) (count int) {
+// unseen returns the kinds of the notices that another look at a group would find, or not find any more, although none is due.
+func (g *group) unseen(now time.Time) (kinds []noticeKind) {
 	if !now.Before(g.told.next) {
-		return 0
+		return nil
 	}
 	listed := map[noticeKey]bool{}
 	for _, x := range g.notices() {
 		if listed[x.noticeKey] = true; g.told.known[x.noticeKey].since.IsZero() || x.value != g.told.known[x.noticeKey].value && x.patience == 0 {
-			count++
+			kinds = append(kinds, x.kind)
 		}
 	}
 	for key := range g.told.known {
 		if !listed[key] {
-			count++
+			kinds = append(kinds, key.kind)
 		}
 	}
-	return count
+	return kinds
 }
