@@ -276,9 +276,9 @@ func (n *Node) noteRejected(e *editOf, cause error) {
 	if p.edit.next != e.next {
 		return
 	}
-	hasText := p.edit.err != nil && p.edit.err.Error() == err.Error()
+	isTold := p.edit.isRejected && p.edit.err.Error() == err.Error()
 	p.edit.err, p.edit.isRejected = err, true
-	if !hasText {
+	if !isTold {
 		s.changed(p.group.in(s)) // the record has the text
 	}
 }
