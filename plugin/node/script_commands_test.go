@@ -12,10 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -149,11 +151,8 @@ func kernel() map[string]command {
 		"fail-watch": func(w *world, _ bool, args []string) {
 			w.kernel.FailWatch(errors.New("no inotify"))
 		},
-		"clear POD [CONTAINER]": func(w *world, _ bool, args []string) { // an operator's
-			cgroup, _ := w.cgroupOf(args)
-			_, err := (&enforce.Clearer{}).Clear(w.tree().Cgroup(cgroup), w.readRecord(cgroup))
-			w.ts.Check(err)
-		},
+		"clear POD [CONTAINER]":   cleared((*enforce.Clearer).Clear),
+		"unclear POD [CONTAINER]": cleared((*enforce.Clearer).Undo),
 		"dirty POD BYTES [IN-WRITEBACK]": func(w *world, _ bool, args []string) { // bytes that a pod has left to write
 			underWay := "0"
 			if len(args) > 2 {
@@ -165,6 +164,15 @@ func kernel() map[string]command {
 			cgroup, rest := w.cgroupOf(args)
 			w.ts.Check(w.tree().Cgroup(cgroup).WriteXattr(rest[0], []byte(rest[1])))
 		},
+	}
+}
+
+// cleared is a command of an operator.
+func cleared(of func(*enforce.Clearer, cgroupfs.Cgroup, *record.Record) ([]string, error)) command {
+	return func(w *world, _ bool, args []string) {
+		cgroup, _ := w.cgroupOf(args)
+		_, err := of(&enforce.Clearer{}, w.tree().Cgroup(cgroup), w.readRecord(cgroup))
+		w.ts.Check(err)
 	}
 }
 

@@ -58,10 +58,10 @@ func (r *Record) Identity() Record {
 	return Record{Kind: r.Kind, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Container: r.Container, ContainerID: r.ContainerID}
 }
 
-// Granted returns the settings in force, without the backstop, in the form of a decision.
-// It is empty if r is nil, and if the settings are observed or cleared.
+// Granted returns the settings that were granted, without the backstop, in the form of a decision. It is empty if r is nil, and if the
+// settings are observed. Those that an operator has cleared are granted still: they are in force again after the undo.
 func (r *Record) Granted() policy.Desired {
-	if r == nil || r.Observed || r.Cleared {
+	if r == nil || r.Observed {
 		return policy.Desired{}
 	}
 	asked := r.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop })
