@@ -100,7 +100,7 @@ func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 	if c.recalled = known.recalled; lowest == nil {
 		lowest = map[blkio.Dev][]blkio.Disk{}
 	}
-	c.decision.desired.Lowest = lowest
+	c.redecide(func(d *decision) { d.desired.Lowest = lowest })
 	s.recount(c.pod.group.in(s))
 }
 

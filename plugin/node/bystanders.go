@@ -183,7 +183,7 @@ func (n *Node) concern(of groupIdentity, former map[string]string) {
 	for _, p := range g.pods {
 		for _, c := range p.containers {
 			if former != nil {
-				c.decision.request = p.request.now.Load().InNamespace(former, s.namespaceKeys)
+				c.redecide(func(d *decision) { d.request = p.request.now.Load().InNamespace(former, s.namespaceKeys) })
 			}
 		}
 	}

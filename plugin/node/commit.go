@@ -19,7 +19,7 @@ import (
 func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c := &p.containers[0]
+	c := p.containers[0]
 	g := c.pod.group.in(s)
 	switch given := ctx.Err(); {
 	case given != nil && isRefused:
@@ -94,12 +94,11 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 			s.changed(g)
 		}
 	}()
-	for i := range p.containers {
-		fresh := &p.containers[i]
+	for _, fresh := range p.containers {
 		c := fresh.in(s)
 		if excess := known[c.ref]; excess != nil {
 			s.toRoom(g, fresh, s.growth(c, fresh))
-			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
+			fresh.redecide(func(d *decision) { d.err = p.policy.First(d.err, excess) })
 		} else if excess := s.vet(c, fresh); excess != nil {
 			over = append(over, overBudget{fresh, excess, fresh.vetting != vetted})
 			if fresh.vetting != vetted {
@@ -107,7 +106,7 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 			}
 		}
 		isStarting = isStarting || c.start == startUnvetted
-		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(&c.decision)
+		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(c.decision)
 		c.vetting, c.decision = fresh.vetting, fresh.decision
 		s.remember(&c.snapshot)
 	}
@@ -157,8 +156,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
 		pod.group.in(s).told.forget(changeRejected, pod.ref)
 	}
-	for i := range p.containers {
-		fresh := &p.containers[i]
+	for _, fresh := range p.containers {
 		c := fresh.in(s)
 		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, fresh.decision.total
 		s.remember(&c.snapshot)
@@ -179,8 +177,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		next.recorded.granted = g.recorded.granted.OnlyCarried()
 	}
 	var asking, raised []*snapshot
-	for i := range p.containers {
-		fresh := &p.containers[i]
+	for _, fresh := range p.containers {
 		c := next.pods[fresh.pod.id].containers[fresh.id]
 		if c.needsVetting() && c.isLate() {
 			s.toRoom(next, &c.snapshot, nil)
@@ -188,7 +185,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		}
 		switch {
 		case !c.isLive():
-		case c.decision.raises(b, &fresh.in(s).decision): // last, so that an error names one of them
+		case c.decision.raises(b, fresh.in(s).decision): // last, so that an error names one of them
 			raised = append(raised, &c.snapshot)
 		default:
 			asking = append(asking, &c.snapshot)
@@ -204,7 +201,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 }
 
 // assuming returns a copy of a group with other decisions for containers of one of its pods. The copy is no part of the state.
-func (s *state) assuming(g *group, decided []snapshot) *group {
+func (s *state) assuming(g *group, decided []*snapshot) *group {
 	out, pod := *g, *decided[0].pod.in(s)
 	out.pods, pod.containers = maps.Clone(g.pods), maps.Clone(pod.containers)
 	pod.total = decided[0].decision.total // which is the same for all of them

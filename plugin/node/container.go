@@ -27,7 +27,7 @@ type snapshot struct {
 	layer    ownLayer
 	disks    inventory.Container
 	use      undeclaredUse
-	decision decision
+	decision *decision // undecided before the first one
 	grants
 	exit exitState
 }
@@ -134,7 +134,10 @@ type undeclaredUse struct {
 	failure error // of the last comparison
 }
 
-// decision is the request of a container and the limits that it gets.
+// undecided is the decision about a container before the first one.
+var undecided = &decision{}
+
+// decision is the request of a container and the limits that it gets. It never changes, see snapshot.redecide.
 type decision struct {
 	policy  *policy.Pod       // the policy of the decision; nil before it
 	request *podfacts.Request // the request that was decided; nil before the decision
@@ -142,6 +145,13 @@ type decision struct {
 	desired policy.Desired
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far
+}
+
+// redecide replaces the decision by a changed copy.
+func (c *snapshot) redecide(change func(*decision)) {
+	d := *c.decision
+	change(&d)
+	c.decision = &d
 }
 
 // exitState has the values that the plugin needs at the end of a container.

@@ -43,8 +43,9 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		p := v.propose(v.request, of, []snapshot{c}, n.hasNoWeights(of))
-		spec, err := n.admit(ctx, p, ctr, splitsLines)
+		decided := c // which may not count
+		p := v.propose(v.request, of, []*snapshot{&decided}, n.hasNoWeights(of))
+		spec, err := n.admit(ctx, &p, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
 		}
@@ -53,7 +54,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 
 // admit makes the new container of a proposal part of its pod, and returns the limits of its spec.
 func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
-	c := &p.containers[0]
+	c := p.containers[0]
 	refusal := c.refusal()
 	if p.policy.Mode() != policy.ModeObserve {
 		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {

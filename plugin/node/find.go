@@ -214,7 +214,7 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	}
 	if c.search.err = err; err != nil {
 		if c.decision.policy == nil {
-			c.decision.err = err // for the record
+			c.redecide(func(d *decision) { d.err = err }) // for the record
 		}
 		return
 	}

@@ -68,7 +68,7 @@ func (n *Node) notLimited(of identity, err error) {
 	defer n.state.Unlock()
 	c := of.in(s)
 	if c.decision.policy == nil { // once the limits are decided, the error is that of a write
-		c.decision.err = err
+		c.redecide(func(d *decision) { d.err = err })
 	}
 	s.markDirty(c.pod.group.in(s))
 }
@@ -172,6 +172,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	c := snapshot{
 		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
 		pid:      pidUnknown,
+		decision: undecided,
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
 	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)

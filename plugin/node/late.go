@@ -40,7 +40,7 @@ func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
 	if b == nil || c.decision.policy.Budget() == nil {
 		return nil
 	}
-	before, after := g.grants(c.pod.namespace, b), s.assuming(g, []snapshot{*fresh}).grants(c.pod.namespace, b)
+	before, after := g.grants(c.pod.namespace, b), s.assuming(g, []*snapshot{fresh}).grants(c.pod.namespace, b)
 	return func(at blkio.Address) bool { return after[at] > before[at] }
 }
 
@@ -58,7 +58,9 @@ func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
 		}
 		names[x.Dev] = d.DiskName(x.Dev)
 	}
-	d.Settings, d.Disks, d.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+	c.redecide(func(to *decision) {
+		to.desired.Settings, to.desired.Disks, to.desired.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+	})
 }
 
 // lateWarning is the warning about a late container.

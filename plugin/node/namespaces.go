@@ -51,7 +51,7 @@ func (n *Node) selectNamespaces(former, next *policy.Policy) {
 // these were edited: labels that were unknown were not, and a new policy selects by other labels. A bystander had no policy.
 func (n *Node) noteRule(before, now *snapshot) (isEdited bool) {
 	former, by := before.decision.request, before.decision.policy
-	if former == nil || former.NamespaceLabels.Equal(now.decision.request.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(&before.decision) {
+	if former == nil || former.NamespaceLabels.Equal(now.decision.request.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(before.decision) {
 		return false
 	}
 	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")

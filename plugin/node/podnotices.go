@@ -165,7 +165,7 @@ func names(disks []blkio.Disk) string {
 
 // facts returns the notices about facts of a container's decision.
 func (c *snapshot) facts() []notice {
-	d := &c.decision
+	d := c.decision
 	key := noticeKey{kind: noMemoryLimit, container: c.ref, policy: d.policy, request: d.request, settings: len(d.desired.Settings)}
 	isFact := slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit)
 	if d.policy.Mode() == policy.ModeObserve {
@@ -179,7 +179,7 @@ func (c *snapshot) facts() []notice {
 
 // fact returns the event about a fact of a container's decision.
 func (c *snapshot) fact() event {
-	d := &c.decision
+	d := c.decision
 	if d.policy.Mode() != policy.ModeObserve {
 		return event{c.pod.named(), podevent.NoMemoryLimit, podevent.KeyOf(c.name), containerText(c.name) + " has a write limit and no memory limit of " +
 			"at most half of the node's memory: its dirty pages can block all writers of the node (set resources.limits.memory)"}
@@ -205,7 +205,7 @@ func (c *snapshot) fact() event {
 // causes returns why parts of what is requested for a container that runs are not in force. Mode observe and failed writes have
 // notices of their own. A cause that mostly ends within seconds, such as a disk that cannot be read, has to last.
 func (c *snapshot) causes() (out []notice) {
-	d := &c.decision
+	d := c.decision
 	if d.policy.Mode() != policy.ModeEnforce || !c.mayRun() {
 		return nil
 	}

@@ -140,16 +140,20 @@ type liveState struct {
 	pace     pace
 }
 
-// podIdentity has the facts about a sandbox that never change.
-type podIdentity struct {
+// podIdentity refers to the facts about a sandbox that never change once it is part of the state. Two are equal if they are of the
+// same sandbox. The zero value is the identity of no pod.
+type podIdentity struct{ *fixedFacts }
+
+// fixedFacts are what a podIdentity refers to.
+type fixedFacts struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
-	request                  *podRequest
+	request                  podRequest
 	group                    groupIdentity
 }
 
 // isNone reports whether this is the identity of no pod.
-func (p podIdentity) isNone() bool { return p.ref == guard.Ref[state, pod]{} }
+func (p podIdentity) isNone() bool { return p.fixedFacts == nil }
 
 // in returns the pod. It may not be part of the state any more.
 func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
