@@ -93,7 +93,9 @@ func (t *told) look() { t.next = time.Time{} }
 // due returns those notices that are to be told now, and keeps that they were. It forgets what is not listed any more.
 func (t *told) due(listed []notice, now time.Time) (out []notice) {
 	before := t.known
-	t.known, t.next = make(map[noticeKey]toldNotice, len(listed)), now.Add(math.MaxInt64)
+	if t.known, t.next = nil, now.Add(math.MaxInt64); len(listed) > 0 {
+		t.known = make(map[noticeKey]toldNotice, len(listed))
+	}
 	for _, x := range listed {
 		if _, isListed := t.known[x.noticeKey]; isListed {
 			continue

@@ -26,8 +26,8 @@ const maxCauses = 4
 
 // notices returns what is to be told about the pods of a group now.
 func (g *group) notices() (out []notice) {
-	at := logrus.Fields{"cgroup": g.cgroup}
 	if err := g.retry.err; err != nil {
+		at := logrus.Fields{"cgroup": g.cgroup}
 		out = append(out, notice{
 			noticeKey: noticeKey{kind: retried}, again: reminder.Interval, value: err.Error(),
 			line: &line{level: logrus.ErrorLevel, text: "Some limits are not in force, retrying", fields: at, err: err},
