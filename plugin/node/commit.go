@@ -13,13 +13,12 @@ import (
 // A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
 // since the proposal.
 
-// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
+// commitNew makes a new container part of its pod, unless it is refused, or the budget of its namespace has no room
 // and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
 // not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
+func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c := p.containers[0]
 	g := c.pod.group.in(s)
 	switch given := ctx.Err(); {
 	case given != nil && isRefused:
@@ -28,7 +27,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 		return nil, given
 	case s.pods[c.pod.id] != c.pod.in(s):
 		return nil, errRemoved
-	case !p.view.isCurrent(s):
+	case !v.isCurrent(s):
 		return nil, errStale
 	case isRefused:
 		s.rememberRejected(c)
@@ -37,7 +36,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && p.policy.Refuses(excess) {
+	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && c.decision.policy.Refuses(excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}

@@ -44,19 +44,18 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 			return nil, err
 		}
 		decided := c // which may not count
-		p := v.propose(v.request, of, []*snapshot{&decided}, n.hasNoWeights(of))
-		spec, err := n.admit(ctx, &p, ctr, splitsLines)
+		v.propose(v.request, of, []*snapshot{&decided}, n.hasNoWeights(of))
+		spec, err := n.admit(ctx, &v, &decided, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
 		}
 	}
 }
 
-// admit makes the new container of a proposal part of its pod, and returns the limits of its spec.
-func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
-	c := p.containers[0]
-	refusal := c.refusal()
-	if p.policy.Mode() != policy.ModeObserve {
+// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view.
+func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
+	refusal, pol := c.refusal(), c.decision.policy
+	if pol.Mode() != policy.ModeObserve {
 		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
 			// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
 			// memory.high may be set: the kubelet sets it, and is not a plugin.
@@ -67,7 +66,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
 	n.readGranted(c)
-	excess, err := n.commitNew(ctx, p, refusal != nil)
+	excess, err := n.commitNew(ctx, v, c, refusal != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		return nil, n.rejected(c, refusal)
 	}
 	n.tell(c.pod.group) // it may have ended before the next turn
-	if p.policy.Mode() == policy.ModeObserve {
+	if pol.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 	}
 	return spec, n.exceeded(c, excess)
