@@ -13,6 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file has pods and containers as the runtime describes them.
+
 // Sandbox is a pod's sandbox as the runtime describes it.
 type Sandbox struct {
 	ID, UID string

@@ -12,6 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file has the handlers of the runtime's events, without the creation (create.go).
+
 // start writes the limits that the spec could not carry. The container's cgroup exists, and its first
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
 // does. start returns at the latest when ctx ends, and leaves the rest to the reconciler.

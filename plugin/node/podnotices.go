@@ -18,6 +18,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file lists the notices about pods, see notice.go.
+
 // patience is the time for which limits are not in force before an event says so: most failures end with the first retries.
 const patience = 5 * time.Second
 
