@@ -181,6 +181,8 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 		return bytes.Clone(small[:n]), nil
 	case errors.Is(err, unix.ENODATA):
 		return nil, nil
+	case errors.Is(err, unix.ENOENT): // of the directory: a pod that is created has none yet
+		return nil, &CgroupError{Op: "read", Name: "xattr " + name, Cgroup: c.path, Err: &classified{blkio.ErrGone, err}}
 	case errors.Is(err, unix.ERANGE):
 		var value []byte
 		value, err = getxattr(make([]byte, 4*xattrSize), func(buf []byte) (int, error) { return unix.Lgetxattr(file, name, buf) })

@@ -73,6 +73,9 @@ func TestXattr(t *testing.T) {
 	if value != nil || err != nil {
 		t.Errorf("without one: %q, %v", value, err)
 	}
+	if value, err = h.Cgroup("pod/removed").ReadXattr(name); value != nil || !errors.Is(err, blkio.ErrGone) {
+		t.Errorf("of a removed cgroup: %q, %v", value, err)
+	}
 	long := strings.Repeat("x", 3000)
 	checkError(t, h.Cgroup("pod-2").WriteXattr(name, []byte(long)), "")
 	value, err = h.Cgroup("pod-2").ReadXattr(name)

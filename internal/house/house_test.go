@@ -76,10 +76,10 @@ var largeStructs = map[string]string{
 
 // debts are the fields and booleans of structs that have too many. A count may only get lower.
 var debts = map[string][2]int{
-	"plugin/node.container":      {46, 3},
-	"plugin/node.snapshot":       {46, 3}, // of container
-	"plugin/node.endedContainer": {48, 3}, // of snapshot
-	"plugin/node.pod":            {26, 5},
+	"plugin/node.container":      {31, 3},
+	"plugin/node.snapshot":       {31, 3}, // of container
+	"plugin/node.endedContainer": {33, 3}, // of snapshot
+	"plugin/node.pod":            {16, 5},
 	"plugin/node.liveState":      {9, 4}, // of pod
 	"plugin/node.group":          {31, 2},
 	"plugin/node.Node":           {32, 1},

@@ -28,7 +28,7 @@ func (s *Spec) Within(room int) (*Spec, int) {
 		return true
 	}
 	out.Mounts = make([]Mount, 0, min(len(s.Mounts), usualMounts))
-	options := make([]string, 0, 2*min(len(s.Mounts), usualMounts)) // of all mounts
+	options := make([]string, 0, s.usualOptions()) // of all mounts
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
 			begin := len(options)
@@ -48,6 +48,16 @@ func (s *Spec) Within(room int) (*Spec, int) {
 		out.cut(missing)
 	}
 	return out, size
+}
+
+// usualOptions returns the number of the options that decisions depend on, of as many mounts as most containers have at most.
+func (s *Spec) usualOptions() (n int) {
+	for i := range min(len(s.Mounts), usualMounts) {
+		if m := &s.Mounts[i]; m.IsBind() {
+			n += m.essentialOptions()
+		}
+	}
+	return n
 }
 
 // essential returns the mount with only those facts that a decision depends on, and with these options.

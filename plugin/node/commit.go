@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -13,13 +14,12 @@ import (
 // A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
 // since the proposal.
 
-// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
+// commitNew makes a new container part of its pod, unless it is refused, or the budget of its namespace has no room
 // and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
 // not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
+func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c := &p.containers[0]
 	g := c.pod.group.in(s)
 	switch given := ctx.Err(); {
 	case given != nil && isRefused:
@@ -28,7 +28,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 		return nil, given
 	case s.pods[c.pod.id] != c.pod.in(s):
 		return nil, errRemoved
-	case !p.view.isCurrent(s):
+	case !v.isCurrent(s):
 		return nil, errStale
 	case isRefused:
 		s.rememberRejected(c)
@@ -37,7 +37,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && p.policy.Refuses(excess) {
+	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && c.decision.policy.Refuses(excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}
@@ -94,12 +94,11 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 			s.changed(g)
 		}
 	}()
-	for i := range p.containers {
-		fresh := &p.containers[i]
+	for _, fresh := range p.containers {
 		c := fresh.in(s)
 		if excess := known[c.ref]; excess != nil {
 			s.toRoom(g, fresh, s.growth(c, fresh))
-			fresh.decision.err = p.policy.First(fresh.decision.err, excess)
+			fresh.redecide(func(d *decision) { d.err = p.policy.First(d.err, excess) })
 		} else if excess := s.vet(c, fresh); excess != nil {
 			over = append(over, overBudget{fresh, excess, fresh.vetting != vetted})
 			if fresh.vetting != vetted {
@@ -107,7 +106,7 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 			}
 		}
 		isStarting = isStarting || c.start == startUnvetted
-		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(&c.decision)
+		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(c.decision)
 		c.vetting, c.decision = fresh.vetting, fresh.decision
 		s.remember(&c.snapshot)
 	}
@@ -157,8 +156,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
 		pod.group.in(s).told.forget(changeRejected, pod.ref)
 	}
-	for i := range p.containers {
-		fresh := &p.containers[i]
+	for _, fresh := range p.containers {
 		c := fresh.in(s)
 		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, fresh.decision.total
 		s.remember(&c.snapshot)
@@ -179,8 +177,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		next.recorded.granted = g.recorded.granted.OnlyCarried()
 	}
 	var asking, raised []*snapshot
-	for i := range p.containers {
-		fresh := &p.containers[i]
+	for _, fresh := range p.containers {
 		c := next.pods[fresh.pod.id].containers[fresh.id]
 		if c.needsVetting() && c.isLate() {
 			s.toRoom(next, &c.snapshot, nil)
@@ -188,7 +185,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		}
 		switch {
 		case !c.isLive():
-		case c.decision.raises(b, &fresh.in(s).decision): // last, so that an error names one of them
+		case c.decision.raises(b, fresh.in(s).decision): // last, so that an error names one of them
 			raised = append(raised, &c.snapshot)
 		default:
 			asking = append(asking, &c.snapshot)
@@ -204,7 +201,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 }
 
 // assuming returns a copy of a group with other decisions for containers of one of its pods. The copy is no part of the state.
-func (s *state) assuming(g *group, decided []snapshot) *group {
+func (s *state) assuming(g *group, decided []*snapshot) *group {
 	out, pod := *g, *decided[0].pod.in(s)
 	out.pods, pod.containers = maps.Clone(g.pods), maps.Clone(pod.containers)
 	pod.total = decided[0].decision.total // which is the same for all of them
@@ -216,3 +213,62 @@ func (s *state) assuming(g *group, decided []snapshot) *group {
 	out.pods[pod.id] = &pod
 	return &out
 }
+
+// The budget of a namespace is asked when a container is created. It is asked later about a late container: no plugin was connected
+// at its creation, some of its disks could not be found, or it has other disks since. Without room such a container is rejected at
+// its start. If it runs already, or the runtime does not reject it, it gets the room that is left, and the budget is asked again
+// with each retry.
+
+// needsVetting reports whether the budget was not asked yet about all disks of a live container, or had no room for it. Before its
+// start as well, and after a refused one: what a decision grants without that question would be no growth once it runs.
+func (c *snapshot) needsVetting() bool {
+	return c.vetting != vetted && c.isLive()
+}
+
+// isLate reports whether the budget had no room for a live container.
+func (c *snapshot) isLate() bool { return c.vetting == late }
+
+// hasLate reports whether the budget had no room for a live container of a group.
+func (g *group) hasLate() bool {
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.isLive() && c.isLate() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
+// decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
+func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
+	b, g := fresh.decision.policy.Budget(), c.pod.group.in(s)
+	if b == nil || c.decision.policy.Budget() == nil {
+		return nil
+	}
+	before, after := g.grants(c.pod.namespace, b), s.assuming(g, []*snapshot{fresh}).grants(c.pod.namespace, b)
+	return func(at blkio.Address) bool { return after[at] > before[at] }
+}
+
+// toRoom lowers the limits of a late container to the room that the budget of its namespace has beside the rest of its group, where its
+// pod is granted more; everywhere if grows is nil.
+func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
+	d := &c.decision.desired
+	claim := c.claim(s.tallyFor(g, []*snapshot{c}))
+	claim.Grows = grows
+	limits := claim.Room()
+	names := maps.Clone(d.Disks)
+	for _, x := range limits {
+		if names == nil {
+			names = map[blkio.Dev]string{}
+		}
+		names[x.Dev] = d.DiskName(x.Dev)
+	}
+	c.redecide(func(to *decision) {
+		to.desired.Settings, to.desired.Disks, to.desired.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+	})
+}
+
+// lateWarning is the warning about a late container.
+const lateWarning = "the budget of the namespace has no room for all that the container asks for: it gets what is left"

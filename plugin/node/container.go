@@ -14,6 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file has what the state holds of one container, the changes of its phase, and the room for its mounts.
+
 // container is one container of a pod, as part of the state.
 type container struct{ snapshot }
 
@@ -27,7 +29,7 @@ type snapshot struct {
 	layer    ownLayer
 	disks    inventory.Container
 	use      undeclaredUse
-	decision decision
+	decision *decision // undecided before the first one
 	grants
 	exit exitState
 }
@@ -134,7 +136,10 @@ type undeclaredUse struct {
 	failure error // of the last comparison
 }
 
-// decision is the request of a container and the limits that it gets.
+// undecided is the decision about a container before the first one.
+var undecided = &decision{}
+
+// decision is the request of a container and the limits that it gets. It never changes, see snapshot.redecide.
 type decision struct {
 	policy  *policy.Pod       // the policy of the decision; nil before it
 	request *podfacts.Request // the request that was decided; nil before the decision
@@ -142,6 +147,13 @@ type decision struct {
 	desired policy.Desired
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far
+}
+
+// redecide replaces the decision by a changed copy.
+func (c *snapshot) redecide(change func(*decision)) {
+	d := *c.decision
+	change(&d)
+	c.decision = &d
 }
 
 // exitState has the values that the plugin needs at the end of a container.
@@ -157,4 +169,92 @@ type exitState struct {
 
 func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
 	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
+}
+
+// handle makes the transition of an event of a container, and takes its actions. HandOver is left to the caller
+// of WatchFired, which holds the open cgroup. All changes of a container's phase are made here.
+func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
+	before := c.life.Phase()
+	do, err := c.life.Handle(e)
+	if err != nil {
+		s.unexpected++
+		return 0
+	}
+	g, now := c.pod.group.in(s), c.life.Phase()
+	g.drain.Apply(c.id, do, c.writes())
+	if do.Has(lifecycle.FindUndeclared) {
+		c.use.pending = true
+	}
+	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
+		s.noteExit(&c.snapshot, false)
+	}
+	if pod := c.pod.in(s); now == lifecycle.Absent && pod.containers[c.id] == c {
+		delete(pod.containers, c.id)
+		s.byCgroup.remove(c.cgroup, c)
+	}
+	s.recount(g)
+	if do != 0 || before.MayRun() != now.MayRun() {
+		s.changed(g)
+	}
+	return do
+}
+
+// writes returns whether limits apply to the writes of the container.
+func (c *snapshot) writes() lifecycle.Writes {
+	switch {
+	case !c.exit.planned:
+		return lifecycle.WritesUnknown
+	case c.exit.plan.IsEmpty():
+		return lifecycle.WritesUnlimited
+	}
+	return lifecycle.WritesLimited
+}
+
+// mayRun reports whether a process of the container may run.
+func (c *snapshot) mayRun() bool { return c.life.Phase().MayRun() }
+
+// isUnplaced reports whether a container has started and the plugin has seen no process of it.
+func (c *snapshot) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
+
+// end closes a container in the drain.
+func (s *state) end(g *group, id string, written bool) {
+	g.drain.End(id, written)
+	s.changed(g)
+}
+
+// A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
+// 80,000 of them, and the memory of the plugin is that of all tenants.
+
+// mountRoom is the memory in bytes that the mounts of the containers of a pod take at most in their OCI specs. It is
+// enough for about 4,000 mounts. What the plugin finds about them takes about twice as much again.
+const mountRoom = 1 << 20
+
+// mountRoom returns the bytes that are left for the mounts of a container of a pod, by its name. An earlier container of the name does
+// not count, because this one replaces it.
+func (s *state) mountRoom(p *pod, name string) int {
+	room := mountRoom
+	if !s.concerns(p.group.in(s)) {
+		room = bystanderRoom
+	}
+	for other, known := range p.known {
+		if other != name {
+			room -= known.size
+		}
+	}
+	unknown := map[string]*container{} // the newest of each name: the runtime also lists those that have ended
+	for _, c := range p.containers {
+		if _, known := p.known[c.name]; !known && c.name != name && (unknown[c.name] == nil || unknown[c.name].arrival < c.arrival) {
+			unknown[c.name] = c
+		}
+	}
+	for _, c := range unknown {
+		room -= c.disks.Size
+	}
+	return max(0, room)
+}
+
+func (n *Node) mountRoom(of podIdentity, name string) int {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.mountRoom(of.in(s), name)
 }

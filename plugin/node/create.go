@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
+
+// This file decides what a container gets when it is created, and which errors reject one that is created or starts.
 
 // create decides a new container's limits and returns those of its OCI spec. It writes nothing, because there
 // is no cgroup yet (docs/reference/quirks.md). It returns at the latest when ctx ends. An error of the policy
@@ -43,19 +48,19 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		p := v.propose(v.request, of, []snapshot{c}, n.hasNoWeights(of))
-		spec, err := n.admit(ctx, p, ctr, splitsLines)
+		decided := c // which may not count
+		v.propose(v.request, of, []*snapshot{&decided}, n.hasNoWeights(of))
+		spec, err := n.admit(ctx, &v, &decided, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
 		}
 	}
 }
 
-// admit makes the new container of a proposal part of its pod, and returns the limits of its spec.
-func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
-	c := &p.containers[0]
-	refusal := c.refusal()
-	if p.policy.Mode() != policy.ModeObserve {
+// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view.
+func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
+	refusal, pol := c.refusal(), c.decision.policy
+	if pol.Mode() != policy.ModeObserve {
 		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
 			// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
 			// memory.high may be set: the kubelet sets it, and is not a plugin.
@@ -66,7 +71,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
 	n.readGranted(c)
-	excess, err := n.commitNew(ctx, p, refusal != nil)
+	excess, err := n.commitNew(ctx, v, c, refusal != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		return nil, n.rejected(c, refusal)
 	}
 	n.tell(c.pod.group) // it may have ended before the next turn
-	if p.policy.Mode() == policy.ModeObserve {
+	if pol.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 	}
 	return spec, n.exceeded(c, excess)
@@ -103,4 +108,66 @@ func (n *Node) refusalAtStart(c *snapshot) error {
 		n.metrics.overBudget.Add(1)
 	}
 	return n.rejected(c, err)
+}
+
+// ErrInternal is the only text that a tenant sees when the plugin rejects a container because of an internal
+// failure (onError.internal: reject). It is the same on each retry and contains nothing about the host.
+var ErrInternal = errors.New("nri-blkio: internal error; see the log of nri-blkio on this node")
+
+// Create decides a new container's limits, and returns those that go into its OCI spec. It returns false if it
+// could not decide them. An error rejects the container.
+func (n *Node) Create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (spec policy.Settings, decided bool, err error) {
+	spec, err = n.create(ctx, sb, ctr, splitsLines)
+	if err != nil {
+		return nil, false, n.verdict(err, sb, ctr)
+	}
+	return spec, true, nil
+}
+
+// Start writes the limits that the OCI spec could not carry. An error rejects the container.
+func (n *Node) Start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
+	return n.verdict(n.start(ctx, sb, ctr, canRefuse), sb, ctr)
+}
+
+// verdict decides by the cause of an error whether it fails the container. An annotation.Error was logged by
+// its decision; verdict logs any other error.
+func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
+	if err == nil {
+		return nil
+	}
+	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
+		n.metrics.refused[refusal.Kind()].Add(1)
+		n.noteRefused(sb, ctr.Name, refusal)
+		return refusal
+	}
+	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
+	if refusal := n.Refusal(sb); refusal != nil {
+		n.noteRefused(sb, ctr.Name, refusal)
+		log.Error("Rejected a container because of an internal error")
+		return refusal
+	}
+	log.Error("Container starts without all of its limits, retrying")
+	return nil
+}
+
+// Refusal returns the error that rejects a container after an internal failure, and counts the rejection. It
+// returns nil where the policy lets the containers of the pod start, and for a pod that has neither annotations
+// nor a class.
+func (n *Node) Refusal(sb *Sandbox) error {
+	pol := n.Policy()
+	if pol.OnError.Internal != policy.Reject {
+		return nil
+	}
+	r, _ := sb.request(pol)
+	if p := n.podOf(sb.ID); p.isNone() {
+		r = n.withLive(r, sb.UID, sb.Name)
+	} else {
+		r = p.request.now.Load()
+	}
+	concerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
+	if !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
+		return nil
+	}
+	n.metrics.refused[annotation.Internal].Add(1)
+	return ErrInternal
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file has pods and containers as the runtime describes them.
+
 // Sandbox is a pod's sandbox as the runtime describes it.
 type Sandbox struct {
 	ID, UID string
@@ -39,7 +41,7 @@ func (sb *Sandbox) Concerns(pol *policy.Policy) bool {
 // newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
 func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 	r, isCut := sb.request(pol)
-	out := podIdentity{id: sb.ID, namespace: sb.Namespace, name: sb.Name, uid: sb.UID, request: &podRequest{}}
+	out := podIdentity{&fixedFacts{id: sb.ID, namespace: sb.Namespace, name: sb.Name, uid: sb.UID}}
 	out.request.now.Store(r)
 	return out, isCut
 }

@@ -127,15 +127,15 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	}
 	var rejection error
 	for _, by := range e.candidates(v.request) {
-		p := v.propose(by, by.Under(pol), slices.Clone(v.containers), n.hasNoWeights(by.Under(pol)))
+		p := v.propose(by, by.Under(pol), copies(v.containers), n.hasNoWeights(by.Under(pol)))
 		reason := p.refused()
 		if reason == nil {
-			excess, err := n.commitEdit(p, e)
+			excess, err := n.commitEdit(&p, e)
 			if err != nil {
 				return false, nil
 			}
 			if excess == nil {
-				n.noteCounts(p, e, before)
+				n.noteCounts(&p, e, before)
 				if by == e.next {
 					return true, nil
 				}
@@ -242,8 +242,7 @@ func (p *proposal) refused() error {
 			return err
 		}
 	}
-	for i := range p.containers {
-		c := &p.containers[i]
+	for _, c := range p.containers {
 		if !c.isLive() { // it has ended
 			continue
 		}
@@ -292,8 +291,8 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 	parts := p.request.Differences(p.view.request)
 	var changed []string // containers that have other limits than before
 	for i := range before {
-		now := &p.containers[i]
-		if !now.decision.hasValuesOf(&before[i].decision) {
+		now := p.containers[i]
+		if !now.decision.hasValuesOf(before[i].decision) {
 			changed = append(changed, now.name)
 		}
 	}

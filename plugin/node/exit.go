@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -11,7 +12,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
+
+// This file handles the end of a container: its limits are lifted, its end is recorded, and the limits of its pod stay until its data
+// is on disk.
 
 // exits has the parts that hand over the data of containers that end.
 type exits struct {
@@ -176,4 +182,69 @@ func (n *Node) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
 		return now, s.handle(c, lifecycle.WatchFired)
 	}
 	return snapshot{}, 0
+}
+
+// remainingLimits returns the limits on writes that a container has now.
+func remainingLimits(c *snapshot) policy.Settings {
+	out := slices.Clone(c.decision.desired.Settings.WriteLimits()) // others read those meanwhile
+	for i := range out {
+		out[i].Source = policy.Source{} // a source takes room in the record
+	}
+	return out
+}
+
+// noteExit notes the end of a container, once for each of its cgroups. lifted is true if none of its limits are left.
+func (s *state) noteExit(c *snapshot, lifted bool) {
+	ids := c.exit.cgroupIDs
+	c.exit.cgroupIDs = nil
+	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve {
+		return
+	}
+	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
+	if !lifted {
+		e.Limits = remainingLimits(c)
+	}
+	g := c.pod.group.in(s)
+	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
+	s.changed(g)
+}
+
+// The limits of a pod stay in force for a container that ended before its data was known to be on disk. Without
+// them the kernel would write all of it at once. The container's sync may have failed, or no event reported its
+// end in time. The kernel counts the data that is left: the dirty pages of the pod's cgroup, including those of
+// removed cgroups below it.
+
+// findClean finds out whether a pod without a running container has nothing left to write, and has its limits
+// removed then. The kernel's count may be two seconds old (docs/reference/quirks.md), so two passes in a row have
+// to find the same.
+func (n *Node) findClean(ctx context.Context, g groupIdentity) {
+	question, waits := n.waitsForData(g)
+	if !waits {
+		return
+	}
+	left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
+	if n.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
+		go n.exits.writeout.Tidy(ctx, endedPod{n, g})
+	}
+}
+
+// waitsForData returns the question to the kernel whether a group has data left to write. It returns false
+// unless the group is drained once the answer is no.
+func (n *Node) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	question, waits := g.in(s).drain.Ask()
+	return question, waits && g.cgroup != ""
+}
+
+// noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
+func (n *Node) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
+	if !g.drain.Answer(q, clean) {
+		return false
+	}
+	s.markDirty(g)
+	return true
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file has the handlers of the runtime's events, without the creation (create.go).
+
 // start writes the limits that the spec could not carry. The container's cgroup exists, and its first
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
 // does. start returns at the latest when ctx ends, and leaves the rest to the reconciler.
@@ -68,7 +70,7 @@ func (n *Node) notLimited(of identity, err error) {
 	defer n.state.Unlock()
 	c := of.in(s)
 	if c.decision.policy == nil { // once the limits are decided, the error is that of a write
-		c.decision.err = err
+		c.redecide(func(d *decision) { d.err = err })
 	}
 	s.markDirty(c.pod.group.in(s))
 }
@@ -172,6 +174,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	c := snapshot{
 		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
 		pid:      pidUnknown,
+		decision: undecided,
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
 	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)

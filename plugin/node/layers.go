@@ -11,6 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 )
 
+// This file finds where the runtime stores the writable layers of containers.
+
 // layerLocations has the locations of the writable layers of containers that are created now.
 type layerLocations struct {
 	inventory.Layers

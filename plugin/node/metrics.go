@@ -12,6 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file counts what the metrics show.
+
 // metrics counts events. Collect counts the state of the node at each scrape. The values of labels are fixed
 // sets: they include no names of pods, and no text of a tenant.
 type metrics struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
+
+// This file has the parts and the configuration of a Node, and runs it.
 
 // Storage finds the disks of the node. It is a *storage.Storage.
 type Storage interface {
@@ -184,3 +187,35 @@ func (n *Node) Reload(pol *policy.Policy) {
 
 // Policy returns the node policy that is in force.
 func (n *Node) Policy() *policy.Policy { return n.policy.Load() }
+
+// Run watches the ends of containers and reconciles the node until ctx ends. It returns once neither writes any
+// more, because only then another instance may serve the node. It does not wait for a call that hangs in the
+// kernel.
+func (n *Node) Run(ctx context.Context) {
+	var parts sync.WaitGroup
+	parts.Go(func() { n.recovery.Loop(ctx, "watch the exits of containers", n.exits.ends.Watch) })
+	parts.Go(func() { n.recovery.Loop(ctx, "reconcile", n.reconcile) })
+	parts.Go(func() { n.recovery.Loop(ctx, "locate writable layers", n.layers.askAgain) })
+	if n.events != nil {
+		parts.Go(func() {
+			n.recovery.Loop(ctx, "write events", func(ctx context.Context) { n.events.Run(ctx, n.present) })
+		})
+	}
+	parts.Wait()
+	n.inFlight.passes.Wait(passDeadline)
+	n.inFlight.calls.Wait(passDeadline)
+}
+
+// releases reports whether the plugin may make the kernel move the inodes of removed cgroups. On a kernel that
+// is not known to contain the corrections, the policy has to ask for it.
+func (n *Node) releases() bool {
+	return n.kernel.Corrected() || n.policy.Load().Writeback.Repair == policy.RepairOn
+}
+
+// logReleases logs that files of ended containers keep their owner, if the plugin releases none.
+func (n *Node) logReleases() {
+	if !n.releases() {
+		n.log.WithField("kernel", n.kernel.String()).
+			Info("Files of ended containers keep their owner until the kernel releases them (writeback.repair: true overrides this)")
+	}
+}

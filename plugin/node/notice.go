@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"time"
@@ -9,11 +10,12 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // What lasts is told once, in a line of the log, an event or both. Pure functions list the notices of a group of pods (podnotices.go)
-// and of the node as a whole (nodenotices.go): all states that are to be told while they last. told has those that were listed,
+// and of the node as a whole (nodeNotices): all states that are to be told while they last. told has those that were listed,
 // and returns those that are due. A group is listed again only after it has changed, or when a notice of it waits for its time.
 
 // notice is a state that is to be told while it lasts.
@@ -93,7 +95,9 @@ func (t *told) look() { t.next = time.Time{} }
 // due returns those notices that are to be told now, and keeps that they were. It forgets what is not listed any more.
 func (t *told) due(listed []notice, now time.Time) (out []notice) {
 	before := t.known
-	t.known, t.next = make(map[noticeKey]toldNotice, len(listed)), now.Add(math.MaxInt64)
+	if t.known, t.next = nil, now.Add(math.MaxInt64); len(listed) > 0 {
+		t.known = make(map[noticeKey]toldNotice, len(listed))
+	}
 	for _, x := range listed {
 		if _, isListed := t.known[x.noticeKey]; isListed {
 			continue
@@ -168,4 +172,70 @@ func (n *Node) logLines(lines ...line) {
 			log.Log(l.level, text)
 		}
 	}
+}
+
+// nodeNotices returns what is to be told about the node as a whole now: the errors of reading records and layers, and the pods without
+// labels of their namespace.
+func nodeNotices(records, layers error, unlabelled []podIdentity) (out []notice) {
+	add := func(kind noticeKind, patience time.Duration, l *line) {
+		if l.err != nil {
+			out = append(out, notice{noticeKey: noticeKey{kind: kind}, patience: patience, again: reminder.Interval, value: l.err.Error(), line: l})
+		}
+	}
+	add(recordsUnread, 0, &line{
+		level: logrus.WarnLevel, text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", err: records,
+	})
+	add(layersUnknown, layersPause, &line{ // a runtime that starts takes some seconds
+		level: logrus.WarnLevel, text: "Asking the runtime for the location of writable layers failed: using its configuration files", err: layers,
+	})
+	if len(unlabelled) > 0 {
+		add(labelsUnknown, 0, &line{
+			level: logrus.ErrorLevel, text: "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods", err: errNotDescribed,
+			fields: logrus.Fields{"pods": len(unlabelled), "pod": unlabelled[0].String()},
+		})
+	}
+	return out
+}
+
+// tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
+func (n *Node) tellOfNode(records error) {
+	now := time.Now()
+	for _, x := range n.told.due(nodeNotices(records, *n.layers.problem.Load(), n.unlabelled(now.Add(-n.resync))), now) {
+		n.logLines(*x.line)
+	}
+}
+
+// A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
+// not mean. The log and the metrics name such pods.
+
+// errNotDescribed is why labels of a pod's namespace are unknown.
+var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
+
+// unlabelled returns the pods that joined before some time and whose rule is not certain, because labels of their namespaces are
+// unknown. It asks the rules without the lock, because that may take longer.
+func (n *Node) unlabelled(before time.Time) (out []podIdentity) {
+	pol := n.policy.Load()
+	keys := pol.NamespaceKeys()
+	if keys == nil {
+		return nil
+	}
+	for pod, facts := range n.withoutLabels(keys, before) {
+		if pol.LacksNamespaceLabels(&facts) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// withoutLabels returns the pods with containers that joined before some time, and whose namespace has unknown labels of some keys.
+func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]policy.PodFacts {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := map[podIdentity]policy.PodFacts{}
+	for _, p := range s.pods {
+		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
+			out[p.podIdentity] = facts
+		}
+	}
+	return out
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -122,11 +123,11 @@ func TestTold(t *testing.T) {
 			t.Errorf("step %d: another look is due after %v, want %v", i, got, step.next)
 		}
 	}
-	known.forget(notWritten, podIdentity{}.ref)
+	known.forget(notWritten, guard.Ref[state, pod]{})
 	if got := known.due([]notice{once}, at); len(got) > 0 {
 		t.Error("a notice of another kind was forgotten")
 	}
-	known.forget(changeRejected, podIdentity{}.ref)
+	known.forget(changeRejected, guard.Ref[state, pod]{})
 	if got := known.due([]notice{once}, at); len(got) != 1 {
 		t.Error("a forgotten notice is not told again")
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// This file lists the notices about pods, see notice.go.
+
 // patience is the time for which limits are not in force before an event says so: most failures end with the first retries.
 const patience = 5 * time.Second
 
@@ -26,8 +28,8 @@ const maxCauses = 4
 
 // notices returns what is to be told about the pods of a group now.
 func (g *group) notices() (out []notice) {
-	at := logrus.Fields{"cgroup": g.cgroup}
 	if err := g.retry.err; err != nil {
+		at := logrus.Fields{"cgroup": g.cgroup}
 		out = append(out, notice{
 			noticeKey: noticeKey{kind: retried}, again: reminder.Interval, value: err.Error(),
 			line: &line{level: logrus.ErrorLevel, text: "Some limits are not in force, retrying", fields: at, err: err},
@@ -165,7 +167,7 @@ func names(disks []blkio.Disk) string {
 
 // facts returns the notices about facts of a container's decision.
 func (c *snapshot) facts() []notice {
-	d := &c.decision
+	d := c.decision
 	key := noticeKey{kind: noMemoryLimit, container: c.ref, policy: d.policy, request: d.request, settings: len(d.desired.Settings)}
 	isFact := slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit)
 	if d.policy.Mode() == policy.ModeObserve {
@@ -179,7 +181,7 @@ func (c *snapshot) facts() []notice {
 
 // fact returns the event about a fact of a container's decision.
 func (c *snapshot) fact() event {
-	d := &c.decision
+	d := c.decision
 	if d.policy.Mode() != policy.ModeObserve {
 		return event{c.pod.named(), podevent.NoMemoryLimit, podevent.KeyOf(c.name), containerText(c.name) + " has a write limit and no memory limit of " +
 			"at most half of the node's memory: its dirty pages can block all writers of the node (set resources.limits.memory)"}
@@ -205,7 +207,7 @@ func (c *snapshot) fact() event {
 // causes returns why parts of what is requested for a container that runs are not in force. Mode observe and failed writes have
 // notices of their own. A cause that mostly ends within seconds, such as a disk that cannot be read, has to last.
 func (c *snapshot) causes() (out []notice) {
-	d := &c.decision
+	d := c.decision
 	if d.policy.Mode() != policy.ModeEnforce || !c.mayRun() {
 		return nil
 	}

@@ -67,19 +67,18 @@ type proposal struct {
 	view       *podView
 	request    *podfacts.Request
 	policy     *policy.Pod
-	containers []snapshot // with their new decisions
+	containers []*snapshot // with their new decisions
 }
 
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
 // nothing, and reads nothing of the node.
-func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []snapshot, noWeights bool) *proposal {
+func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, noWeights bool) proposal {
 	in := grant.Pod{Policy: pol, Before: v.after(by, &v.granted), NoTotal: v.noTotal, NoWeights: noWeights}
 	newest := map[string]int{}
 	for _, k := range v.known {
 		newest[k.facts.Name] = k.arrival
 	}
-	for i := range containers {
-		c := &containers[i]
+	for _, c := range containers {
 		facts := c.disks.Facts
 		switch facts.Stage = c.stage(); {
 		case c.arrival == 0:
@@ -99,13 +98,22 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []sn
 			in.Others = append(in.Others, other.facts)
 		}
 	}
-	out := &proposal{view: v, request: by, policy: pol, containers: containers}
+	out := proposal{view: v, request: by, policy: pol, containers: containers}
 	decided := grant.Decide(&in)
-	for i := range containers {
-		c, d := &containers[i], &decided.Containers[i]
-		c.decision = decision{
+	for i, c := range containers {
+		d := &decided.Containers[i]
+		c.decision = &decision{
 			policy: pol, request: by, rev: c.search.rev, desired: d.Desired, err: d.Err, total: decided.Total.Settings,
 		}
+	}
+	return out
+}
+
+// copies returns copies of containers, which a proposal may change.
+func copies(of []snapshot) []*snapshot {
+	copied, out := slices.Clone(of), make([]*snapshot, 0, len(of))
+	for i := range copied {
+		out = append(out, &copied[i])
 	}
 	return out
 }
@@ -165,30 +173,30 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 		if len(before) == 0 {
 			return decided, nil
 		}
-		some := slices.Clone(before)
-		for i := range some {
-			if c := &some[i]; over[c.ref] != nil {
+		some := copies(before)
+		for _, c := range some {
+			if over[c.ref] != nil {
 				c.vetting = late
 			} else if c.isLate() {
 				c.vetting = unvetted // there may be room now
 			}
 		}
 		p := v.propose(v.request, of, some, n.hasNoWeights(of))
-		n.readGranted(&some[0])
-		exceeding, err := n.commit(ctx, p, over)
+		n.readGranted(some[0])
+		exceeding, err := n.commit(ctx, &p, over)
 		if err != nil {
 			continue
 		}
 		count := len(some) // that count: those before a late one
 		for i := range exceeding {
 			if c := exceeding[i].c; exceeding[i].rejects {
-				over[c.ref], count = exceeding[i].excess, slices.IndexFunc(some, func(o snapshot) bool { return o.ref == c.ref })
+				over[c.ref], count = exceeding[i].excess, slices.IndexFunc(some, func(o *snapshot) bool { return o.ref == c.ref })
 			} else {
 				_ = n.exceeded(c, exceeding[i].excess) // the policy lets it run
 			}
 		}
 		for i := range count {
-			isMoved = n.noteRule(&before[i], &some[i]) || isMoved
+			isMoved = n.noteRule(&before[i], some[i]) || isMoved
 		}
 		if decided = decided || count > 0; count == len(some) {
 			return decided, nil

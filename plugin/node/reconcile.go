@@ -11,6 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file has the reconciler: the passes over all pods, and the work on one group of them.
+
 // The work on one group of pods is bounded by a thousand times its normal duration. A call can hang in the
 // kernel on a disk that fails, and the other groups must not wait for it.
 const (

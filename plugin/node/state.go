@@ -14,6 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file has the state: groups of pods, their pods, and indexes of both.
+
 // state holds the pods of the node. A Node keeps it behind a lock, and holds that for a short time: what has the lock neither logs,
 // nor reads or writes anything on the node. The methods of state, group and pod are called with the lock.
 type state struct {
@@ -140,16 +142,20 @@ type liveState struct {
 	pace     pace
 }
 
-// podIdentity has the facts about a sandbox that never change.
-type podIdentity struct {
+// podIdentity refers to the facts about a sandbox that never change once it is part of the state. Two are equal if they are of the
+// same sandbox. The zero value is the identity of no pod.
+type podIdentity struct{ *fixedFacts }
+
+// fixedFacts are what a podIdentity refers to.
+type fixedFacts struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
-	request                  *podRequest
+	request                  podRequest
 	group                    groupIdentity
 }
 
 // isNone reports whether this is the identity of no pod.
-func (p podIdentity) isNone() bool { return p.ref == guard.Ref[state, pod]{} }
+func (p podIdentity) isNone() bool { return p.fixedFacts == nil }
 
 // in returns the pod. It may not be part of the state any more.
 func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
@@ -333,5 +339,40 @@ func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 && s.concerns(g) {
 		s.queue.add(&g.entry, at)
 		s.wake.send()
+	}
+}
+
+// index has parts of the state by a name. Several of them may have the same one.
+type index[V comparable] map[string][]V
+
+func (x index[V]) add(name string, part V) { x[name] = append(x[name], part) }
+
+// remove removes a part. It does nothing if the index does not have it.
+func (x index[V]) remove(name string, part V) {
+	i := slices.Index(x[name], part)
+	switch {
+	case i < 0:
+	case len(x[name]) == 1:
+		delete(x, name)
+	default:
+		x[name] = slices.Delete(x[name], i, i+1)
+	}
+}
+
+// indexes has parts of the state by facts about them that never change.
+type indexes struct {
+	namespaces map[string]*namespace
+	byCgroup   index[*container] // without those whose cgroup is not known
+	byUID      index[*pod]
+}
+
+func newIndexes() indexes {
+	return indexes{namespaces: map[string]*namespace{}, byCgroup: index[*container]{}, byUID: index[*pod]{}}
+}
+
+// addContainer adds a container, unless its cgroup is not known.
+func (x *indexes) addContainer(c *container) {
+	if c.cgroup != "" {
+		x.byCgroup.add(c.cgroup, c)
 	}
 }

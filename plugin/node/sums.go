@@ -7,6 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file keeps up to date what the pods of a namespace are granted of its budget together.
+
 // namespace has the pods of a namespace that are part of the state.
 type namespace struct {
 	pods map[string]*pod // by sandbox ID

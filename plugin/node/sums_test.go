@@ -187,11 +187,11 @@ func TestFailedSearchForgetsNoRecord(t *testing.T) {
 	}
 	s := b.state.Lock()
 	c := s.pods[sb.ID].sorted()[0]
-	c.decision, c.recalled = decision{}, nil // as after a restart
+	c.decision, c.recalled = undecided, nil // as after a restart
 	searched := c.snapshot
 	s.recount(c.pod.group.in(s))
 	b.state.Unlock()
-	of := snapshot{decision: decision{policy: searched.pod.request.now.Load().Under(b.policy.Load())}}
+	of := snapshot{decision: &decision{policy: searched.pod.request.now.Load().Under(b.policy.Load())}}
 	of.pod = searched.pod
 	b.readGranted(&of) // as the creation of another container does
 	b.noteFound(&searched, true, errors.New("input/output error"))

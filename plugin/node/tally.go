@@ -6,6 +6,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file derives from the state what one pod is granted of a budget, and what the others are.
+
 // tally has what is granted of a budget to all but some containers of one pod.
 type tally struct {
 	own    policy.Share // of the pod, without these containers

@@ -10,6 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file plans the values of a group's cgroups by a view of the state.
+
 // planFor returns the plan for a group's cgroups. The time to decide the pod total grows with the text of
 // tenants, so this happens without the lock. The caller holds the group's token.
 func (n *Node) planFor(of groupIdentity) *enforce.Targets {

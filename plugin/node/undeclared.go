@@ -12,6 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file finds the disks that a container uses although no mount or device declares them.
+
 // undeclared finds the undeclared disks of containers.
 type undeclared struct {
 	*Node

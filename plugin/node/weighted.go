@@ -6,6 +6,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file lists the weights that pods ask for, for package weights.
+
 // Weighted returns the demand of pods for weights. Containers in observe mode have none; weights that were
 // cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {

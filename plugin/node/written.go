@@ -15,6 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// This file writes plans to cgroups, and notes what was written.
+
 // enforcer returns the Enforcer that puts plans into force.
 func (n *Node) enforcer() *enforce.Enforcer {
 	storage := n.storage

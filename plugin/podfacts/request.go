@@ -55,6 +55,9 @@ func (r *Request) Under(pol *policy.Policy) *policy.Pod {
 
 // With returns a request with some parts of another one, as far as these are known there. It returns r if they are equal.
 func (r *Request) With(o *Request, some Parts) *Request {
+	if o == r {
+		return r
+	}
 	out := &Request{PodFacts: r.PodFacts, Annotations: r.Annotations, edited: r.edited, parsed: r.parsed}
 	var changed Parts
 	if some.Has(Annotations) && o.Annotations != nil && !r.HasAnnotationsOf(o) {

@@ -26,6 +26,15 @@ func asked(text, tier, limits string) *Request {
 	return f.Request("", "")
 }
 
+// TestLengthOf verifies that the length of a string as JSON is that of its encoded form.
+func TestLengthOf(t *testing.T) {
+	for _, s := range []string{"", "wbps=1Mi", "<&>", "\x00\x1f\x7f", "\b\f\n\r\t\"\\", "é\u2028\u2029\U0001F600", "\xff\xc3x", "\ufffd"} {
+		if got, want := lengthOf(s), size(s)-len("\n"); got != want {
+			t.Errorf("%q: %d bytes, want %d", s, got, want)
+		}
+	}
+}
+
 // TestRequest verifies that a part of the facts that is nil is unknown, and that annotations that are too long are not kept, but count.
 func TestRequest(t *testing.T) {
 	long := strings.Repeat(" ", MaxAnnotationBytes-len(`{"":""}`+"\n")-len(key))
