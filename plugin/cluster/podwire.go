@@ -265,6 +265,9 @@ func (r *podReader) metadata(data []byte) {
 
 // label keeps a label as long as a document can have all.
 func (r *podReader) label(entry []byte) {
+	if r.size.labels > poddoc.MaxLabelBytes {
+		return
+	}
 	key, value := r.field(entry, entryKey), r.field(entry, entryValue)
 	if r.size.labels += len(key) + len(value); r.size.labels > poddoc.MaxLabelBytes {
 		r.cause[podfacts.PartLabels] = fmt.Sprintf("more than %d bytes", poddoc.MaxLabelBytes)
