@@ -26,7 +26,7 @@ const (
 
 // follower watches one object, or all pods of the node. It does what a reflector of client-go does, with half of its memory: a
 // node can have a thousand of them, and a reflector keeps four goroutines, and a buffer of the size of
-// the largest object that it has seen. It also decodes the whole list of pods at once.
+// the largest object that it has seen. A reflector of pods has a whole list in memory.
 type follower struct {
 	*Part
 	ref     Ref

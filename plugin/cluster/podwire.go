@@ -233,9 +233,9 @@ type podReader struct {
 	out   *podObject
 	marks map[string]string // annotations of Kubernetes that matter
 	facts podfacts.Facts
-	index map[string]int    // of the volumes that are claims, by name
-	cause map[string]string // why a part is too large, by the part
-	size  struct{ annotations, labels, places int }
+	index map[string]int                            // of the volumes that are claims, by name
+	cause map[string]string                         // why a part is too large, by the part
+	size  struct{ annotations, labels, places int } // bytes of texts, and a number
 }
 
 func (r *podReader) metadata(data []byte) {
@@ -276,16 +276,18 @@ func (r *podReader) label(entry []byte) {
 	r.facts.Labels[string(key)] = string(value)
 }
 
-// annotation keeps an annotation of this domain as long as a document can have all, and those of Kubernetes that matter.
+// annotation keeps annotations of this domain, and those of Kubernetes that matter.
 func (r *podReader) annotation(entry []byte) {
-	key := string(r.field(entry, entryKey))
-	if isOwn := annotation.IsKey(key); !isOwn && key != mirror && key != metav1.InitialEventsAnnotationKey {
-		return
-	} else if !isOwn {
-		r.marks[key] = string(r.field(entry, entryValue))
-		return
+	switch key, value := string(r.field(entry, entryKey)), r.field(entry, entryValue); {
+	case annotation.IsKey(key):
+		r.own(key, value)
+	case key == mirror, key == metav1.InitialEventsAnnotationKey:
+		r.marks[key] = string(value)
 	}
-	value := r.field(entry, entryValue)
+}
+
+// own keeps an annotation of this domain as long as a document can have all.
+func (r *podReader) own(key string, value []byte) {
 	r.size.annotations += len(key) + len(value)
 	switch {
 	case r.size.annotations > podfacts.MaxAnnotationBytes:
