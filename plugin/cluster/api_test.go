@@ -139,8 +139,7 @@ func TestRequestsOf(t *testing.T) {
 
 // TestWatch verifies that a watch is one request with the token, and reads what the API server sends.
 func TestWatch(t *testing.T) {
-	var c *client
-	c = newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
+	c := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "Bearer t" {
 			t.Errorf("authorization %q", got)
 		}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
@@ -230,6 +231,29 @@ func TestLargePods(t *testing.T) {
 			}
 			t.Logf("%d bytes are kept of %d pods", kept, len(p.pods.byKey))
 		})
+	}
+}
+
+// TestPodList verifies that a list is read as Kubernetes encodes it.
+func TestPodList(t *testing.T) {
+	list := &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"},
+		Items: []corev1.Pod{*fullPod(), *newTestPod("db-1", uidOf(1), "a")},
+	}
+	for range 2 {
+		var data bytes.Buffer
+		if err := protobuf.NewSerializer(nil, nil).Encode(list, &data); err != nil {
+			t.Fatal(err)
+		}
+		var got []*pod
+		version, err := readPodList(&data, func(o kruntime.Object) { got = append(got, o.(*podObject).pod) })
+		if err != nil || version != "7" || len(got) != len(list.Items) {
+			t.Fatalf("%d pods, version %q, %v", len(got), version, err)
+		}
+		for i := range got {
+			equal(t, "pod", reported(&list.Items[i]).pod.doc, got[i].doc)
+		}
+		list.Items = nil // an empty list
 	}
 }
 
