@@ -276,6 +276,9 @@ func (e *evaluation) claim(cs []Container) {
 			if k := e.index(cs, i).Find(at); k >= 0 && cs[i].Mounts[k].Destination == at {
 				found = true
 				e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.Name())
+			} else if e.scope == scopeClaim {
+				e.warn(quote.Text(at) + " is on no mount of the container")
+				e.unenforced("", "")
 			}
 		}
 	}

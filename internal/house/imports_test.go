@@ -66,10 +66,10 @@ plugin/podevent         pure    plugin/mailbox plugin/poddoc policy/annotation p
 plugin/recorder         pure    blkio/hostfs plugin/mailbox plugin/podevent plugin/reminder logrus prometheus
 plugin/contested        pure    plugin/podevent plugin/reminder plugin/repair policy/quote
 plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/poddoc plugin/podevent plugin/podfacts plugin/reminder
-                                policy policy/annotation logrus prometheus github.com/go-logr/logr golang.org/x/time/rate k8s.io/klog/v2
+                                policy policy/annotation logrus prometheus golang.org/x/time/rate google.golang.org/protobuf/encoding/protowire
                                 k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1 k8s.io/apimachinery/pkg/...
                                 # No clientset: it takes 36 MB of program, and 1.6 MiB of memory in each part.
-                                k8s.io/client-go/rest k8s.io/client-go/tools/cache
+                                k8s.io/client-go/rest
 
 plugin/enforce          pure    io/fs blkio blkio/cgroupfs plugin/enforce/plan plugin/record policy
 plugin/handover         pure    blkio blkio/cgroupfs plugin/bounded plugin/inventory plugin/recovery plugin/reminder policy logrus

@@ -23,24 +23,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // API is what the part asks the API server for.
 type API interface {
-	// Pods lists and watches the pods of the node.
-	Pods() cache.ListerWatcherWithContext
-	// List reads the state of one object.
-	List(context.Context, Ref) (Listed, error)
-	// Watch watches one object from a version on. With an empty version it begins with the initial
+	// List reads the state of one object, or of all pods of the node: it calls each with one object after the other. It
+	// returns the version from which a watch continues.
+	List(ctx context.Context, ref Ref, each func(runtime.Object)) (version string, err error)
+	// Watch watches what List lists from a version on. With an empty version it begins with the initial
 	// state, which a bookmark ends.
 	Watch(ctx context.Context, ref Ref, version string) (Events, error)
-}
-
-// Listed is the state of one object.
-type Listed struct {
-	Object  runtime.Object // nil if there is none
-	Version string         // from which a watch continues
 }
 
 // Events are the events of a watch.
@@ -66,8 +58,7 @@ type Server struct {
 type client struct {
 	core, storage, eventGroup *rest.RESTClient
 	node                      string
-	decoder                   runtime.Decoder    // of objects
-	events                    runtime.Serializer // of the frames of a watch
+	decoder                   runtime.Decoder // of objects
 }
 
 // config returns how to reach the API server.
@@ -96,13 +87,9 @@ func NewAPI(s Server) (Client, error) {
 		}
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	if !ok {
-		return nil, errors.New("client of the API server: no protobuf")
-	}
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf // smaller than JSON
-	c := &client{node: s.Node, decoder: codecs.UniversalDeserializer(), events: info.StreamSerializer.Serializer}
+	c := &client{node: s.Node, decoder: codecs.UniversalDeserializer()}
 	if c.core, err = group(config, transport, corev1.SchemeGroupVersion); err != nil {
 		return nil, err
 	}
@@ -127,46 +114,63 @@ func group(config *rest.Config, transport *http.Client, version schema.GroupVers
 	return out, nil
 }
 
-// Pods selects the pods of the node that can have running containers. Those that have ended can be
+// podsSelector selects the pods of the node that can have running containers. Those that have ended can be
 // thousands.
-func (c *client) Pods() cache.ListerWatcherWithContext {
-	selector := fields.AndSelectors(
+func (c *client) podsSelector() fields.Selector {
+	return fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", c.node),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
-	).String()
-	return cache.NewFilteredListWatchFromClient(c.core, string(Pods), "", func(o *metav1.ListOptions) { o.FieldSelector = selector })
+	)
 }
 
-// get returns a request for one object. A list with the name is used instead of the object's own
+// get returns a request for one object, or for the pods of the node. A list with the name is used instead of the object's own
 // path, because a watch of that needs another right.
 func (c *client) get(ref Ref, o metav1.ListOptions) *rest.Request {
 	group := c.core
 	if ref.Kind == AttributesClasses {
 		group = c.storage
 	}
-	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()
+	selector := fields.OneTermEqualSelector("metadata.name", ref.Name)
+	if ref.Kind == Pods {
+		selector = c.podsSelector()
+	}
+	o.FieldSelector = selector.String()
 	return group.Get().Namespace(ref.Namespace).Resource(string(ref.Kind)).VersionedParams(&o, metav1.ParameterCodec)
 }
 
 // List implements API. The API server answers from its cache.
-func (c *client) List(ctx context.Context, ref Ref) (Listed, error) {
+func (c *client) List(ctx context.Context, ref Ref, each func(runtime.Object)) (version string, err error) {
+	request := c.get(ref, metav1.ListOptions{ResourceVersion: "0"})
+	if ref.Kind == Pods {
+		return listPods(ctx, request, each)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	list, err := c.get(ref, metav1.ListOptions{ResourceVersion: "0"}).Do(ctx).Get()
+	list, err := request.Do(ctx).Get()
 	if err != nil {
-		return Listed{}, err
+		return "", err
 	}
 	m, err := meta.ListAccessor(list)
 	if err != nil {
-		return Listed{}, err
+		return "", err
 	}
-	out := Listed{Version: m.GetResourceVersion()}
-	objects, err := meta.ExtractList(list)
-	if len(objects) > 0 {
-		out.Object = objects[0]
+	return m.GetResourceVersion(), meta.EachListItem(list, func(o runtime.Object) error {
+		each(o)
+		return nil
+	})
+}
+
+// listPods reads a list of pods, and has one of them in memory at a time.
+func listPods(ctx context.Context, request *rest.Request, each func(runtime.Object)) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, podsTime)
+	defer cancel()
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return "", err
 	}
-	return out, err
+	defer body.Close()
+	return readPodList(body, each)
 }
 
 // Watch implements API.
@@ -187,7 +191,7 @@ func (c *client) Watch(ctx context.Context, ref Ref, version string) (Events, er
 		cancel()
 		return nil, err
 	}
-	return &events{c, body, cancel}, nil
+	return &events{c, ref.Kind, body, cancel}, nil
 }
 
 // events reads the answer to a watch. Each frame of it has its length, four bytes in big-endian
@@ -195,6 +199,7 @@ func (c *client) Watch(ctx context.Context, ref Ref, version string) (Events, er
 // keeps a buffer for each watch. This type allocates one for each event.
 type events struct {
 	client *client
+	kind   Kind
 	body   io.ReadCloser
 	cancel context.CancelFunc
 }
@@ -216,19 +221,24 @@ func (e *events) Next() (watch.Event, error) {
 	if _, err := io.ReadFull(e.body, frame); err != nil {
 		return watch.Event{}, fmt.Errorf("read an event: %w", errors.Join(err, io.ErrUnexpectedEOF))
 	}
-	return e.client.decode(frame)
+	return e.decode(frame)
 }
 
-func (c *client) decode(frame []byte) (watch.Event, error) {
-	var out metav1.WatchEvent
-	if _, _, err := c.events.Decode(frame, nil, &out); err != nil {
-		return watch.Event{}, fmt.Errorf("decode an event: %w", err)
-	}
-	object, _, err := c.decoder.Decode(out.Object.Raw, nil, nil)
+func (e *events) decode(frame []byte) (watch.Event, error) {
+	typ, raw, err := eventOf(frame)
 	if err != nil {
 		return watch.Event{}, fmt.Errorf("decode an event: %w", err)
 	}
-	return watch.Event{Type: watch.EventType(out.Type), Object: object}, nil
+	out := watch.Event{Type: watch.EventType(typ)}
+	if e.kind == Pods && out.Type != watch.Error {
+		out.Object, err = podEnvelope(raw)
+	} else {
+		out.Object, _, err = e.client.decoder.Decode(raw, nil, nil)
+	}
+	if err != nil {
+		return watch.Event{}, fmt.Errorf("decode an event: %w", err)
+	}
+	return out, nil
 }
 
 // Close implements Events.

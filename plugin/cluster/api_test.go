@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 )
 
 // newTestClient returns a client of an API server that answers all requests in one way.
@@ -51,28 +50,29 @@ func newTestClient(t testing.TB, answer http.HandlerFunc) *client {
 }
 
 // frames returns events as an API server sends them.
-func frames(t testing.TB, c *client, events ...watch.Event) []byte {
+func frames(t testing.TB, events ...watch.Event) []byte {
 	t.Helper()
 	var out []byte
 	for _, e := range events {
-		var object, event bytes.Buffer
+		var object bytes.Buffer
 		e.Object.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 		if err := protobuf.NewSerializer(nil, nil).Encode(e.Object, &object); err != nil {
 			t.Fatal(err)
 		}
 		wrapped := metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: object.Bytes()}}
-		if err := c.events.Encode(&wrapped, &event); err != nil {
+		event, err := wrapped.Marshal()
+		if err != nil {
 			t.Fatal(err)
 		}
-		out = binary.BigEndian.AppendUint32(out, uint32(event.Len()))
-		out = append(out, event.Bytes()...)
+		out = binary.BigEndian.AppendUint32(out, uint32(len(event)))
+		out = append(out, event...)
 	}
 	return out
 }
 
 // reading returns the events of an answer.
 func reading(c *client, data []byte) *events {
-	return &events{c, io.NopCloser(bytes.NewReader(data)), func() {}}
+	return &events{c, Claims, io.NopCloser(bytes.NewReader(data)), func() {}}
 }
 
 // TestEvents verifies that a watch returns the events that the API server sends, and ends without an error if the
@@ -80,7 +80,7 @@ func reading(c *client, data []byte) *events {
 func TestEvents(t *testing.T) {
 	c := newTestClient(t, nil)
 	want := newClaim("wbps=1Mi")
-	e := reading(c, frames(t, c, watch.Event{Type: watch.Added, Object: want}, watch.Event{Type: watch.Deleted, Object: newClaim("x")}))
+	e := reading(c, frames(t, watch.Event{Type: watch.Added, Object: want}, watch.Event{Type: watch.Deleted, Object: newClaim("x")}))
 	for _, typ := range []watch.EventType{watch.Added, watch.Deleted} {
 		got, err := e.Next()
 		if err != nil || got.Type != typ {
@@ -102,7 +102,7 @@ func TestEvents(t *testing.T) {
 // little memory.
 func TestEventsBroken(t *testing.T) {
 	c := newTestClient(t, nil)
-	whole := frames(t, c, watch.Event{Type: watch.Added, Object: newClaim("x")})
+	whole := frames(t, watch.Event{Type: watch.Added, Object: newClaim("x")})
 	for name, tt := range map[string]struct {
 		data []byte
 		want string
@@ -128,6 +128,7 @@ func TestRequestsOf(t *testing.T) {
 	for ref, want := range map[Ref]string{
 		claimRef("a"):                   "/api/v1/namespaces/prod/persistentvolumeclaims?fieldSelector=metadata.name%3Da",
 		namespaceRef():                  "/api/v1/namespaces?fieldSelector=metadata.name%3Dprod",
+		{Kind: Pods}:                    "/api/v1/pods?fieldSelector=spec.nodeName%3Dworker-1%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed",
 		{AttributesClasses, "", "gold"}: "/apis/storage.k8s.io/v1/volumeattributesclasses?fieldSelector=metadata.name%3Dgold",
 	} {
 		if got := c.get(ref, metav1.ListOptions{}).URL().RequestURI(); got != want {
@@ -138,8 +139,7 @@ func TestRequestsOf(t *testing.T) {
 
 // TestWatch verifies that a watch is one request with the token, and reads what the API server sends.
 func TestWatch(t *testing.T) {
-	var c *client
-	c = newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
+	c := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Authorization"); got != "Bearer t" {
 			t.Errorf("authorization %q", got)
 		}
@@ -148,7 +148,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("%s: %q, want %q", key, got, want)
 			}
 		}
-		_, _ = w.Write(frames(t, c, watch.Event{Type: watch.Modified, Object: newClaim("wbps=1Mi")}))
+		_, _ = w.Write(frames(t, watch.Event{Type: watch.Modified, Object: newClaim("wbps=1Mi")}))
 	})
 	events, err := c.Watch(t.Context(), claimRef("a"), "7")
 	if err != nil {
@@ -173,15 +173,11 @@ func TestNoAnswer(t *testing.T) {
 			c := newTestClient(t, answer)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // client-go tries again for longer
 			defer cancel()
-			_, listErr := c.List(ctx, claimRef("a"))
+			none := func(runtime.Object) {}
+			_, listErr := c.List(ctx, claimRef("a"), none)
 			_, watchErr := c.Watch(ctx, claimRef("a"), "")
-			r := requests{source: c.Pods(), result: func(err error) {
-				if err == nil {
-					t.Error("a request for the pods has succeeded")
-				}
-			}}
-			_, podsErr := r.list(ctx, metav1.ListOptions{})
-			_, podsWatchErr := r.watch(ctx, metav1.ListOptions{})
+			_, podsErr := c.List(ctx, Ref{Kind: Pods}, none)
+			_, podsWatchErr := c.Watch(ctx, Ref{Kind: Pods}, "")
 			for i, err := range []error{listErr, watchErr, podsErr, podsWatchErr} {
 				if err == nil {
 					t.Errorf("request %d has succeeded", i)
@@ -191,22 +187,10 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestEmptyWatch verifies that the watch that client-go returns instead of an error is none.
-func TestEmptyWatch(t *testing.T) {
-	var results []error
-	r := requests{
-		source: &cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewEmptyWatch(), nil }},
-		result: func(err error) { results = append(results, err) },
-	}
-	if _, err := r.watch(t.Context(), metav1.ListOptions{}); err == nil || len(results) != 1 || results[0] == nil {
-		t.Errorf("%v, reported %v", err, results)
-	}
-}
-
 // FuzzEvents verifies that the part does not crash on any answer: it returns an event or an error.
 func FuzzEvents(f *testing.F) {
 	c := newTestClient(f, nil)
-	whole := frames(f, c, watch.Event{Type: watch.Added, Object: newClaim("wbps=1Mi")}, watch.Event{Type: "NEW", Object: newClaim("x")})
+	whole := frames(f, watch.Event{Type: watch.Added, Object: newClaim("wbps=1Mi")}, watch.Event{Type: "NEW", Object: newClaim("x")})
 	f.Add(whole)
 	f.Add(whole[:30])
 	f.Add([]byte{0, 0, 0, 1, 8})

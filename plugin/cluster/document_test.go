@@ -60,7 +60,7 @@ func lookupOf(objects map[Ref]any) lookup {
 
 // TestRefs verifies that the class of a claim is needed as soon as the claim is known.
 func TestRefs(t *testing.T) {
-	p := newPod(newTestPod("db-0", testUID, "a", "b"))
+	p := reported(newTestPod("db-0", testUID, "a", "b")).pod
 	first := []Ref{namespaceRef(), claimRef("a"), claimRef("b")}
 	equal(t, "without claims", first, p.refs(lookupOf(nil)))
 	got := p.refs(lookupOf(map[Ref]any{
@@ -71,7 +71,7 @@ func TestRefs(t *testing.T) {
 
 // TestDocument verifies that the same pod gives other documents with other objects, and is not changed.
 func TestDocument(t *testing.T) {
-	p := newPod(newTestPod("db-0", testUID, "a"))
+	p := reported(newTestPod("db-0", testUID, "a")).pod
 	p.doc.Omitted = map[string]string{podfacts.PartAnnotations: "x"}
 	p.doc.Annotations = nil
 	gold := Ref{AttributesClasses, "", "gold"}
@@ -143,7 +143,7 @@ func manyLabels(n int) map[string]string {
 
 // TestWithoutVolumes verifies that a pod with too many claims keeps its annotations.
 func TestWithoutVolumes(t *testing.T) {
-	p := newPod(newTestPod("db-0", testUID, "a"))
+	p := reported(newTestPod("db-0", testUID, "a")).pod
 	d := p.withoutVolumes("no room").document(lookupOf(nil))
 	if d.Annotations == nil || d.Volumes != nil || d.Omitted[podfacts.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
 		t.Errorf("document %+v, pod %+v", d, p.doc)

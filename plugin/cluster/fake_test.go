@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -45,7 +44,7 @@ func newFakeAPI() *fakeAPI {
 	}
 }
 
-// fakeEvents is one watch. It is also that of a reflector.
+// fakeEvents is one watch.
 type fakeEvents struct {
 	api  *fakeAPI
 	ref  Ref
@@ -65,10 +64,7 @@ func (e *fakeEvents) Next() (watch.Event, error) {
 // Close implements Events.
 func (e *fakeEvents) Close() error { e.Stop(); return nil }
 
-// ResultChan implements watch.Interface.
-func (e *fakeEvents) ResultChan() <-chan watch.Event { return e.c }
-
-// Stop implements watch.Interface.
+// Stop ends the watch.
 func (e *fakeEvents) Stop() {
 	e.ends.Do(func() {
 		e.api.mu.Lock()
@@ -106,6 +102,9 @@ func (a *fakeAPI) set(ref Ref, o runtime.Object) {
 		delete(a.pods, ref.Name)
 	default:
 		a.pods[ref.Name] = o.(*corev1.Pod)
+	}
+	if pod, ok := event.Object.(*corev1.Pod); ok {
+		event.Object = reported(pod)
 	}
 	for w := range a.watches {
 		if w.ref == ref || w.ref.Kind == Pods && ref.Kind == Pods {
@@ -179,13 +178,28 @@ func (a *fakeAPI) watched() []Ref {
 }
 
 // List implements API.
-func (a *fakeAPI) List(_ context.Context, ref Ref) (Listed, error) {
+func (a *fakeAPI) List(_ context.Context, ref Ref, each func(runtime.Object)) (string, error) {
 	if err := a.request(ref); err != nil {
-		return Listed{}, err
+		return "", err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Listed{a.objects[ref], strconv.Itoa(a.version)}, nil
+	for _, o := range a.state(ref) {
+		each(o)
+	}
+	return strconv.Itoa(a.version), nil
+}
+
+// state returns the objects that a list has. It is called with the lock.
+func (a *fakeAPI) state(ref Ref) (out []runtime.Object) {
+	if ref.Kind == Pods {
+		for _, name := range slices.Sorted(maps.Keys(a.pods)) {
+			out = append(out, reported(a.pods[name]))
+		}
+	} else if o := a.objects[ref]; o != nil {
+		out = append(out, o)
+	}
+	return out
 }
 
 // Watch implements API.
@@ -200,7 +214,7 @@ func (a *fakeAPI) Watch(ctx context.Context, ref Ref, version string) (Events, e
 	}
 	var initial []watch.Event
 	if version == "" {
-		if o := a.objects[ref]; o != nil {
+		for _, o := range a.state(ref) {
 			initial = append(initial, watch.Event{Type: watch.Added, Object: o})
 		}
 		end := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(a.version), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
@@ -211,7 +225,7 @@ func (a *fakeAPI) Watch(ctx context.Context, ref Ref, version string) (Events, e
 
 // events is called with the lock.
 func (a *fakeAPI) events(ctx context.Context, ref Ref, initial []watch.Event) *fakeEvents {
-	e := &fakeEvents{api: a, ref: ref, c: make(chan watch.Event, 64)}
+	e := &fakeEvents{api: a, ref: ref, c: make(chan watch.Event, 64+len(initial))}
 	for _, event := range initial {
 		e.c <- event
 	}
@@ -220,34 +234,17 @@ func (a *fakeAPI) events(ctx context.Context, ref Ref, initial []watch.Event) *f
 	return e
 }
 
-// Pods implements API.
-func (a *fakeAPI) Pods() cache.ListerWatcherWithContext {
-	all := Ref{Kind: Pods}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-			if err := a.request(all); err != nil {
-				return nil, err
-			}
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
-			for _, pod := range a.pods {
-				list.Items = append(list.Items, *pod)
-			}
-			return list, nil
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if err := a.request(all); err != nil {
-				return nil, err
-			}
-			if o.SendInitialEvents != nil {
-				return nil, apierrors.NewInvalid(schema.GroupKind{}, "sendInitialEvents", nil)
-			}
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return a.events(ctx, all, nil), nil
-		},
+// reported returns a pod as the part reads it.
+func reported(pod *corev1.Pod) *podObject {
+	data, err := pod.Marshal()
+	if err != nil {
+		panic(err)
 	}
+	out, err := decodePod(data)
+	if err != nil {
+		panic(err)
+	}
+	return out
 }
 
 func (r Ref) compare(o Ref) int {

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -23,18 +24,30 @@ const (
 	absentPause = 10 * time.Minute
 )
 
-// follower watches one object. It does what a reflector of client-go does, with half of its memory: a
+// follower watches one object, or all pods of the node. It does what a reflector of client-go does, with half of its memory: a
 // node can have a thousand of them, and a reflector keeps four goroutines, and a buffer of the size of
-// the largest object that it has seen.
+// the largest object that it has seen. A reflector of pods has a whole list in memory.
 type follower struct {
 	*Part
-	object  *object
-	version string // from which the next watch continues; "" if the state of the object has to be read
+	ref     Ref
+	object  *object // nil for the pods
+	to      target
+	version string // from which the next watch continues; "" if the state has to be read
+}
+
+// target receives what a follower reads.
+type target interface {
+	// keep returns what is kept of an object.
+	keep(runtime.Object) any
+	// setAll sets the state to what is kept of all objects, by NAMESPACE/NAME.
+	setAll(map[string]any)
+	// change sets what is kept of one object, or (nil) removes it.
+	change(key string, value any)
 }
 
 // follow watches an object until the context ends.
 func (p *Part) follow(ctx context.Context, o *object) {
-	f := follower{Part: p, object: o}
+	f := follower{Part: p, ref: o.ref, object: o, to: o}
 	repeat(ctx, func(ctx context.Context) error {
 		err := f.watchOnce(ctx)
 		if apierrors.IsNotFound(err) {
@@ -71,12 +84,15 @@ func (f *follower) watchOnce(ctx context.Context) error {
 	return f.read(events)
 }
 
-// ready waits until a request may be sent.
+// ready waits until a request may be sent. The one for the pods waits for no other, see contact.
 func (f *follower) ready(ctx context.Context) error {
+	if f.object == nil {
+		return nil
+	}
 	if err := f.contact.wait(ctx); err != nil {
 		return err
 	}
-	if f.object.ref.Kind == Namespaces {
+	if f.ref.Kind == Namespaces {
 		return f.limit.Wait(ctx)
 	}
 	return f.limit.wait(ctx, f.object.tenant)
@@ -84,29 +100,32 @@ func (f *follower) ready(ctx context.Context) error {
 
 // noted notes the result of a request.
 func (f *follower) noted(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
+	switch {
+	case f.object == nil:
+		f.answered(ctx, err)
+	case ctx.Err() == nil:
+		f.object.failed(err)
+		f.status.count(err)
 	}
-	f.object.failed(err)
-	f.status.count(err)
 }
 
-// list reads the state of the object.
+// list reads the state.
 func (f *follower) list(ctx context.Context) error {
 	if err := f.ready(ctx); err != nil {
 		return err
 	}
-	list, err := f.API.List(ctx, f.object.ref)
+	values := map[string]any{}
+	version, err := f.API.List(ctx, f.ref, func(o runtime.Object) {
+		if object, err := meta.Accessor(o); err == nil {
+			values[keyOf(object)] = f.to.keep(o)
+		}
+	})
 	f.noted(ctx, err)
 	if err != nil {
 		return err
 	}
-	f.version = list.Version
-	if list.Object == nil {
-		f.object.set(nil)
-	} else {
-		f.object.set(kept(list.Object))
-	}
+	f.version = version
+	f.to.setAll(values)
 	return nil
 }
 
@@ -119,7 +138,7 @@ func (f *follower) open(ctx context.Context) (events Events, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		events, err = f.API.Watch(ctx, f.object.ref, f.version)
+		events, err = f.API.Watch(ctx, f.ref, f.version)
 	}()
 	<-done
 	if asksForList(err) {
@@ -131,9 +150,9 @@ func (f *follower) open(ctx context.Context) (events Events, err error) {
 }
 
 // read reads a watch to its end. If it begins with the initial state, that is complete, and so the
-// absence of the object is known, with a bookmark.
+// absence of an object is known, with a bookmark.
 func (f *follower) read(events Events) error {
-	var initial any
+	initial := map[string]any{}
 	isInitial := f.version == ""
 	for {
 		e, err := events.Next()
@@ -154,23 +173,25 @@ func (f *follower) read(events Events) error {
 		if err != nil {
 			return err
 		}
-		var value any
-		switch e.Type {
-		case watch.Added, watch.Modified:
-			value = kept(e.Object)
-		case watch.Bookmark:
-			if isInitial && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				isInitial = false
-				f.object.set(initial)
-			}
-		}
+		key := keyOf(object)
 		switch {
+		case e.Type == watch.Bookmark && isInitial && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+			f.to.setAll(initial)
+			isInitial, initial = false, nil
+		case e.Type == watch.Bookmark:
+		case isInitial && e.Type == watch.Deleted:
+			delete(initial, key)
 		case isInitial:
-			initial = value
-			continue
-		case e.Type != watch.Bookmark:
-			f.object.set(value)
+			initial[key] = f.to.keep(e.Object)
+		case e.Type == watch.Deleted:
+			f.to.change(key, nil)
+		default:
+			f.to.change(key, f.to.keep(e.Object))
 		}
-		f.version = object.GetResourceVersion()
+		if !isInitial {
+			f.version = object.GetResourceVersion()
+		}
 	}
 }
+
+func keyOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

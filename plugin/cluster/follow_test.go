@@ -252,19 +252,19 @@ func TestNamespacesFirst(t *testing.T) {
 		var claims sync.WaitGroup
 		for range 1000 {
 			claims.Go(func() {
-				if f := (follower{Part: p, object: &object{ref: claimRef("a")}}); f.ready(ctx) == nil {
+				if f := (follower{Part: p, ref: claimRef("a"), object: &object{}}); f.ready(ctx) == nil {
 					sent.Add(1)
 				}
 			})
 		}
 		synctest.Wait()
 		before, began := sent.Load(), time.Now()
-		f := follower{Part: p, object: &object{ref: namespaceRef()}}
+		f := follower{Part: p, ref: namespaceRef(), object: &object{}}
 		if err := f.ready(ctx); err != nil || time.Since(began) > time.Second || sent.Load() > before+2 {
 			t.Errorf("a namespace waits for %v and %d claims, %v", time.Since(began), sent.Load()-before, err)
 		}
 		before, began = sent.Load(), time.Now()
-		other := follower{Part: p, object: &object{ref: Ref{Claims, "other", "b"}, tenant: "other"}}
+		other := follower{Part: p, ref: Ref{Claims, "other", "b"}, object: &object{tenant: "other"}}
 		if err := other.ready(ctx); err != nil || time.Since(began) > time.Second || sent.Load() > before+2 {
 			t.Errorf("the claim of another tenant waits for %v and %d claims, %v", time.Since(began), sent.Load()-before, err)
 		}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
@@ -143,6 +145,20 @@ func (s *objects) problem() (watched, failed int, err error) {
 
 // wait returns when the watches have ended, after their context.
 func (s *objects) wait() { s.watches.Wait() }
+
+// keep implements target.
+func (o *object) keep(from runtime.Object) any { return kept(from) }
+
+// setAll implements target: there is no other object.
+func (o *object) setAll(values map[string]any) {
+	var only any
+	for _, only = range values {
+	}
+	o.set(only)
+}
+
+// change implements target.
+func (o *object) change(_ string, value any) { o.set(value) }
 
 // set stores what the API server has answered.
 func (o *object) set(value any) {

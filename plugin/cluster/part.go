@@ -92,32 +92,35 @@ func (p *Part) Run(ctx context.Context) error {
 		case <-resync.C:
 			compared = p.compare()
 		}
-		err := p.syncAll(ctx)
+		next, err := p.syncAll(ctx)
 		if err != nil {
 			retry.Reset(pause)
 			pause = min(2*pause, 30*p.Retry)
 		} else {
 			pause = p.Retry
+			if !next.IsZero() {
+				retry.Reset(time.Until(next))
+			}
 		}
 		p.status.wrote(time.Now(), errors.Join(err, compared))
 		p.remind()
 	}
 }
 
-// syncAll writes or removes the documents that may have to change. It stops at the first one that
-// fails, because the next ones will fail as well.
-func (p *Part) syncAll(ctx context.Context) error {
-	uids := p.queue.take()
+// syncAll writes or removes the documents that are due. It stops at the first one that
+// fails, because the next ones will fail as well. It returns when further ones become due, see [queue.take].
+func (p *Part) syncAll(ctx context.Context) (next time.Time, err error) {
+	uids, next := p.queue.take(time.Now())
 	for i, uid := range uids {
 		err := p.sync(ctx, uid)
 		if err != nil && ctx.Err() == nil {
 			for _, rest := range uids[i:] {
 				p.queue.put(rest)
 			}
-			return err
+			return next, err
 		}
 	}
-	return nil
+	return next, nil
 }
 
 // sync writes the document of a pod, as far as that is known, or removes it.

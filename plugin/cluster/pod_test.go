@@ -36,7 +36,7 @@ func fullPod() *corev1.Pod {
 	return pod
 }
 
-// TestNewPod verifies that a pod that was reduced for the reflector gives the same document.
+// TestNewPod verifies what is kept of a pod.
 func TestNewPod(t *testing.T) {
 	want := poddoc.Document{
 		Version: 1,
@@ -52,12 +52,7 @@ func TestNewPod(t *testing.T) {
 			},
 		},
 	}
-	for name, pod := range map[string]*corev1.Pod{"full": fullPod(), "reduced": slim(fullPod())} {
-		equal(t, name, want, newPod(pod).doc)
-	}
-	if reduced := slim(fullPod()); len(reduced.Spec.Volumes) != 2 || reduced.Spec.Containers[1].Env != nil || len(reduced.Annotations) != 1 {
-		t.Errorf("reduced to %v", reduced)
-	}
+	equal(t, "document", want, reported(fullPod()).pod.doc)
 }
 
 // TestStaticPod verifies that the document of a static pod has the UID that the runtime knows, and no pod gets the
@@ -68,14 +63,14 @@ func TestStaticPod(t *testing.T) {
 		pod := newTestPod("etcd", "11111111-1111-1111-1111-111111111111")
 		pod.Annotations[mirror] = value
 		got := ""
-		if p := newPod(slim(pod)); p != nil {
+		if p := reported(pod).pod; p != nil {
 			got = p.doc.UID
 		}
 		if got != want {
 			t.Errorf("%q: %q, want %q", value, got, want)
 		}
 	}
-	if p := newPod(newTestPod("a", "../x")); p != nil {
+	if p := reported(newTestPod("a", "../x")).pod; p != nil {
 		t.Errorf("a pod with the UID %q", p.doc.UID)
 	}
 }
@@ -100,18 +95,16 @@ func TestHostilePod(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, reduce := range []func(*corev1.Pod) *corev1.Pod{slim, func(p *corev1.Pod) *corev1.Pod { return p }} {
-				o := fullPod()
-				change(o)
-				p := newPod(reduce(o))
-				none := func(Ref) (any, bool) { return nil, true }
-				data, err := poddoc.Format().Encode(p.document(none))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if kept := len(p.refs(none)); kept > 1+poddoc.MaxVolumes || strings.Contains(string(data), "..") {
-					t.Errorf("%d objects, document %.200s", kept, data)
-				}
+			o := fullPod()
+			change(o)
+			p := reported(o).pod
+			none := func(Ref) (any, bool) { return nil, true }
+			data, err := poddoc.Format().Encode(p.document(none))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kept := len(p.refs(none)); kept > 1+poddoc.MaxVolumes || strings.Contains(string(data), "..") {
+				t.Errorf("%d objects, document %.200s", kept, data)
 			}
 		})
 	}
@@ -135,36 +128,44 @@ func TestPods(t *testing.T) {
 		equal(t, what, want, changed)
 		changed = nil
 	}
-	call := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Error(err)
+	state := func(pods ...*corev1.Pod) {
+		values := map[string]any{}
+		for _, pod := range pods {
+			values["prod/"+pod.Name] = p.keep(reported(pod))
 		}
+		p.setAll(values)
 	}
 	if p.isSynced() {
 		t.Error("synced without a list")
 	}
-	call(p.Replace([]any{newTestPod("a", uidOf(1)), newTestPod("b", uidOf(2))}, "1"))
+	state(newTestPod("a", uidOf(1)), newTestPod("b", uidOf(2)))
 	notified("list", uidOf(1), uidOf(2))
 	if !p.isSynced() {
 		t.Error("not synced")
 	}
-	call(p.Update(newTestPod("a", uidOf(3))))
+	p.put(newTestPod("a", uidOf(3)))
 	notified("created again", uidOf(1), uidOf(3))
-	call(p.Delete(newTestPod("a", uidOf(3))))
+	same := newTestPod("a", uidOf(3))
+	same.Spec.Containers[0].Env = make([]corev1.EnvVar, 9)
+	p.put(same)
+	notified("what is kept has not changed")
+	p.change("prod/a", nil)
 	notified("deleted", uidOf(3))
-	call(p.Replace([]any{newTestPod("c", uidOf(4))}, "2"))
-	notified("another list", uidOf(2), uidOf(4))
+	state(newTestPod("b", uidOf(2)), newTestPod("c", uidOf(4)))
+	notified("another list", uidOf(4))
+	state(newTestPod("c", uidOf(4)), newTestPod("x", "../x"))
+	notified("a third list", uidOf(2))
 	equal(t, "keys", []string{"prod/c"}, p.keys())
 	if len(p.byUID) != 1 {
 		t.Errorf("%d UIDs are kept", len(p.byUID))
 	}
-	for i, err := range []error{p.Add("x"), p.Delete("x"), p.Resync()} {
-		if (err == nil) != (i == 2) {
-			t.Errorf("%d: %v", i, err)
-		}
+	if p.keep(newNamespace(nil)) != nil {
+		t.Error("a namespace is kept as a pod")
 	}
 }
+
+// put has a pod change.
+func (p *pods) put(pod *corev1.Pod) { p.change("prod/"+pod.Name, p.keep(reported(pod))) }
 
 // TestPodPretends verifies that of two pods with the UID of one static pod, the older one is it.
 func TestPodPretends(t *testing.T) {
@@ -176,16 +177,12 @@ func TestPodPretends(t *testing.T) {
 		return pod
 	}
 	for _, pod := range []*corev1.Pod{static("z-pretends", 2), static("etcd", 1), static("a-pretends", 3)} {
-		if err := p.Add(pod); err != nil {
-			t.Fatal(err)
-		}
+		p.put(pod)
 	}
 	if got := p.of(hash).key; got != "prod/etcd" {
 		t.Errorf("it is %s", got)
 	}
-	if err := p.Delete(static("etcd", 1)); err != nil {
-		t.Fatal(err)
-	}
+	p.change("prod/etcd", nil)
 	if got := p.of(hash).key; got != "prod/z-pretends" {
 		t.Errorf("then it is %s", got)
 	}
@@ -193,47 +190,18 @@ func TestPodPretends(t *testing.T) {
 		t.Error("a pod that does not exist")
 	}
 	// The kubelet has created the mirror pod again, and deletes the others, which have finalizers.
-	if err := p.Add(static("etcd", 4)); err != nil {
-		t.Fatal(err)
-	}
+	p.put(static("etcd", 4))
 	for name, created := range map[string]int64{"z-pretends": 2, "a-pretends": 3} {
 		pod := static(name, created)
 		pod.DeletionTimestamp, pod.Finalizers = new(metav1.NewTime(time.Unix(5, 0))), []string{"example.com/stay"}
-		if err := p.Update(slim(pod)); err != nil {
-			t.Fatal(err)
-		}
+		p.put(pod)
 	}
 	if got := p.of(hash); got == nil || got.key != "prod/etcd" {
 		t.Errorf("once the others are deleted, it is %+v", got)
 	}
-	if pod := newTestPod("db-0", testUID); newPod(pod) == nil {
+	if pod := newTestPod("db-0", testUID); reported(pod).pod == nil {
 		t.Error("a pod is left out")
-	} else if pod.DeletionTimestamp = new(metav1.Now()); newPod(slim(pod)) == nil {
+	} else if pod.DeletionTimestamp = new(metav1.Now()); reported(pod).pod == nil {
 		t.Error("a pod that is being deleted is left out: it may run for long")
-	}
-}
-
-// TestSlimIsSmall verifies that neither labels nor mounts of a pod are kept without bound, and that labels that are too large are
-// omitted from its document with the same words each time.
-func TestSlimIsSmall(t *testing.T) {
-	pod := fullPod()
-	pod.Labels = map[string]string{}
-	for i := range 70_000 {
-		pod.Labels[fmt.Sprint("label", i)] = "x"
-	}
-	for i := range 1000 {
-		c := &pod.Spec.Containers[0]
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "config", MountPath: fmt.Sprint("/etc/", i)})
-	}
-	reduced := slim(pod)
-	if labels, mounts := len(reduced.Labels), len(reduced.Spec.Containers[1].VolumeMounts); labels > 2000 || mounts > 10 {
-		t.Errorf("%d labels and %d mounts are kept", labels, mounts)
-	}
-	first, second := newPod(slim(pod)).doc, newPod(slim(pod)).doc
-	if first.Labels != nil || first.Omitted[podfacts.PartLabels] == "" || first.Omitted[podfacts.PartLabels] != second.Omitted[podfacts.PartLabels] {
-		t.Errorf("%d labels in the document, omitted: %q and %q", len(first.Labels), first.Omitted, second.Omitted)
-	}
-	if len(first.Volumes) == 0 || len(first.Volumes[0].Places) == 0 {
-		t.Error("the mounts of claims are not kept")
 	}
 }

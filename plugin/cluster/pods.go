@@ -1,14 +1,13 @@
 package cluster
 
 import (
-	"fmt"
+	"reflect"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// pods are the pods of the node. It is the store of a reflector, whose methods add and remove pods.
+// pods are the pods of the node.
 type pods struct {
 	changed func(uid string) // called without the lock
 
@@ -43,64 +42,40 @@ func (p *pods) isSynced() bool {
 	return p.synced
 }
 
-// Transformer returns a function that reduces a pod to what is kept before the reflector stores it.
-func (p *pods) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) {
-		if o, ok := object.(*corev1.Pod); ok {
-			return slim(o), nil
-		}
-		return object, nil
+// keep implements target. It returns the pod that is already there if what is kept of it has not changed.
+func (p *pods) keep(object runtime.Object) any {
+	o, ok := object.(*podObject)
+	if !ok || o.pod == nil {
+		return nil
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old := p.byKey[o.pod.key]; reflect.DeepEqual(old, o.pod) {
+		return old
+	}
+	return o.pod
 }
 
-// Add is called by the reflector.
-func (p *pods) Add(object any) error { return p.set(object) }
-
-// Update is called by the reflector.
-func (p *pods) Update(object any) error { return p.set(object) }
-
-// Resync is called by the reflector.
-func (p *pods) Resync() error { return nil }
-
-func (p *pods) set(object any) error {
-	o, ok := object.(*corev1.Pod)
-	if !ok {
-		return fmt.Errorf("unexpected object %T", object)
-	}
-	p.notify(p.replace(o.Namespace+"/"+o.Name, newPod(o)))
-	return nil
+// change implements target.
+func (p *pods) change(key string, value any) {
+	next, _ := value.(*pod)
+	p.notify(p.replace(key, next))
 }
 
-// Delete is called by the reflector.
-func (p *pods) Delete(object any) error {
-	o, ok := object.(*corev1.Pod)
-	if !ok {
-		return fmt.Errorf("unexpected object %T", object)
-	}
-	p.notify(p.replace(o.Namespace+"/"+o.Name, nil))
-	return nil
-}
-
-// Replace is called by the reflector with all pods of the node.
-func (p *pods) Replace(objects []any, _ string) error {
-	fresh := map[string]*pod{}
-	for _, object := range objects {
-		if o, ok := object.(*corev1.Pod); ok {
-			fresh[o.Namespace+"/"+o.Name] = newPod(o)
-		}
-	}
+// setAll implements target: these are all pods of the node.
+func (p *pods) setAll(values map[string]any) {
 	var uids []string
 	for _, key := range p.keys() {
-		if fresh[key] == nil {
+		if values[key] == nil {
 			uids = append(uids, p.replace(key, nil)...)
 		}
 	}
-	for key, pod := range fresh {
-		uids = append(uids, p.replace(key, pod)...)
+	for key, value := range values {
+		next, _ := value.(*pod)
+		uids = append(uids, p.replace(key, next)...)
 	}
 	p.setSynced()
 	p.notify(uids)
-	return nil
 }
 
 func (p *pods) setSynced() {
@@ -119,12 +94,16 @@ func (p *pods) keys() []string {
 	return out
 }
 
-// replace stores a pod, or removes it if it is nil. It returns the UIDs that this concerns: two if
-// the pod was deleted and created again under its name.
+// replace stores a pod, or removes it if it is nil. It returns the UIDs that this concerns: none if it is the same one, and two
+// if the pod was deleted and created again under its name.
 func (p *pods) replace(key string, next *pod) (uids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old := p.byKey[key]; old != nil {
+	old := p.byKey[key]
+	if old == next {
+		return nil
+	}
+	if old != nil {
 		uids = append(uids, old.doc.UID)
 		delete(p.byKey, key)
 		if delete(p.byUID[old.doc.UID], key); len(p.byUID[old.doc.UID]) == 0 {

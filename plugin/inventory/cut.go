@@ -140,7 +140,7 @@ func (s *Spec) cut(missing []string) {
 			}
 			return
 		}
-		if i := index.Find(path.Clean(p)); i >= 0 {
+		if i := index.Find(path.Clean("/" + p)); i >= 0 {
 			s.Mounts[i].IsCut = true
 		}
 	}

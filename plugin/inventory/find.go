@@ -165,13 +165,14 @@ func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 
 // devices returns the raw block volumes of a container, which are nodes in /dev without a mount. A privileged
 // container has all of the host's devices instead. There a path may name one, but "*" covers only the disks
-// that the container uses, see Usage.
+// that the container uses, see Usage. Kubernetes accepts a path without a slash at its beginning, and the runtime makes the node
+// below the root of the container.
 func (f *Finder) devices(spec *Spec) []policy.Mount {
 	privileged := slices.ContainsFunc(spec.Devices, func(d Device) bool { return d.IsHostOnly() })
 	var out []policy.Mount
 	for _, d := range spec.Devices {
 		if d.Type == "b" {
-			out = append(out, policy.Mount{Destination: path.Clean(d.Path), Injected: privileged, Backing: f.Storage.Device(d.Dev)})
+			out = append(out, policy.Mount{Destination: path.Clean("/" + d.Path), Injected: privileged, Backing: f.Storage.Device(d.Dev)})
 		}
 	}
 	return out

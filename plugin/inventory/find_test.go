@@ -260,6 +260,7 @@ func TestFindDevices(t *testing.T) {
 		injected []bool
 	}{
 		{"a volume", []Device{raw, {Path: "/dev/null", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 3}}}, []bool{false}},
+		{"no slash at its beginning", []Device{{Path: "dev/data", Type: "b", Dev: lowerDisk.Dev}}, []bool{false}},
 		{"privileged, /dev/kmsg", []Device{raw, {Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}}, []bool{true}},
 		{"privileged, /dev/mem", []Device{{Path: "/dev/mem", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 1}}, raw}, []bool{true}},
 		{"a block device of that number", []Device{raw, {Path: "/dev/ram1", Type: "b", Dev: blkio.Dev{Major: 1, Minor: 1}}}, []bool{false, false}},

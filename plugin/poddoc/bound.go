@@ -2,7 +2,6 @@ package poddoc
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -41,8 +40,8 @@ type part struct {
 func (d *Document) parts() []part {
 	return []part{
 		{podfacts.PartAnnotations, d.Annotations != nil, d.Annotations, len(d.Annotations), podfacts.MaxAnnotations, podfacts.MaxAnnotationBytes},
-		{podfacts.PartLabels, d.Labels != nil, d.Labels, 0, 0, maxLabelBytes},
-		{podfacts.PartNamespaceLabels, d.NamespaceLabels != nil, d.NamespaceLabels, 0, 0, maxLabelBytes},
+		{podfacts.PartLabels, d.Labels != nil, d.Labels, 0, 0, MaxLabelBytes},
+		{podfacts.PartNamespaceLabels, d.NamespaceLabels != nil, d.NamespaceLabels, 0, 0, MaxLabelBytes},
 		{podfacts.PartVolumes, d.Volumes != nil, d.Volumes, len(d.Volumes), MaxVolumes, maxVolumeBytes},
 	}
 }
@@ -60,19 +59,6 @@ func (p *part) tooLarge() string {
 		return ""
 	}
 	return fmt.Sprintf("%d bytes (maximum %d)", len(data), p.limit)
-}
-
-// KeptLabels returns labels that a document can have. Of others it returns so many that it is known that they are too large.
-func KeptLabels(labels map[string]string) map[string]string {
-	out, size := map[string]string{}, 0
-	for _, key := range slices.Sorted(maps.Keys(labels)) { // the same ones each time
-		if size > maxLabelBytes {
-			break
-		}
-		out[key] = labels[key]
-		size += len(key) + len(labels[key])
-	}
-	return out
 }
 
 func boundVolume(v *policy.ClaimVolume) {

@@ -11,13 +11,14 @@ const (
 	MaxSize      = 72 << 10 // bytes of a file
 	MaxDocuments = 4096     // names in a directory
 	MaxVolumes   = 128      // claims of a pod
+	MaxPlaces    = 1000     // where the containers of a pod have claims; a document has no room for so many
 	MaxText      = 4 << 10  // bytes of a claim's annotation
 	MaxRate      = 64       // bytes of a rate in a class
 )
 
 // Bounds of the parts of a document beside the annotations, in bytes as encoded. They leave room for the rest.
 const (
-	maxLabelBytes  = 8 << 10 // of the pod, and of its namespace
+	MaxLabelBytes  = 8 << 10 // of the pod, and of its namespace
 	maxVolumeBytes = 27 << 10
 )
 

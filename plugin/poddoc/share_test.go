@@ -31,7 +31,7 @@ func largest(n int, namespace string) *Document {
 			Namespace:   namespace,
 			Name:        fmt.Sprintf("p-%d", n),
 			Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": strings.Repeat("x", 27<<10)},
-			Labels:      fill(map[string]string{}, "", maxLabelBytes-2),
+			Labels:      fill(map[string]string{}, "", MaxLabelBytes-2),
 		},
 	}
 	mounts := fill(map[string]string{}, strings.Repeat("m", 24), maxVolumeBytes-200)
