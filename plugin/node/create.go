@@ -43,7 +43,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		p := v.propose(v.request, of, []snapshot{c}, n.hasNoWeights(of))
+		p := v.propose(v.request, of, []snapshot{c}, n.controls.Missing())
 		spec, err := n.admit(ctx, p, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err

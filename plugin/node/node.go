@@ -90,8 +90,8 @@ type environment struct {
 	kernel     kernel.Verdict
 	kubelet    string // its root directory
 	resync     time.Duration
-	nodeMemory uint64                 // 0 where it is unknown
-	weight     *enforce.WeightSupport // reads itself whether the kernel supports weights
+	nodeMemory uint64 // 0 where it is unknown
+	controls   *enforce.Controls
 	recovery   *recovery.Recovery
 	optional
 }
@@ -151,7 +151,7 @@ func New(cfg Config) (*Node, error) {
 			kubelet:    cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
 			resync:     cmp.Or(cfg.Resync, defaultResync),
 			nodeMemory: cfg.NodeMemory,
-			weight:     &enforce.WeightSupport{Cgroups: cfg.Cgroups},
+			controls:   &enforce.Controls{Cgroups: cfg.Cgroups},
 			recovery:   cfg.Recovery,
 			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts, cfg.Events},
 		},
@@ -168,7 +168,7 @@ func New(cfg Config) (*Node, error) {
 	n.selectNamespaces(nil, cfg.Policy)
 	n.policy.Store(cfg.Policy)
 	n.logReleases()
-	n.weight.Refresh()
+	n.controls.Refresh()
 	return n, nil
 }
 

@@ -2,22 +2,27 @@ package node
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// nodeNotices returns what is to be told about the node as a whole now: the errors of reading records and layers, and the pods without
+// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and layers, and the pods without
 // labels of their namespace.
-func nodeNotices(records, layers error, unlabelled []podIdentity) (out []notice) {
+func nodeNotices(kernel, records, layers error, unlabelled []podIdentity) (out []notice) {
 	add := func(kind noticeKind, patience time.Duration, l *line) {
 		if l.err != nil {
 			out = append(out, notice{noticeKey: noticeKey{kind: kind}, patience: patience, again: reminder.Interval, value: l.err.Error(), line: l})
 		}
 	}
+	add(limitsMissing, 0, &line{
+		level: logrus.WarnLevel, text: "This node cannot limit: annotations with limits are unenforceable, and limits of classes are skipped", err: kernel,
+	})
 	add(recordsUnread, 0, &line{
 		level: logrus.WarnLevel, text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", err: records,
 	})
@@ -36,9 +41,17 @@ func nodeNotices(records, layers error, unlabelled []podIdentity) (out []notice)
 // tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
 func (n *Node) tellOfNode(records error) {
 	now := time.Now()
-	for _, x := range n.told.due(nodeNotices(records, *n.layers.problem.Load(), n.unlabelled(now.Add(-n.resync))), now) {
+	for _, x := range n.told.due(nodeNotices(n.kernelProblem(), records, *n.layers.problem.Load(), n.unlabelled(now.Add(-n.resync))), now) {
 		n.logLines(*x.line)
 	}
+}
+
+// kernelProblem returns why this node cannot limit, or nil.
+func (n *Node) kernelProblem() error {
+	if slices.Contains(n.controls.Missing(), blkio.IOMax) {
+		return errors.New(policy.NoIOMax)
+	}
+	return nil
 }
 
 // A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does

@@ -60,6 +60,7 @@ const (
 	diskAdded
 	targetsUnmatched
 	foreignLimits
+	limitsMissing
 	recordsUnread
 	layersUnknown
 	labelsUnknown

@@ -59,6 +59,10 @@ func processes() map[string]command {
 				synctest.Wait()
 			}
 		},
+		"lack FILE": func(w *world, _ bool, args []string) { // the kernel has no such control file; the plugin starts again
+			w.kernel.Lack(args[0])
+			w.restart(false, nil)
+		},
 		"sleep DURATION": func(w *world, _ bool, args []string) {
 			d, err := time.ParseDuration(args[0])
 			w.ts.Check(err)
