@@ -36,8 +36,8 @@ type Config struct {
 	// ProcessMounts returns the mounts of a process in a cgroup. If it is nil, a container's mounts are taken
 	// to be on the disks to which the paths of the host led when it was created.
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
-	// KubeletRoot is the kubelet's root directory on the host. The names of pods' volumes are derived from
-	// paths in it. "" stands for DefaultKubeletRoot.
+	// KubeletRoot is the kubelet's root directory on the host. Mounts from it need no comparison with those of a
+	// process, since it is root's. "" stands for DefaultKubeletRoot.
 	KubeletRoot string
 	// NodeMemory is the node's MemTotal in bytes, 0 where it is unknown. A memory limit that is large in
 	// comparison bounds no dirty pages.
