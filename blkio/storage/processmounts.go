@@ -178,7 +178,7 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 		b, _ := s.mountBacking(ctx, here, 0)
 		return b
 	}
-	if m.FSType == "overlay" {
+	if m.FSType == "overlay" || m.isFromFile() {
 		return s.backForeignOverlay(ctx, *m)
 	}
 	b := &blkio.Backing{FSType: m.FSType}
@@ -194,7 +194,7 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 	return b
 }
 
-// backForeignOverlay goes by the paths of the layers: runtimes mount overlays for their
+// backForeignOverlay goes by the paths of the layers, or of the file: runtimes mount overlays for their
 // containers by paths of the node.
 func (s *snapshot) backForeignOverlay(ctx context.Context, m Mount) *blkio.Backing {
 	m.Mountpoint = "" // which is not the node's: no layer is hidden by it
