@@ -155,7 +155,10 @@ func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []blk
 	out := make([]blkio.ProcessMount, 0, len(mounts))
 	for _, m := range mounts {
 		p := blkio.ProcessMount{Mountpoint: m.Mountpoint, ReadOnly: m.isReadOnly, IsRoot: m.isRoot}
-		if !m.isRoot {
+		switch {
+		case m.isRoot && m.FSType == "overlay":
+			p.Upper = m.layers().upper
+		case !m.isRoot:
 			b, ok := backings[m.Dev]
 			if !ok {
 				b = s.backForeign(ctx, m.Mount, here[m.Dev])

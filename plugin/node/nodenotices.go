@@ -12,9 +12,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and layers, and the pods without
+// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and layers, layers elsewhere, and the pods without
 // labels of their namespace.
-func nodeNotices(kernel, records, layers error, unlabelled []podIdentity) (out []notice) {
+func nodeNotices(kernel, records, layers, elsewhere error, unlabelled []podIdentity) (out []notice) {
 	add := func(kind noticeKind, patience time.Duration, l *line) {
 		if l.err != nil {
 			out = append(out, notice{noticeKey: noticeKey{kind: kind}, patience: patience, again: reminder.Interval, value: l.err.Error(), line: l})
@@ -29,6 +29,9 @@ func nodeNotices(kernel, records, layers error, unlabelled []podIdentity) (out [
 	add(layersUnknown, layersPause, &line{ // a runtime that starts takes some seconds
 		level: logrus.WarnLevel, text: "Asking the runtime for the location of writable layers failed: using its configuration files", err: layers,
 	})
+	add(layersElsewhere, 0, &line{
+		level: logrus.WarnLevel, text: "Writable layers are on another disk than the runtime or its configuration says: rootfs means where containers have them", err: elsewhere,
+	})
 	if len(unlabelled) > 0 {
 		add(labelsUnknown, 0, &line{
 			level: logrus.ErrorLevel, text: "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods", err: errNotDescribed,
@@ -41,7 +44,7 @@ func nodeNotices(kernel, records, layers error, unlabelled []podIdentity) (out [
 // tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
 func (n *Node) tellOfNode(records error) {
 	now := time.Now()
-	for _, x := range n.told.due(nodeNotices(n.kernelProblem(), records, *n.layers.problem.Load(), n.unlabelled(now.Add(-n.resync))), now) {
+	for _, x := range n.told.due(nodeNotices(n.kernelProblem(), records, *n.layers.problem.Load(), n.layers.elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
 		n.logLines(*x.line)
 	}
 }

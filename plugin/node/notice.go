@@ -63,6 +63,7 @@ const (
 	limitsMissing
 	recordsUnread
 	layersUnknown
+	layersElsewhere
 	labelsUnknown
 )
 

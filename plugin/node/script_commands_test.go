@@ -121,6 +121,9 @@ func nodeDisks() map[string]command {
 			}
 			w.show(func(v *views) { v.inUse = w.layers })
 		},
+		"overlays DIRECTORY": func(w *world, _ bool, args []string) { // where containers really have their writable layers, after "configure real-mounts"
+			w.show(func(v *views) { v.upper = args[0] })
+		},
 		"register": func(w *world, _ bool, args []string) { // the runtime has restarted, and registers the plugin again
 			w.up()
 			_ = within(func(ctx context.Context) error { w.node.Registered(ctx, "containerd", "v2", deadline); return nil })
