@@ -57,6 +57,17 @@ func (n *Node) kernelProblem() error {
 	return nil
 }
 
+// Problem returns why this node cannot limit, or that writable layers are elsewhere than the runtime says, for people; "" for neither.
+func (n *Node) Problem() string {
+	if err := n.kernelProblem(); err != nil {
+		return err.Error()
+	}
+	if err := n.layers.elsewhere(); err != nil {
+		return "writable layers are on another disk than the runtime or its configuration says: " + err.Error()
+	}
+	return ""
+}
+
 // A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
 // not mean. The log and the metrics name such pods.
 
