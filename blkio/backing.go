@@ -60,6 +60,7 @@ type ProcessMount struct {
 	Mountpoint string // as the process sees it; see storage.Mount.Unreadable for one that is too long
 	ReadOnly   bool
 	IsRoot     bool     // it is the root directory of the process
+	Upper      string   // of a root that is an overlay: its upper layer, a path of the node
 	Backing    *Backing // shared by the mounts of one filesystem; must not be changed
 }
 

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -111,6 +112,9 @@ func (p *Plugin) Health() health.Report {
 	r := health.Report{Part: health.Limits, Mode: string(pol.Mode), RuleModes: pol.HasModes()}
 	p.connection.fill(&r)
 	r.Pods, r.NotInForce, r.Failed = p.node.Counts()
+	if problem := p.node.Problem(); problem != "" {
+		r.Reason = strings.TrimPrefix(r.Reason+"; "+problem, "; ")
+	}
 	r.Budgets = budgetsOf(p.node.Budgets())
 	if p.weights != nil {
 		r.Weights = p.weights.Report()

@@ -128,12 +128,12 @@ func TestUnmatchedIsBounded(t *testing.T) {
 func TestDropWeight(t *testing.T) {
 	limit := wbps(sda, 5)
 	d := Desired{Settings: NewSettings(limit, Setting{Value: weight(500).Value, Source: from("weight.blkio.noderesource.dev/containers", 0, "")})}
-	err := d.DropWeight()
+	err := d.dropFile(blkio.IOWeight)
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
 	if e := asError(t, err); e == nil || e.Error() != want || e.Kind() != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if again := d.DropWeight(); again != nil || !slices.Equal(d.Settings, Settings{limit}) {
+	if again := d.dropFile(blkio.IOWeight); again != nil || !slices.Equal(d.Settings, Settings{limit}) {
 		t.Errorf("left are %v, %v", d.Settings, again)
 	}
 }

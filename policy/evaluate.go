@@ -19,7 +19,10 @@ import (
 // container.NAME, of containers, of the choice of a class, and of pod-total. Desired.Errors has all
 // of them. Errors of limits of claims are in Desired.Claims, and reject nothing. With an error, Desired has all that could be decided: a wrong entry is left out, and of
 // two paths in conflict the lower value holds. So a caller that ignores the error enforces the rest.
-func (p *Pod) Container(c Container) (Desired, error) {
+//
+// missing are control files, such as io.max, that the node's kernel does not have. An annotation that needs one cannot be enforced, and
+// a class is skipped.
+func (p *Pod) Container(c Container, missing ...string) (Desired, error) {
 	if p.IsEmpty() {
 		return Desired{}, nil
 	}
@@ -42,6 +45,7 @@ func (p *Pod) Container(c Container) (Desired, error) {
 	e.uses(c)
 	d, err := e.desired()
 	p.warnIgnored(&d)
+	err = p.First(err, p.drop(&d, missing))
 	if !c.MemoryLimited && d.Settings.LimitWrites() {
 		p.policy.guard(&d, &c)
 	}
@@ -174,7 +178,12 @@ func (p *Pod) AsksTotal() bool { return !p.request.Empty() && p.request.Total() 
 // were rejected: a mount of theirs must not raise the limit of the others. A mount of a late
 // one only adds limits for disks on which the others have none. The error, and the result
 // with it, are as for Container, but for pod-total alone.
-func (p *Pod) Total(cs []Container) (Desired, error) {
+func (p *Pod) Total(cs []Container, missing ...string) (Desired, error) {
+	d, err := p.total(cs)
+	return d, p.First(err, p.drop(&d, missing))
+}
+
+func (p *Pod) total(cs []Container) (Desired, error) {
 	if errs := p.refusedTotal(); len(errs) > 0 {
 		return Desired{Errors: errs}, errs[0] // for Carry
 	}
@@ -275,28 +284,6 @@ func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 	}
 	return errs
 }
-
-// DropWeight takes out a weight on a node whose kernel cannot hold any. It returns an *annotation.Error for
-// a weight of an annotation, otherwise nil.
-func (d *Desired) DropWeight() error {
-	weights := d.Settings.In(blkio.IOWeight)
-	if len(weights) == 0 {
-		return nil
-	}
-	d.Settings, d.Weighted = d.Settings.Without(weights), nil
-	i := slices.IndexFunc(weights, func(s Setting) bool { return s.Source.Kind == FromAnnotation })
-	if i < 0 {
-		d.Warnings = append(d.Warnings, weights[0].Source.Text()+": "+noIOWeight)
-		d.warned(NotEnforced)
-		d.unenforced(annotation.Identity{From: weights[0].Source.Origin(), Reason: annotation.NoWeights}, noIOWeight)
-		return nil
-	}
-	weight := weights[i]
-	of := annotation.Identity{From: weight.Source.Origin(), Text: weight.Amount.String(), Reason: annotation.NoWeights}
-	return annotation.New(of, &annotation.Problem{Cause: noIOWeight, Hint: "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST"})
-}
-
-const noIOWeight = "this node's kernel has no io.weight"
 
 // sourceOf returns the source of a value.
 func (e *evaluation) sourceOf(c *cell) Source {

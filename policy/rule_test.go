@@ -334,7 +334,7 @@ func TestClassNotEnforced(t *testing.T) {
 		}
 	}
 	d, _ := pod.Container(full)
-	if err := d.DropWeight(); err != nil || amount(d, blkio.Weight) != 0 || len(d.Warnings) != 2 {
+	if err := d.dropFile(blkio.IOWeight); err != nil || amount(d, blkio.Weight) != 0 || len(d.Warnings) != 2 {
 		t.Errorf("without io.weight: %v, %q", err, d.Warnings)
 	}
 	d, err := pod.Container(Container{Name: "now", Rootfs: blkio.Backing{Err: errNow, Reason: "this node failed to look"}})

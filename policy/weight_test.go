@@ -182,7 +182,7 @@ func TestWeightsOfScopes(t *testing.T) {
 	if got := strings.Join(lines, ", "); err != nil || got != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
-	if err := d.DropWeight(); err == nil || len(d.Settings) != 1 || d.Weighted != nil {
+	if err := d.dropFile(blkio.IOWeight); err == nil || len(d.Settings) != 1 || d.Weighted != nil {
 		t.Errorf("without io.weight: %v, %v", err, d.Settings)
 	}
 }

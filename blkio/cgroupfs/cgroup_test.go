@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -292,6 +293,10 @@ func TestProbe(t *testing.T) {
 			map[string]string{"kubepods/cgroup.controllers": "io\n", "kubepods/io.max": ""},
 			Features{IOMax: blkio.Yes, IOWeight: blkio.No, IOCost: blkio.No},
 		},
+		"LinuxKit": {
+			map[string]string{"kubepods/cgroup.controllers": "io\n", "kubepods/io.weight": ""},
+			Features{IOMax: blkio.No, IOWeight: blkio.Yes, IOCost: blkio.No},
+		},
 		"no child": {
 			map[string]string{"io.cost.qos": ""},
 			Features{IOCost: blkio.Yes},
@@ -309,9 +314,8 @@ func TestProbe(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
-			has, err := h.HasIOWeight()
-			if has != (tt.want.IOWeight == blkio.Yes) || (err != nil) != (tt.want.IOWeight == blkio.Unknown) {
-				t.Errorf("HasIOWeight: %t, %v", has, err)
+			if missing := got.Missing(); slices.Contains(missing, blkio.IOMax) != (tt.want.IOMax == blkio.No) || slices.Contains(missing, blkio.IOWeight) != (tt.want.IOWeight == blkio.No) {
+				t.Errorf("missing: %q", missing)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package cgroupfs
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -45,8 +44,8 @@ func (h *Hierarchy) Probe() (Features, error) {
 		probe(".", "io.cost.qos", &f.IOCost)
 	}
 	if dir, found := h.ioCgroup(f.Namespaced); found {
-		probe(dir, "io.max", &f.IOMax)
-		probe(dir, "io.weight", &f.IOWeight)
+		probe(dir, blkio.IOMax, &f.IOMax)
+		probe(dir, blkio.IOWeight, &f.IOWeight)
 	}
 	if err != nil {
 		return f, fmt.Errorf("probe cgroups: %w", err)
@@ -54,14 +53,15 @@ func (h *Hierarchy) Probe() (Features, error) {
 	return f, nil
 }
 
-// HasIOWeight reports whether the kernel has io.weight. It returns an error if no cgroup
-// has the io controller, because the file can exist in no other.
-func (h *Hierarchy) HasIOWeight() (bool, error) {
-	f, err := h.Probe()
-	if err == nil && f.IOWeight == blkio.Unknown {
-		err = errors.New("look for io.weight: no cgroup below the root has the io controller yet")
+// Missing returns those of io.max and io.weight that the kernel does not have. It is nil if that is unknown.
+func (f *Features) Missing() (files []string) {
+	if f.IOMax == blkio.No {
+		files = append(files, blkio.IOMax)
 	}
-	return f.IOWeight == blkio.Yes, err
+	if f.IOWeight == blkio.No {
+		files = append(files, blkio.IOWeight)
+	}
+	return files
 }
 
 // ioCgroup finds a cgroup with the io controller: the files of a controller

@@ -29,6 +29,9 @@ func carriedMounts() []string {
 		"46 29 8:16 / /mnt/volume rw - ext4 /dev/sdb rw,data=journal",
 		"47 29 0:71 / /mnt/memory rw - tmpfs tmpfs rw",
 		"48 29 0:72 / /mnt/absent rw - ext4 /dev/absent rw",
+		"49 29 8:16 / /mnt/realtime rw - xfs /dev/sdb rw,rtdev=/dev/sdc",
+		"50 29 0:73 / /mnt/image ro - erofs " + places + "/1/fs/layer.erofs ro",
+		"51 29 0:74 / /run/image ro - overlay overlay ro,lowerdir=/mnt/image",
 	}
 	for i, layers := range []string{
 		"lowerdir=" + places + "/1/fs:" + places + "/2/fs,upperdir=" + places + "/3/fs",
@@ -51,7 +54,7 @@ func TestCarriedBackings(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		n := newFakeNode(t, nodeRoot)
-		for _, dir := range []string{"/var/lib/containerd/snapshots/1/fs", "/var/lib/containerd/snapshots/2/fs", "/var/lib/containerd/snapshots/3/fs", "/other/1", "/other/2", "/target/1/fs", "/target/2/fs", "/run/0"} {
+		for _, dir := range []string{"/var/lib/containerd/snapshots/1/fs", "/var/lib/containerd/snapshots/2/fs", "/var/lib/containerd/snapshots/3/fs", "/other/1", "/other/2", "/target/1/fs", "/target/2/fs", "/run/0", "/var/lib/containerd/snapshots/1/fs/layer.erofs"} {
 			n.mkdir(t, dir)
 		}
 		n.symlink(t, "/target", "/link")

@@ -73,7 +73,16 @@ func (s *snapshot) devicesBelow(m *Mount) ([]blkio.Disk, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []blkio.Disk{d}, nil
+		realtime := m.realtime()
+		if realtime == "" {
+			return []blkio.Disk{d}, nil
+		}
+		of, err := s.node(realtime)
+		if err != nil {
+			return []blkio.Disk{d}, fmt.Errorf("the realtime device %s: %w", realtime, err)
+		}
+		data, err := s.sys.device(of)
+		return []blkio.Disk{d, data}, err
 	}
 	found := map[blkio.Dev]blkio.Disk{}
 	for source := range strings.SplitSeq(m.Source, ":") {

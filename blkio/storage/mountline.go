@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -176,11 +177,25 @@ func (l *mountLine) parseFilesystem(m *Mount, rest []byte, names mountNames) boo
 
 // setOptions sets the fields that depend on the options of a filesystem.
 func (m *Mount) setOptions(options string) {
-	if m.FSType == "overlay" {
-		m.Options = layerOptions(options)
+	switch m.FSType {
+	case "overlay":
+		m.Options = keptOptions(options, "upperdir", "lowerdir", "lowerdir+", "datadir+")
+	case "xfs":
+		m.Options = keptOptions(options, "rtdev")
 	}
 	m.DataJournal = hasOption(options, "data=journal")
 	m.SlowFsync = hasOption(options, "nodelalloc") || hasOption(options, "dioread_lock")
+}
+
+// keptOptions returns those of the options with these keys.
+func keptOptions(options string, keys ...string) string {
+	kept := make([]string, 0, 8)
+	for option := range strings.SplitSeq(options, ",") {
+		if key, _, _ := strings.Cut(option, "="); slices.Contains(keys, key) {
+			kept = append(kept, option)
+		}
+	}
+	return strings.Join(kept, ",")
 }
 
 // mountNames shares the texts that many mounts have, by how the kernel escapes them.

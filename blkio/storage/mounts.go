@@ -18,7 +18,7 @@ type Mount struct {
 	Mountpoint string    // absolute, without symlinks
 	FSType     string
 	Source     string
-	// Options are those of an overlay that name its layers. For other types it is "".
+	// Options are those that name the layers of an overlay, or the realtime device of XFS. For other types it is "".
 	Options string
 	// Peers is the number of the mount's peer group. Master is the number of the peer group
 	// from which it receives mounts and unmounts. 0 means none.

@@ -41,16 +41,17 @@ func parseLayers(options string) layers {
 	return l
 }
 
-// layerOptions returns those of an overlay's options that parseLayers reads.
-func layerOptions(options string) string {
-	kept := make([]string, 0, 8)
-	for option := range strings.SplitSeq(options, ",") {
-		switch key, _, _ := strings.Cut(option, "="); key {
-		case "upperdir", "lowerdir", "lowerdir+", "datadir+":
-			kept = append(kept, option)
-		}
+// layers returns the layers of an overlay. EROFS that is mounted from a file (Linux 6.12) has one, the file.
+func (m *Mount) layers() layers {
+	if m.isFromFile() {
+		return layers{lower: []string{m.Source}}
 	}
-	return strings.Join(kept, ",")
+	return parseLayers(m.Options)
+}
+
+// isFromFile reports whether a filesystem is mounted from a file, and not from a block device. Its source is the path.
+func (m *Mount) isFromFile() bool {
+	return m.FSType == "erofs" && m.Dev.Major == 0 && path.IsAbs(m.Source)
 }
 
 // splitLayers splits at colons without a backslash. Between two are layers of data
@@ -101,10 +102,10 @@ func unescapeOctal(s string) string {
 const maxOverlays = 2
 
 // overlayBacking finds the disks of an overlay. Writes go to the disk of the upper layer. Files that were not
-// written yet are read from the disks of the lower layers.
+// written yet are read from the disks of the lower layers. A filesystem from a file is read from the disks of that.
 func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, at layerPlaces, certain bool) {
 	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType}
-	l := parseLayers(m.Options)
+	l := m.layers()
 	found, certain := make(map[blkio.Dev]blkio.Disk), true
 	var missing string // why a layer has no disk
 	var places []string
@@ -144,6 +145,9 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 		seen[p] = ok
 	}
 	switch {
+	case len(found) == 0 && m.isFromFile():
+		b.Reason = "the file of this " + m.FSType + ": " + missing
+		return b, newLayerPlaces(places), certain
 	case len(found) == 0:
 		b.Reason = "no layer of this overlay is on a disk: " + cmp.Or(missing, "the kernel reports no layers")
 		return b, newLayerPlaces(places), certain
@@ -212,13 +216,13 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 	return s.holder(ctx, s.table.find(target), depth, target == dir)
 }
 
-// holder is the backing of a mount that holds a layer. An overlay depends on its own layers.
+// holder is the backing of a mount that holds a layer. An overlay depends on its own layers, and EROFS on its file.
 func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, isDirect bool) (_ *blkio.Backing, direct, certain bool) {
 	if m == nil {
 		return s.uncovered(), isDirect, true
 	}
 	b, certain := s.mountBacking(ctx, m, depth+1)
-	return b, isDirect && m.FSType != "overlay", certain
+	return b, isDirect && m.FSType != "overlay" && !m.isFromFile(), certain
 }
 
 // beneath finds the mount that covers a path, without resolving symlinks, and without m and

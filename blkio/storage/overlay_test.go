@@ -106,6 +106,74 @@ func TestResolveOverlay(t *testing.T) {
 	}
 }
 
+// TestResolveFiles verifies that a filesystem from a file is on the disks of the file, also as a layer of an overlay, and mounted over
+// its own file. containerd mounts layers of images like that (erofs).
+func TestResolveFiles(t *testing.T) {
+	const snapshots = "/var/lib/containerd/snapshots/"
+	n := newFakeNode(t, `20 1 8:1 / / rw - ext4 /dev/sda1 rw
+21 20 8:17 / /var/lib/containerd rw - xfs /dev/sdb1 rw
+30 21 0:61 / `+snapshots+`7/fs ro - erofs `+snapshots+`7/layer.erofs ro,user_xattr,acl
+31 20 0:62 / /rootfs ro - overlay overlay ro,lowerdir=`+snapshots+`7/fs:`+snapshots+`6/fs
+32 20 0:63 / /img ro - erofs /link/snapshots/7/layer.erofs ro
+33 20 0:64 / /over ro - erofs /over/layer.erofs ro
+34 20 0:65 / /round/a ro - erofs /round/b/x ro
+35 20 0:66 / /round/b ro - erofs /round/a/x ro
+36 20 0:67 / /cached ro - erofs none ro,fsid=x
+37 20 0:68 / /memory ro - erofs /tmp/x ro
+38 20 0:69 / /tmp rw - tmpfs tmpfs rw
+39 20 8:32 / /device ro - erofs /dev/sdc ro
+`)
+	n.symlink(t, "/var/lib/containerd", "/link")
+	for _, file := range []string{snapshots + "7/layer.erofs", snapshots + "6/fs", "/over", "/tmp/x"} {
+		n.mkdir(t, file)
+	}
+	for in, want := range map[string]string{
+		snapshots + "7/fs/a": "sdb", "/rootfs": "sdb", "/img/a": "sdb", "/over": "sda", "/device": "sdc",
+		"/round/a": strings.Repeat("the file of this erofs: ", 3) + "too many overlays are stacked",
+		"/cached":  "erofs has no block device, only the device number 0:67",
+		"/memory":  "the file of this erofs: tmpfs is memory, not a disk",
+	} {
+		for _, attempt := range []string{"first", "again"} {
+			b := n.Resolve(t.Context(), in)
+			got := b.Reason
+			if len(b.Disks) == 1 {
+				got = b.Disks[0].Name
+			}
+			if got != want || b.Warning != nil {
+				t.Errorf("%s, %s: %+v, want %s", in, attempt, b, want)
+			}
+		}
+	}
+	foreign := n.current.Load().backForeign(t.Context(), &Mount{FSType: "erofs", Source: snapshots + "7/layer.erofs", Dev: blkio.Dev{Minor: 90}}, nil)
+	if diff := cmp.Diff([]blkio.Disk{sdb}, foreign.Disks); diff != "" {
+		t.Errorf("in another mount namespace: %s", diff)
+	}
+}
+
+// TestResolveRealtime verifies that the data of XFS with a realtime device is on that disk. A log device has no data.
+func TestResolveRealtime(t *testing.T) {
+	n := newFakeNode(t, `20 1 8:1 / / rw - ext4 /dev/sda1 rw
+21 20 8:17 / /zoned rw,relatime shared:1 - xfs /dev/sdb1 rw,attr2,inode64,logbufs=8,logbsize=32k,rtdev=/dev/sdd,noquota
+22 20 8:32 / /log rw - xfs /dev/sdc rw,logdev=/dev/sda,noquota
+23 20 259:300 / /lost rw - xfs /dev/nvme0n1p1 rw,rtdev=/dev/sdr
+`)
+	for in, want := range map[string]blkio.Backing{
+		"/zoned/a": {Mountpoint: "/zoned", FSType: "xfs", Disks: []blkio.Disk{sdb, sdd}},
+		"/log":     {Mountpoint: "/log", FSType: "xfs", Disks: []blkio.Disk{sdc}},
+		"/lost":    {Mountpoint: "/lost", FSType: "xfs", Reason: "the realtime device /dev/sdr: block device \"/dev/sdr\": sdr: no such disk", Missing: true},
+	} {
+		if diff := cmp.Diff(want, n.Resolve(t.Context(), in)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", in, diff)
+		}
+	}
+	if got := n.MountedDisks(); len(got) != 5 || !got[sdd.Dev] {
+		t.Errorf("mounted are %v", got)
+	}
+	if got := n.Filesystems()[1].Devices; len(got) != 2 || got[1] != sdd {
+		t.Errorf("the devices of /zoned are %v", got)
+	}
+}
+
 // TestBeneath verifies that mounts that an overlay covers differ from mounts on it.
 func TestBeneath(t *testing.T) {
 	table, err := ParseMountTable(strings.NewReader(overlayMounts))

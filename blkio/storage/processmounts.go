@@ -155,7 +155,10 @@ func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []blk
 	out := make([]blkio.ProcessMount, 0, len(mounts))
 	for _, m := range mounts {
 		p := blkio.ProcessMount{Mountpoint: m.Mountpoint, ReadOnly: m.isReadOnly, IsRoot: m.isRoot}
-		if !m.isRoot {
+		switch {
+		case m.isRoot && m.FSType == "overlay":
+			p.Upper = m.layers().upper
+		case !m.isRoot:
 			b, ok := backings[m.Dev]
 			if !ok {
 				b = s.backForeign(ctx, m.Mount, here[m.Dev])
@@ -178,7 +181,7 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 		b, _ := s.mountBacking(ctx, here, 0)
 		return b
 	}
-	if m.FSType == "overlay" {
+	if m.FSType == "overlay" || m.isFromFile() {
 		return s.backForeignOverlay(ctx, *m)
 	}
 	b := &blkio.Backing{FSType: m.FSType}
@@ -194,7 +197,7 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 	return b
 }
 
-// backForeignOverlay goes by the paths of the layers: runtimes mount overlays for their
+// backForeignOverlay goes by the paths of the layers, or of the file: runtimes mount overlays for their
 // containers by paths of the node.
 func (s *snapshot) backForeignOverlay(ctx context.Context, m Mount) *blkio.Backing {
 	m.Mountpoint = "" // which is not the node's: no layer is hidden by it

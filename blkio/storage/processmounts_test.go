@@ -81,7 +81,7 @@ func TestProcessMounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(append([]string{"/ ro root"}, tt.want...), describeMounts(mounts)); d != "" {
+			if d := cmp.Diff(append([]string{"/ ro root/u"}, tt.want...), describeMounts(mounts)); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
@@ -94,7 +94,7 @@ func describeMounts(mounts []blkio.ProcessMount) []string {
 		text := m.Mountpoint + map[bool]string{true: " ro", false: " rw"}[m.ReadOnly]
 		switch {
 		case m.IsRoot:
-			text += " root"
+			text += " root" + m.Upper
 		case m.Backing.Err != nil:
 			text += ": " + strings.TrimSpace(m.Backing.Err.Error())
 		default:

@@ -31,6 +31,7 @@ type snapshot struct {
 type deviceKey struct {
 	dev            blkio.Dev
 	fstype, source string
+	realtime       string // of XFS, a device beside dev
 }
 
 // maxPaths bounds the paths that are remembered, should a table last long.
@@ -188,7 +189,7 @@ func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *bl
 	switch {
 	case m.Unreadable != "":
 		b.Reason = m.Unreadable
-	case m.FSType == "overlay":
+	case m.FSType == "overlay" || m.isFromFile():
 		// Of a layer the text may be another than where it is asked for.
 		if b, at, certain = s.overlayBacking(ctx, m, depth); !certain || depth > 0 {
 			return b, certain
@@ -221,7 +222,7 @@ func (s *snapshot) deviceNode(m *Mount, p string) (*blkio.Backing, bool) {
 
 // disksOf returns the disks of a mount's filesystem.
 func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
-	key := deviceKey{dev: m.Dev}
+	key := deviceKey{dev: m.Dev, realtime: m.realtime()}
 	if m.Dev.Major == 0 {
 		key.fstype, key.source = m.FSType, m.Source
 	}
@@ -236,6 +237,17 @@ func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
 	return disks, nil
 }
 
+// realtime returns the path of the device that holds the file data of XFS with a realtime section, "" without one. The filesystem's
+// own device has the metadata. Zoned XFS (Linux 6.15) has its data there, too.
+//
+// Source: xfs_fs_show_options in fs/xfs/xfs_super.c.
+func (m *Mount) realtime() string {
+	if m.FSType != "xfs" {
+		return ""
+	}
+	return unescapeOctal(strings.TrimPrefix(m.Options, "rtdev="))
+}
+
 // readDisks asks sysfs. The disks are at least one.
 func (s *snapshot) readDisks(key deviceKey) ([]blkio.Disk, error) {
 	if key.dev.Major != 0 {
@@ -243,7 +255,14 @@ func (s *snapshot) readDisks(key deviceKey) ([]blkio.Disk, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the filesystem's device is not in sysfs: %w", err)
 		}
-		return []blkio.Disk{disk}, nil
+		if key.realtime == "" {
+			return []blkio.Disk{disk}, nil
+		}
+		realtime, err := s.fromSource("xfs", key.realtime)
+		if err != nil {
+			return nil, fmt.Errorf("the realtime device %s: %w", key.realtime, err)
+		}
+		return sortedDisks(map[blkio.Dev]blkio.Disk{disk.Dev: disk, realtime[0].Dev: realtime[0]}), nil
 	}
 	if !strings.HasPrefix(key.source, "/dev/") {
 		return nil, fmt.Errorf("%s has no block device, only the device number %s", key.fstype, key.dev)

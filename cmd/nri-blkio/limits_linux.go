@@ -90,11 +90,4 @@ func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 			})
 		})
 	})
-	keep("The kubelet's root directory is not there: volumes are not known by name until it is", func() error {
-		if err := r.opts.checkDir("--kubelet-root", r.opts.kubeletRoot); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return nil
-	})
 }

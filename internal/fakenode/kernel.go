@@ -35,6 +35,7 @@ type Kernel struct {
 	writes  []string         // of the plugin
 	delayed int              // number of writes so far
 	removed int
+	lacks   string // a control file that no cgroup has
 	watch   *Watch
 }
 
@@ -77,6 +78,13 @@ func (k *Kernel) Open(t testing.TB, ended <-chan struct{}) *cgroupfs.Hierarchy {
 		t.Fatal(err)
 	}
 	return tree
+}
+
+// Lack makes a kernel without a control file, before the first cgroup of a pod. A cgroup of the system has the io controller.
+func (k *Kernel) Lack(file string) {
+	WriteFiles(k.t, k.dir, map[string]string{"system.slice/cgroup.controllers": "io\n"})
+	k.lacks = file
+	k.Make("system.slice", true)
 }
 
 // Make makes a cgroup, as a runtime or the kubelet does, with a process in it or without.
@@ -146,6 +154,9 @@ func (k *Kernel) write(name, data string, ended <-chan struct{}) error {
 	if err := k.faults[cgroup]; err != nil {
 		return err
 	}
+	if file == k.lacks {
+		return unix.ENOENT
+	}
 	k.writes = append(k.writes, name+" "+data)
 	switch file {
 	case "io.max":
@@ -179,6 +190,9 @@ func (k *Kernel) SetLimits(cgroup, lines string) error {
 
 // setLimits is the kernel's tg_set_limit. The caller holds mu.
 func (k *Kernel) setLimits(cgroup, line string) error {
+	if k.lacks == blkio.IOMax {
+		return unix.ENOENT
+	}
 	of := k.limits[cgroup]
 	parsed, err := blkio.ParseIOMax(line)
 	if of == nil || err != nil || len(parsed) != 1 || strings.Contains(strings.TrimSpace(line), "\n") {
@@ -212,6 +226,9 @@ func (k *Kernel) Replace(cgroup, file, data string) {
 }
 
 func (k *Kernel) replace(cgroup, file, data string) {
+	if file == k.lacks {
+		return
+	}
 	fresh := filepath.Join(k.dir, "fresh")
 	if err := errors.Join(os.WriteFile(fresh, []byte(data), 0o644), os.Rename(fresh, filepath.Join(k.dir, cgroup, file))); err != nil {
 		k.t.Fatal(err)

@@ -35,7 +35,7 @@ type Node struct {
 	Storage     inventory.Storage // nil if it is unknown
 	KubeletRoot string
 	Layers      inventory.Layers // used with Storage only
-	Weights     Weights
+	Controls    Controls
 	Memory      uint64 // MemTotal in bytes; 0 if it is unknown
 	// Shared returns a warning for each of these disks that other devices are stored on. It is
 	// nil if the node's devices are unknown.
@@ -105,7 +105,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	c.checkNames(&r, pol, containers)
 	o := outcome{
-		Checker: c, result: &r, weights: c.Node.planWeights(),
+		Checker: c, result: &r, controls: c.Node.planControls(),
 		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Policy: pol},
 	}
 	for i := range containers {
@@ -217,8 +217,8 @@ func (c *Checker) add(r *Result, rec *record.Record) {
 	for _, s := range rec.Skipped {
 		r.Skipped = append(r.Skipped, prefix+s)
 	}
-	if _, asked := rec.Settings.Weight(); asked && c.Node.Disks == nil && c.Node.Weights.onlyBFQ() {
-		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Weights.BFQ, ", ")+", uses only io.bfq.weight")
+	if _, asked := rec.Settings.Weight(); asked && c.Node.Disks == nil && c.Node.Controls.onlyBFQ() {
+		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Controls.BFQ, ", ")+", uses only io.bfq.weight")
 	}
 }
 
@@ -284,25 +284,25 @@ func orNoMemory(limit uint64) uint64 {
 	return limit
 }
 
-// Weights describes the effect of io.weight on a node.
-type Weights struct {
-	Kernel blkio.Tri // whether the kernel has io.weight
-	IOCost blkio.Tri // whether io.cost is enabled on a disk
-	BFQ    []string  // names of the disks with the scheduler bfq
+// Controls describes the effect of io.max and io.weight on a node.
+type Controls struct {
+	Missing []string  // those that the kernel does not have
+	IOCost  blkio.Tri // whether io.cost is enabled on a disk
+	BFQ     []string  // names of the disks with the scheduler bfq
 }
 
-// planWeights returns the effect of weights that a plan needs. Unknown effects count as working. The effect on
+// planControls returns the effect of controls that a plan needs. Unknown effects count as working. The effect on
 // known disks is in Result.Weights: run enables io.cost for the pod.
-func (n *Node) planWeights() plan.Weights {
-	out := plan.Weights{Exist: n.Weights.Kernel != blkio.No}
-	if n.Disks == nil && n.Weights.IOCost == blkio.No {
+func (n *Node) planControls() plan.Controls {
+	out := plan.Controls{Missing: n.Controls.Missing}
+	if n.Disks == nil && n.Controls.IOCost == blkio.No {
 		out.Enabled = map[blkio.Dev]bool{}
 	}
 	return out
 }
 
 // onlyBFQ reports whether some disk has no weights but those of bfq.
-func (w *Weights) onlyBFQ() bool { return w.IOCost == blkio.No && len(w.BFQ) > 0 }
+func (c *Controls) onlyBFQ() bool { return c.IOCost == blkio.No && len(c.BFQ) > 0 }
 
 // Cgroup returns "pod", or "container NAME".
 func (w *Write) Cgroup() string {

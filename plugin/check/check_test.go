@@ -18,7 +18,7 @@ func testChecker() *Checker {
 	return &Checker{
 		Policy: policy.Default(),
 		Node: Node{
-			Storage: numbered{}, KubeletRoot: "/kubelet", Weights: Weights{Kernel: blkio.Yes, IOCost: blkio.No},
+			Storage: numbered{}, KubeletRoot: "/kubelet", Controls: Controls{IOCost: blkio.No},
 			Layers: inventory.Layers{Default: inventory.Layer{Dir: "sda"}},
 		},
 	}
@@ -121,16 +121,20 @@ func TestCheckerWeightWarnings(t *testing.T) {
 		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
 		{
 			name: "weight with io.cost", key: "weight", value: "50",
-			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.IOCost = blkio.Yes },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.IOCost = blkio.Yes },
 		},
 		{
 			name: "weight with bfq", key: "weight", value: "50",
-			change:   func(c *Checker, _ *manifest.Pod) { c.Node.Weights.BFQ = []string{"sda"} },
+			change:   func(c *Checker, _ *manifest.Pod) { c.Node.Controls.BFQ = []string{"sda"} },
 			warnings: []string{noCost, "bfq, which schedules sda, uses only io.bfq.weight"},
 		},
 		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
-			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.Kernel = blkio.No },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.Missing = []string{blkio.IOWeight} },
+		},
+		{
+			name: "limit on a kernel without", key: "limits", value: "rootfs wbps=1Mi", errors: 1, // and no memory.high
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.Missing = []string{blkio.IOMax} },
 		},
 	} {
 		t.Run(tt.name, tt.run)
@@ -259,7 +263,7 @@ func TestCheckerCanceled(t *testing.T) {
 // whole.
 func TestDiskWeights(t *testing.T) {
 	c := testChecker()
-	c.Node.Weights.IOCost = blkio.Yes
+	c.Node.Controls.IOCost = blkio.Yes
 	c.Policy.Bounds.MaxWeight = 10000
 	const weight = "weight.blkio.noderesource.dev/"
 	m := &manifest.Pod{

@@ -16,18 +16,18 @@ import (
 // as in run.
 type outcome struct {
 	*Checker
-	result  *Result
-	weights plan.Weights
-	pod     plan.Pod             // Seen are the containers that came so far
-	running []plan.Container     // those that run together once the init containers have ended
-	shares  map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
-	bound   policy.Settings      // the limits of the pod as a whole, with the containers that were accepted so far
+	result   *Result
+	controls plan.Controls
+	pod      plan.Pod             // Seen are the containers that came so far
+	running  []plan.Container     // those that run together once the init containers have ended
+	shares   map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
+	bound    policy.Settings      // the limits of the pod as a whole, with the containers that were accepted so far
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.
 func (o *outcome) container(c policy.Container, role manifest.Role) {
 	seen := append(slices.Clone(o.pod.Seen), c)
-	decided := grant.Decide(&grant.Pod{Policy: o.pod.Policy, Others: o.pod.Seen, Containers: []grant.Container{{Facts: c}}, NoWeights: !o.weights.Exist})
+	decided := grant.Decide(&grant.Pod{Policy: o.pod.Policy, Others: o.pod.Seen, Containers: []grant.Container{{Facts: c}}, Missing: o.controls.Missing})
 	total, desired, err, first := &decided.Total, decided.Containers[0].Desired, decided.Containers[0].Own, decided.Containers[0].Err
 	if budgetErr := o.checkBudget(&desired, total.Settings); budgetErr != nil && !o.pod.Policy.Refuses(first) {
 		o.exceeds(c.Name, budgetErr)
@@ -48,7 +48,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	}
 	o.bound = total.Settings
 	created := plan.Container{ID: c.Name, Name: c.Name, Cgroup: c.Name, Desired: desired, Err: first}
-	alone := plan.New(plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
+	alone := plan.New(plan.View{Pod: o.pod, Running: []plan.Container{created}, Controls: o.controls})
 	rec := alone.Containers[0].Record
 	rec.Settings = desired.Settings // with memory.high, which only the creation sets
 	o.add(o.result, &rec)
@@ -63,14 +63,14 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 // total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
 	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
-	total, err := grant.Total(o.pod.Policy, o.pod.Seen, nil, !o.weights.Exist)
+	total, err := grant.Total(o.pod.Policy, o.pod.Seen, nil, o.controls.Missing)
 	o.result.fail(total, err)
 	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {
 		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"
 		o.noteErrors(starts, "in mode enforce, "+starts)
 	}
 	o.pod.Cgroup = "pod"
-	whole := plan.New(plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
+	whole := plan.New(plan.View{Pod: o.pod, Running: o.running, Controls: o.controls})
 	rec := whole.Pod.Record
 	rec.Settings = rec.Settings.Join(whole.Pod.Weights) // those on single disks are not recorded
 	rec.Disks = policy.DiskNames(rec.Settings, rec.Disks, total.Disks)

@@ -182,19 +182,20 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestWeights verifies that unknown facts about a node count as working.
-func TestWeights(t *testing.T) {
+// TestControls verifies that unknown facts about a node count as working.
+func TestControls(t *testing.T) {
 	for _, tt := range []struct {
-		weights     Weights
-		exist, work bool
+		controls Controls
+		missing  int
+		work     bool
 	}{
-		{Weights{}, true, true},
-		{Weights{Kernel: blkio.Yes, IOCost: blkio.Yes}, true, true},
-		{Weights{Kernel: blkio.Yes, IOCost: blkio.No}, true, false},
-		{Weights{Kernel: blkio.No, IOCost: blkio.No}, false, false},
+		{Controls{}, 0, true},
+		{Controls{IOCost: blkio.Yes}, 0, true},
+		{Controls{IOCost: blkio.No}, 0, false},
+		{Controls{Missing: []string{blkio.IOWeight}, IOCost: blkio.No}, 1, false},
 	} {
-		if got := (&Node{Weights: tt.weights}).planWeights(); got.Exist != tt.exist || got.Work() != tt.work {
-			t.Errorf("%+v: %+v", tt.weights, got)
+		if got := (&Node{Controls: tt.controls}).planControls(); len(got.Missing) != tt.missing || got.Work() != tt.work {
+			t.Errorf("%+v: %+v", tt.controls, got)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestWeightWithoutEffect(t *testing.T) {
 		want   []WeightEffect
 	}{
 		"off": {off, nil, "50", []WeightEffect{{Container: "a", Disk: "sda", Weight: 50, State: "no", Reason: off.Reason}}},
-		"with bfq": {off, func(c *Checker) { c.Node.Weights.BFQ = []string{"sda"} }, "50", []WeightEffect{
+		"with bfq": {off, func(c *Checker) { c.Node.Controls.BFQ = []string{"sda"} }, "50", []WeightEffect{
 			{Container: "a", Disk: "sda", Weight: 50, State: "no", Reason: off.Reason + ", and bfq uses only io.bfq.weight"},
 		}},
 		"enabled by another program, and not wanted": {

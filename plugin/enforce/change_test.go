@@ -262,7 +262,7 @@ func TestSweep(t *testing.T) {
 // TestRefresh verifies that weights count as working if a disk has io.cost enabled, or if that is unknown.
 func TestRefresh(t *testing.T) {
 	n := newNode(t)
-	w := WeightSupport{Cgroups: n.Cgroups}
+	w := Controls{Cgroups: n.Cgroups}
 	for _, tt := range []struct {
 		name, qos      string
 		changed, works bool
@@ -275,7 +275,7 @@ func TestRefresh(t *testing.T) {
 		if tt.qos != "" {
 			n.write("io.cost.qos", tt.qos)
 		}
-		if changed := w.Refresh(); changed != tt.changed || w.Work() != tt.works || w.Support().Work() != tt.works {
+		if changed := w.Refresh(); changed != tt.changed || w.Work() != tt.works || w.Effect().Work() != tt.works {
 			t.Errorf("%s: changed %v, works %v", tt.name, changed, w.Work())
 		}
 	}

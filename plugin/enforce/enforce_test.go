@@ -266,18 +266,24 @@ func TestLimitOfRemovedDisk(t *testing.T) {
 	}
 }
 
-// TestWeightSupport verifies that WeightSupport reads whether the kernel has io.weight until there is a cgroup
-// that shows it.
-func TestWeightSupport(t *testing.T) {
+// TestMissing verifies that Controls reads which files the kernel does not have until there is a cgroup that shows it.
+func TestMissing(t *testing.T) {
 	empty := newNode(t)
-	w := WeightSupport{Cgroups: empty.Cgroups}
-	if !w.Support().Exist {
-		t.Error("without a cgroup the answer is yes")
+	c := Controls{Cgroups: empty.Cgroups}
+	if got := c.Missing(); got != nil {
+		t.Errorf("without a cgroup %q are missing", got)
 	}
 	without := newNode(t, "kubepods")
+	if err := os.Remove(filepath.Join(without.dir, "kubepods", blkio.IOMax)); err != nil {
+		t.Fatal(err)
+	}
 	without.write("kubepods/cgroup.controllers", "io\n")
-	w = WeightSupport{Cgroups: without.Cgroups}
-	if w.Support().Exist {
-		t.Error("a cgroup has the io controller, and no io.weight")
+	c = Controls{Cgroups: without.Cgroups}
+	if got := c.Missing(); !slices.Equal(got, []string{blkio.IOMax, blkio.IOWeight}) {
+		t.Errorf("a cgroup has the io controller and no file: %q are missing", got)
+	}
+	without.write("kubepods/io.max", "")
+	if got := c.Missing(); len(got) != 2 {
+		t.Errorf("it is read again: %q", got)
 	}
 }

@@ -24,7 +24,7 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 	if err != nil {
 		return check.Node{}, err
 	}
-	weights, err := h.weights()
+	controls, err := h.controls()
 	if err != nil {
 		return check.Node{}, err
 	}
@@ -33,7 +33,7 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 		return check.Node{}, err
 	}
 	return check.Node{
-		Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Weights: weights,
+		Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Controls: controls,
 		Layers: layers,
 		Shared: func(limited map[string]bool) (warnings []string) {
 			for _, d := range SharedDisks(limited, stack) {
@@ -123,30 +123,30 @@ func podShares(byPath map[string]float64, paths []string) check.PodShares {
 	return out
 }
 
-// weights reads the effect of io.weight on this node.
-func (h *Host) weights() (check.Weights, error) {
+// controls reads the effect of io.max and io.weight on this node.
+func (h *Host) controls() (check.Controls, error) {
 	features, err := h.Cgroups.Probe()
 	if err != nil {
-		return check.Weights{}, err
+		return check.Controls{}, err
 	}
-	w := check.Weights{Kernel: features.IOWeight, IOCost: blkio.No}
+	c := check.Controls{Missing: features.Missing(), IOCost: blkio.No}
 	qos, err := h.Cgroups.ReadIOCostQOS()
 	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return w, err
+		return c, err
 	}
 	for _, line := range qos {
 		if line.Enabled {
-			w.IOCost = blkio.Yes
+			c.IOCost = blkio.Yes
 		}
 	}
 	disks, err := h.Sysfs.Disks()
 	if err != nil {
-		return w, err
+		return c, err
 	}
 	for _, d := range disks {
 		if d.Scheduler == "bfq" {
-			w.BFQ = append(w.BFQ, d.Name)
+			c.BFQ = append(c.BFQ, d.Name)
 		}
 	}
-	return w, nil
+	return c, nil
 }

@@ -104,30 +104,30 @@ func TestBFQ(t *testing.T) {
 		sys[dir+"size"], sys[dir+"queue/scheduler"] = &fstest.MapFile{Data: []byte("8\n")}, &fstest.MapFile{Data: []byte(scheduler + "\n")}
 	}
 	h.Sysfs = storage.NewSysfs(sys)
-	w, err := h.weights()
+	w, err := h.controls()
 	if d := cmp.Diff([]string{"sdb", "sdd"}, w.BFQ); d != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, d)
 	}
 }
 
-func TestWeights(t *testing.T) {
+func TestControls(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
-		want  check.Weights
+		want  check.Controls
 	}{
-		{name: "no io.weight", files: map[string]string{"cg/pod/io.max": ""}, want: check.Weights{Kernel: blkio.No, IOCost: blkio.No}},
+		{name: "no io.weight", files: map[string]string{"cg/pod/io.max": ""}, want: check.Controls{Missing: []string{blkio.IOWeight}, IOCost: blkio.No}},
 		{
-			name: "io.cost off", files: map[string]string{"cg/pod/io.weight": "", "cg/io.cost.qos": "8:0 enable=0\n"},
-			want: check.Weights{Kernel: blkio.Yes, IOCost: blkio.No},
+			name: "io.cost off", files: map[string]string{"cg/pod/io.weight": "", "cg/pod/io.max": "", "cg/io.cost.qos": "8:0 enable=0\n"},
+			want: check.Controls{IOCost: blkio.No},
 		},
 		{
-			name: "io.cost on", files: map[string]string{"cg/pod/io.weight": "", "cg/io.cost.qos": "8:0 enable=0\n8:16 enable=1\n"},
-			want: check.Weights{Kernel: blkio.Yes, IOCost: blkio.Yes},
+			name: "io.cost on, no io.max", files: map[string]string{"cg/pod/io.weight": "", "cg/io.cost.qos": "8:0 enable=0\n8:16 enable=1\n"},
+			want: check.Controls{Missing: []string{blkio.IOMax}, IOCost: blkio.Yes},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := checkHost(t, tt.files).weights()
+			got, err := checkHost(t, tt.files).controls()
 			if d := cmp.Diff(tt.want, got); d != "" || err != nil {
 				t.Errorf("%v; -want +got:\n%s", err, d)
 			}

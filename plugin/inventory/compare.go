@@ -43,7 +43,8 @@ func isSelected(m *Mount, found *policy.Mount) bool { return m.IsBind() && !foun
 
 // isKubelets reports whether a path is one that the kubelet has made for a pod: nothing
 // but root can write to the directories above it. A pod's UID is not known before the
-// pod is there, so no hostPath volume of its own can name such a path.
+// pod is there, so no hostPath volume of its own can name such a path. A symlink of a tenant, which the runtime
+// follows, can lead to one below another root.
 func (f *Finder) isKubelets(uid, source string) bool {
 	v, below, ok := volumepath.Parse(volumepath.Pods(f.KubeletRoot), source)
 	if !ok || v.UID != uid {

@@ -24,7 +24,7 @@ type Pod struct {
 // Finder finds the disks of containers.
 type Finder struct {
 	Storage     Storage
-	KubeletRoot string // the kubelet's directory on the node, with the volumes of pods
+	KubeletRoot string // the kubelet's directory on the node. The mounts of volumes in it are not compared.
 	// ProcessMounts returns the mounts of a process in a cgroup. If it is nil, the mounts
 	// of a container are not compared with its OCI spec.
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
@@ -156,7 +156,7 @@ func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 		m := &spec.Mounts[i]
 		mount := policy.Mount{Destination: path.Clean(m.Destination), ReadOnly: m.IsReadOnly(), Injected: own.has(m)}
 		if len(pod.Targets.Volumes) > 0 { // otherwise the name is not needed
-			mount.Volume, mount.VolumePlugin = volumepath.NameOf(f.KubeletRoot, pod.UID, m.Source)
+			mount.Volume, mount.VolumePlugin = volumepath.NameOf(pod.UID, m.Source)
 		}
 		out = append(out, mount)
 	}

@@ -363,3 +363,21 @@ func TestFindManyMounts(t *testing.T) {
 		t.Errorf("the last one is on %+v", last)
 	}
 }
+
+// TestKubeletElsewhere verifies that volumes have their names where the kubelet's directory is another one than --kubelet-root names.
+// Their mounts are compared with those of the process.
+func TestKubeletElsewhere(t *testing.T) {
+	const uid = "0b54f3c8-1111-4222-8333-444455556666"
+	f := Finder{Storage: newHost(), KubeletRoot: "/var/lib/kubelet"}
+	pod := Pod{UID: uid, Targets: annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/container.db": "@cache wbps=10Mi"}).Targets()}
+	for root, isKubelets := range map[string]bool{"/var/lib/kubelet": true, "/data/kubelet": false, "/var/lib/k0s/kubelet": false} {
+		source := root + "/pods/" + uid + "/volumes/kubernetes.io~empty-dir/cache"
+		got := f.declaredMounts(&pod, &Spec{Name: "db", Mounts: []Mount{bind(source, "/cache", "rbind", "rw")}})
+		if got[0].Volume != "cache" || got[0].VolumePlugin != "kubernetes.io/empty-dir" {
+			t.Errorf("%s: volume %q of %q", root, got[0].Volume, got[0].VolumePlugin)
+		}
+		if f.isKubelets(uid, source) != isKubelets { // a tenant's link may lead there, once it knows the UID
+			t.Errorf("%s: the mount is taken for the kubelet's: %t", root, !isKubelets)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -33,6 +35,23 @@ func (l Layers) Of(handler string) Layer {
 // Equal reports whether both have the same locations.
 func (l Layers) Equal(other Layers) bool {
 	return l.Default == other.Default && maps.Equal(l.Handlers, other.Handlers)
+}
+
+// SeenLayer returns the location of writable layers by the root mount of a process whose container has executed nothing yet. It is
+// known for an overlay whose upper layer is on one filesystem with those of other containers: DIR/NUMBER/fs of containerd,
+// DIR/ID/diff of CRI-O.
+func (f *Finder) SeenLayer(ctx context.Context, pid int, cgroup string) (seen Layer, known bool, _ error) {
+	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
+	if err != nil {
+		return Layer{}, false, err
+	}
+	i := slices.IndexFunc(mounts, func(m blkio.ProcessMount) bool { return m.IsRoot })
+	if i < 0 || !path.IsAbs(mounts[i].Upper) {
+		return Layer{}, false, nil
+	}
+	seen.Dir = path.Dir(path.Dir(mounts[i].Upper))
+	own, all := f.Storage.Resolve(ctx, mounts[i].Upper), f.Storage.Resolve(ctx, seen.Dir)
+	return seen, len(own.Disks) > 0 && own.Mountpoint == all.Mountpoint, nil
 }
 
 // Backing returns the disks that the layers are stored on.

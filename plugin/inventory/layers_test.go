@@ -2,6 +2,8 @@ package inventory
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,5 +71,40 @@ func TestLayerBacking(t *testing.T) {
 		if tt.asked != "" && !cmp.Equal(got, onDisk) {
 			t.Errorf("%+v: got %+v", tt.layer, got)
 		}
+	}
+}
+
+// TestSeenLayer verifies that the location of writable layers is known by the root of a process if layers lie side by side on one
+// filesystem.
+func TestSeenLayer(t *testing.T) {
+	for upper, want := range map[string]string{
+		"/mnt/data/io.containerd.snapshotter.v1.overlayfs/snapshots/7/fs": "/mnt/data/io.containerd.snapshotter.v1.overlayfs/snapshots",
+		"/mnt/data/storage/overlay/0b54f3c8/diff":                         "/mnt/data/storage/overlay",
+		"/mnt/data/erofs/snapshots/own/rw/upper":                          "", // a filesystem of its own
+		"/memory/snapshots/7/fs":                                          "",
+		"7/fs":                                                            "",
+		"":                                                                "", // no overlay
+	} {
+		h := newHost()
+		h.Find = func(path string) blkio.Backing {
+			switch {
+			case strings.HasPrefix(path, "/memory"):
+				return blkio.Backing{Mountpoint: "/memory", Reason: "tmpfs is memory, not a disk"}
+			case strings.HasPrefix(path, "/mnt/data/erofs/snapshots/own/rw/"):
+				return blkio.Backing{Mountpoint: path, Disks: []blkio.Disk{lowerDisk}}
+			}
+			return blkio.Backing{Mountpoint: "/mnt/data", Disks: []blkio.Disk{otherDisk}}
+		}
+		f := finderWith(h, []blkio.ProcessMount{mounted("/data", on(otherDisk), false), {Mountpoint: "/", IsRoot: true, Upper: upper}}, nil)
+		seen, known, err := f.SeenLayer(t.Context(), 1, "c")
+		if err != nil || known != (want != "") || known && seen.Dir != want {
+			t.Errorf("%s: %+v, %t, %v", upper, seen, known, err)
+		}
+	}
+	if _, known, err := finderWith(newHost(), nil, nil).SeenLayer(t.Context(), 1, "c"); known || err != nil {
+		t.Errorf("without a root: %t, %v", known, err)
+	}
+	if _, _, err := finderWith(newHost(), nil, errors.New("no process")).SeenLayer(t.Context(), 1, "c"); err == nil {
+		t.Error("an error of the mounts is lost")
 	}
 }

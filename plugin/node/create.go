@@ -49,7 +49,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 			return nil, err
 		}
 		decided := c // which may not count
-		v.propose(v.request, of, []*snapshot{&decided}, n.hasNoWeights(of))
+		v.propose(v.request, of, []*snapshot{&decided}, n.controls.Missing())
 		spec, err := n.admit(ctx, &v, &decided, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err

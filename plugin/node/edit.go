@@ -127,7 +127,7 @@ func (n *Node) tryEdit(ctx context.Context, e *editOf) (accepted bool, _ error) 
 	}
 	var rejection error
 	for _, by := range e.candidates(v.request) {
-		p := v.propose(by, by.Under(pol), copies(v.containers), n.hasNoWeights(by.Under(pol)))
+		p := v.propose(by, by.Under(pol), copies(v.containers), n.controls.Missing())
 		reason := p.refused()
 		if reason == nil {
 			excess, err := n.commitEdit(&p, e)

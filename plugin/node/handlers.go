@@ -44,10 +44,12 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 // limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err := n.recall(c.pod.group)
+	now := n.snapshot(c.ref)
+	n.layers.compare(ctx, n.finder().inventory(), &now, n.policy.Load())
 	if err == nil {
 		err = n.resolve(ctx, c)
 	}
-	now := n.snapshot(c.ref)
+	now = n.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// The container stays part of the pod: it runs if this answer comes too late, and then needs its
 		// limits.

@@ -1,14 +1,19 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // This file finds where the runtime stores the writable layers of containers.
@@ -20,6 +25,17 @@ type layerLocations struct {
 	// of its own, when it may have another configuration. The layers of containers that were resolved during an
 	// earlier registration stay where they are.
 	registration int
+	// compared has the handlers whose location was compared with the root mount of a process during this registration, with what that
+	// shows if it differs. It replaces what the runtime answers, also later.
+	compared map[string]inventory.Layer
+}
+
+// Of returns the location of a handler's layers.
+func (l *layerLocations) Of(handler string) inventory.Layer {
+	if seen := l.compared[handler]; seen != (inventory.Layer{}) {
+		return seen
+	}
+	return l.Layers.Of(handler)
 }
 
 // moved reports whether the layer of a container is known to be at another location than when the container was
@@ -68,6 +84,55 @@ func (n *Node) Registered(ctx context.Context, runtime, version string, patience
 
 // askAtRegistration asks for the layers when the runtime registers the plugin. It waits for the answer until ctx ends,
 // because the first container comes with it. A runtime that starts may answer only after the registration, so
+// compare compares the location of the layers of a container that starts with the root mount of its process, once for each handler.
+// The runtime behind a socket or a configuration file can be another one than that of the container. Later a tenant's process can
+// have another root.
+func (l *layers) compare(ctx context.Context, find *inventory.Finder, c *snapshot, pol *policy.Policy) {
+	handler, before := c.pod.request.now.Load().Handler, l.current.Load()
+	if _, done := before.compared[handler]; done || l.processMounts == nil || c.pid <= 0 || !slices.Contains(pol.HostKernelHandlers, handler) {
+		return
+	}
+	seen, known, err := find.SeenLayer(ctx, c.pid, c.cgroup)
+	if err != nil {
+		c.logger(l.log).WithError(err).Warn("Comparing the location of writable layers failed")
+		return
+	}
+	located := before.Of(handler)
+	if there, here := seen.Backing(ctx, l.storage), located.Backing(ctx, l.storage); !known || slices.Equal(there.Disks, here.Disks) {
+		seen = inventory.Layer{}
+	}
+	l.noteCompared(handler, seen, before.registration)
+}
+
+// noteCompared keeps what the first comparison of a handler has shown, unless the runtime has registered the plugin meanwhile.
+func (l *layers) noteCompared(handler string, seen inventory.Layer, registration int) {
+	s := l.state.Lock()
+	defer l.state.Unlock()
+	now := *l.current.Load()
+	if _, done := now.compared[handler]; done || now.registration != registration {
+		return
+	}
+	now.compared = maps.Clone(now.compared)
+	if now.compared == nil {
+		now.compared = map[string]inventory.Layer{}
+	}
+	now.compared[handler] = seen
+	l.store(s, &now)
+}
+
+// elsewhere returns an error with the handlers whose layers are not where the runtime is said to have them, or nil.
+func (l *layers) elsewhere() error {
+	now := l.current.Load()
+	var errs []error
+	for _, handler := range slices.Sorted(maps.Keys(now.compared)) {
+		if seen := now.compared[handler]; seen != (inventory.Layer{}) {
+			located := now.Layers.Of(handler)
+			errs = append(errs, fmt.Errorf("handler %q: %s, instead of %s", handler, seen.Dir, cmp.Or(located.Dir, located.Reason, located.Unknown)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // askAgain repeats a question without an answer.
 func (l *layers) askAtRegistration(ctx context.Context, runtime, version string) {
 	if l.readLayers == nil {
@@ -90,6 +155,7 @@ func (l *layers) nextRegistration() int {
 	defer l.state.Unlock()
 	next := *l.current.Load()
 	next.registration++
+	next.compared = nil
 	l.current.Store(&next)
 	return next.registration
 }
@@ -114,7 +180,11 @@ func (l *layers) move(fresh inventory.Layers, registration int) {
 	if fresh.Equal(inventory.Layers{}) || l.current.Load().registration != registration {
 		return
 	}
-	now := &layerLocations{fresh, registration}
+	l.store(s, &layerLocations{fresh, registration, l.current.Load().compared})
+}
+
+// store makes locations the current ones, and has the containers resolved again that it moves.
+func (l *layers) store(s *state, now *layerLocations) {
 	l.current.Store(now)
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {

@@ -133,7 +133,7 @@ type census struct {
 }
 
 func (n *Node) census() census {
-	weightsWork := n.weight.Work()
+	weightsWork := n.controls.Work()
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	out := census{pods: len(s.groups) - len(s.bystanders), unexpected: s.unexpected}

@@ -39,8 +39,8 @@ type Config struct {
 	// ProcessMounts returns the mounts of a process in a cgroup. If it is nil, a container's mounts are taken
 	// to be on the disks to which the paths of the host led when it was created.
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
-	// KubeletRoot is the kubelet's root directory on the host. The names of pods' volumes are derived from
-	// paths in it. "" stands for DefaultKubeletRoot.
+	// KubeletRoot is the kubelet's root directory on the host. Mounts from it need no comparison with those of a
+	// process, since it is root's. "" stands for DefaultKubeletRoot.
 	KubeletRoot string
 	// NodeMemory is the node's MemTotal in bytes, 0 where it is unknown. A memory limit that is large in
 	// comparison bounds no dirty pages.
@@ -93,8 +93,8 @@ type environment struct {
 	kernel     kernel.Verdict
 	kubelet    string // its root directory
 	resync     time.Duration
-	nodeMemory uint64                 // 0 where it is unknown
-	weight     *enforce.WeightSupport // reads itself whether the kernel supports weights
+	nodeMemory uint64 // 0 where it is unknown
+	controls   *enforce.Controls
 	recovery   *recovery.Recovery
 	optional
 }
@@ -154,7 +154,7 @@ func New(cfg Config) (*Node, error) {
 			kubelet:    cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
 			resync:     cmp.Or(cfg.Resync, defaultResync),
 			nodeMemory: cfg.NodeMemory,
-			weight:     &enforce.WeightSupport{Cgroups: cfg.Cgroups},
+			controls:   &enforce.Controls{Cgroups: cfg.Cgroups},
 			recovery:   cfg.Recovery,
 			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts, cfg.Events},
 		},
@@ -171,7 +171,7 @@ func New(cfg Config) (*Node, error) {
 	n.selectNamespaces(nil, cfg.Policy)
 	n.policy.Store(cfg.Policy)
 	n.logReleases()
-	n.weight.Refresh()
+	n.controls.Refresh()
 	return n, nil
 }
 

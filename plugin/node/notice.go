@@ -4,10 +4,12 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -62,8 +64,10 @@ const (
 	diskAdded
 	targetsUnmatched
 	foreignLimits
+	limitsMissing
 	recordsUnread
 	layersUnknown
+	layersElsewhere
 	labelsUnknown
 )
 
@@ -174,19 +178,25 @@ func (n *Node) logLines(lines ...line) {
 	}
 }
 
-// nodeNotices returns what is to be told about the node as a whole now: the errors of reading records and layers, and the pods without
-// labels of their namespace.
-func nodeNotices(records, layers error, unlabelled []podIdentity) (out []notice) {
+// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and
+// layers, layers elsewhere, and the pods without labels of their namespace.
+func nodeNotices(kernel, records, layers, elsewhere error, unlabelled []podIdentity) (out []notice) {
 	add := func(kind noticeKind, patience time.Duration, l *line) {
 		if l.err != nil {
 			out = append(out, notice{noticeKey: noticeKey{kind: kind}, patience: patience, again: reminder.Interval, value: l.err.Error(), line: l})
 		}
 	}
+	add(limitsMissing, 0, &line{
+		level: logrus.WarnLevel, text: "This node cannot limit: annotations with limits are unenforceable, and limits of classes are skipped", err: kernel,
+	})
 	add(recordsUnread, 0, &line{
 		level: logrus.WarnLevel, text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", err: records,
 	})
 	add(layersUnknown, layersPause, &line{ // a runtime that starts takes some seconds
 		level: logrus.WarnLevel, text: "Asking the runtime for the location of writable layers failed: using its configuration files", err: layers,
+	})
+	add(layersElsewhere, 0, &line{
+		level: logrus.WarnLevel, text: "Writable layers are on another disk than the runtime or its configuration says: rootfs means where containers have them", err: elsewhere,
 	})
 	if len(unlabelled) > 0 {
 		add(labelsUnknown, 0, &line{
@@ -200,9 +210,28 @@ func nodeNotices(records, layers error, unlabelled []podIdentity) (out []notice)
 // tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
 func (n *Node) tellOfNode(records error) {
 	now := time.Now()
-	for _, x := range n.told.due(nodeNotices(records, *n.layers.problem.Load(), n.unlabelled(now.Add(-n.resync))), now) {
+	for _, x := range n.told.due(nodeNotices(n.kernelProblem(), records, *n.layers.problem.Load(), n.layers.elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
 		n.logLines(*x.line)
 	}
+}
+
+// kernelProblem returns why this node cannot limit, or nil.
+func (n *Node) kernelProblem() error {
+	if slices.Contains(n.controls.Missing(), blkio.IOMax) {
+		return errors.New(policy.NoIOMax)
+	}
+	return nil
+}
+
+// Problem returns why this node cannot limit, or that writable layers are elsewhere than the runtime says, for people; "" for neither.
+func (n *Node) Problem() string {
+	if err := n.kernelProblem(); err != nil {
+		return err.Error()
+	}
+	if err := n.layers.elsewhere(); err != nil {
+		return "writable layers are on another disk than the runtime or its configuration says: " + err.Error()
+	}
+	return ""
 }
 
 // A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does

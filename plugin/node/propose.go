@@ -72,8 +72,8 @@ type proposal struct {
 
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
 // nothing, and reads nothing of the node.
-func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, noWeights bool) proposal {
-	in := grant.Pod{Policy: pol, Before: v.after(by, &v.granted), NoTotal: v.noTotal, NoWeights: noWeights}
+func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) proposal {
+	in := grant.Pod{Policy: pol, Before: v.after(by, &v.granted), NoTotal: v.noTotal, Missing: missing}
 	newest := map[string]int{}
 	for _, k := range v.known {
 		newest[k.facts.Name] = k.arrival
@@ -181,7 +181,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 				c.vetting = unvetted // there may be room now
 			}
 		}
-		p := v.propose(v.request, of, some, n.hasNoWeights(of))
+		p := v.propose(v.request, of, some, n.controls.Missing())
 		n.readGranted(some[0])
 		exceeding, err := n.commit(ctx, &p, over)
 		if err != nil {
@@ -203,11 +203,6 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 		}
 	}
 	return decided, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
-}
-
-// hasNoWeights reports whether a pod asks for weights that the kernel does not have.
-func (n *Node) hasNoWeights(pol *policy.Pod) bool {
-	return pol.Targets().Weights && !n.weight.Support().Exist
 }
 
 // isLike reports whether two decisions are about the same, and set the same values for the same reasons.

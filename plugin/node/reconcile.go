@@ -81,7 +81,7 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.recovery.Step("find recorded pods", func() { unread = n.readBystanders(ctx, unreadable) })
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	n.recovery.Step("find support for weights", func() {
-		if n.weight.Refresh() {
+		if n.controls.Refresh() {
 			n.dropPlans() // the warning of a weight appears or disappears
 		}
 	})

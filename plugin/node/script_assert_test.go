@@ -75,6 +75,7 @@ func told() map[string]command {
 		"! event [-count=N] [-distinct=N] POD REASON [TEXT]...": func(w *world, neg bool, args []string) {
 			w.find("event", neg, w.told(&w.events), args)
 		},
+		"! problem TEXT...": func(w *world, neg bool, args []string) { w.find("problem", neg, []string{w.node.Problem()}, args) },
 		"! log [-count=N] TEXT...": func(w *world, neg bool, args []string) {
 			w.find("log", neg, w.told(&w.lines), args)
 		},

@@ -102,7 +102,7 @@ func (w *world) podLines(p *pod) (out []string) {
 // compare compares the report of check with what the plugin has done: the lines by container, "" for the pod, and the rejections.
 func (w *world) compare(of *manifest.Pod, did map[string][]string, refused map[string]string) {
 	checker := check.Checker{Policy: w.policy, Node: check.Node{
-		Storage: fakenode.MountTable{Disks: w.disks}, KubeletRoot: node.DefaultKubeletRoot, Weights: check.Weights{Kernel: blkio.Yes}, Layers: w.layers,
+		Storage: fakenode.MountTable{Disks: w.disks}, KubeletRoot: node.DefaultKubeletRoot, Layers: w.layers,
 	}}
 	said := checker.Pod(context.Background(), of)
 	lines := map[string][]string{}

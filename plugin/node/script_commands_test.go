@@ -61,6 +61,10 @@ func processes() map[string]command {
 				synctest.Wait()
 			}
 		},
+		"lack FILE": func(w *world, _ bool, args []string) { // the kernel has no such control file; the plugin starts again
+			w.kernel.Lack(args[0])
+			w.restart(false, nil)
+		},
 		"sleep DURATION": func(w *world, _ bool, args []string) {
 			d, err := time.ParseDuration(args[0])
 			w.ts.Check(err)
@@ -118,6 +122,9 @@ func nodeDisks() map[string]command {
 				}
 			}
 			w.show(func(v *views) { v.inUse = w.layers })
+		},
+		"overlays DIRECTORY": func(w *world, _ bool, args []string) { // where containers really have their writable layers, after "configure real-mounts"
+			w.show(func(v *views) { v.upper = args[0] })
 		},
 		"register": func(w *world, _ bool, args []string) { // the runtime has restarted, and registers the plugin again
 			w.up()

@@ -78,6 +78,7 @@ type views struct {
 	mounts map[int][]processMount
 	unseen error            // of reads of the mounts of processes
 	inUse  inventory.Layers // by the runtime
+	upper  string           // the directory of the upper layers of processes; "" if their roots are no overlays
 }
 
 // processMount is a mount of a process, with the path of the host that it really leads to.
@@ -260,6 +261,9 @@ func (w *world) processMounts(ctx context.Context, pid int, _ string) ([]blkio.P
 	mounts, err := w.mountsOf(pid)
 	for i := range mounts { // which may hang
 		m := &mounts[i]
+		if upper := w.upperDir(); m.IsRoot && upper != "" {
+			m.Upper = upper + "/7/fs"
+		}
 		b := w.table().Resolve(ctx, m.source)
 		m.Backing = &b
 	}
@@ -277,6 +281,12 @@ func (v *views) mountsOf(pid int) ([]processMount, error) {
 		return nil, v.unseen
 	}
 	return slices.Clone(v.mounts[pid]), nil
+}
+
+func (v *views) upperDir() string {
+	v.guard.Lock()
+	defer v.guard.Unlock()
+	return v.upper
 }
 
 // show changes what the process of the plugin sees.

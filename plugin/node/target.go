@@ -55,11 +55,11 @@ func (n *Node) planOf(g groupIdentity) *enforce.Targets {
 }
 
 func (n *Node) viewOf(g groupIdentity) view {
-	weights := n.weight.Support() // may read a file
+	controls := n.controls.Effect() // may read a file
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	v := s.view(g.in(s))
-	v.Weights = weights
+	v.Controls = controls
 	return v
 }
 

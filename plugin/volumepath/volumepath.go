@@ -55,7 +55,8 @@ func Parse(pods, p string) (v Volume, below string, ok bool) {
 }
 
 // NameOf returns the name of the pod's volume that is mounted from a path of the node, and
-// the kubelet's plugin for it. root is the kubelet's directory, and uid is the pod's UID.
+// the kubelet's plugin for it. uid is the pod's UID. The kubelet's root is not needed: the
+// volumes are below the first "/pods/UID/", and a UID is not known before the pod is there.
 // The name is "" if the path does not contain it: hostPath volumes without a subPath are
 // mounted from their own paths, and raw block volumes are devices. It is also "" for the
 // directory of another pod, which a hostPath volume can show.
@@ -68,10 +69,12 @@ func Parse(pods, p string) (v Volume, below string, ok bool) {
 // reports an ambiguous name. Volumes of other plugins (local-volume, iscsi, fc) are usually
 // PersistentVolumes. NameOf does not return their names, even if the volume is in the pod's
 // own spec.
-func NameOf(root, uid, source string) (name, plugin string) {
-	v, below, ok := Parse(Pods(root), source)
+func NameOf(uid, source string) (name, plugin string) {
+	source = path.Clean(source)
+	root, _, isOfPod := strings.Cut(source, "/pods/"+uid+"/")
+	v, below, ok := Parse(root+"/pods", source)
 	switch {
-	case !ok || v.UID != uid || v.Block:
+	case !isOfPod || !ok || v.Block:
 	case v.Plugin == "" && strings.Count(below, "/") == 1, // CONTAINER/INDEX
 		v.Plugin == CSI && strings.HasPrefix(below+"/", "mount/"), slices.Contains(inline, v.Plugin):
 		return v.Name, v.Plugin

@@ -43,7 +43,12 @@ func TestPaths(t *testing.T) {
 		if v, below, ok := Parse("/k/pods", p); v != tt.want || below != tt.below || !ok {
 			t.Errorf("%s: %+v, %q, %v, want %+v, %q", p, v, below, ok, tt.want, tt.below)
 		}
-		if name, plugin := NameOf("/k/", "u1", p); tt.named && (name != tt.want.Name || plugin != tt.want.Plugin) || !tt.named && name+plugin != "" {
+		if name, plugin := NameOf("u1", p); tt.named && (name != tt.want.Name || plugin != tt.want.Plugin) || !tt.named && name+plugin != "" {
+			t.Errorf("%s: named %q of %q", p, name, plugin)
+		}
+	}
+	for _, p := range []string{"/data/kubelet/pods/u1/", "/pods/u1/", "/var/lib/k0s/kubelet/pods/u1//"} { // whatever the root is
+		if name, plugin := NameOf("u1", p+"volumes/kubernetes.io~empty-dir/cache"); name != "cache" || plugin != "kubernetes.io/empty-dir" {
 			t.Errorf("%s: named %q of %q", p, name, plugin)
 		}
 	}
@@ -70,7 +75,7 @@ func FuzzParse(f *testing.F) {
 		const root, uid = "/k", "u1"
 		p := Pods(root) + "/" + below
 		v, rest, ok := Parse(Pods(root), p)
-		name, plugin := NameOf(root, uid, p)
+		name, plugin := NameOf(uid, p)
 		if !ok {
 			if v != (Volume{}) || rest != "" || name != "" {
 				t.Errorf("%q is of none, and %+v, %q, %q", p, v, rest, name)

@@ -36,7 +36,7 @@ const (
 	Conflict                      // two paths of one disk have other values
 	TooManyMounts                 // some mounts of the pod are unknown
 	NoDisk                        // the target is on no disk of this node
-	NoWeights                     // the kernel has no io.weight
+	NoControl                     // the kernel does not have the control file
 	NoPodCgroup                   // the pod as a whole cannot have limits
 	ForeignHandler                // the runtime handler may not share the host's kernel
 	ClaimsNotKnown                // the claims of the pod are unknown
@@ -47,7 +47,7 @@ const (
 func (r Reason) String() string {
 	return [...]string{
 		"malformed", "not allowed", "ignored", "ignored claims", "out of bounds", "unknown class", "unknown claim", "no mount", "no room", "needs limit",
-		"conflict", "too many mounts", "no disk", "no weights", "no pod cgroup", "foreign handler", "claims not known", "cannot be limited",
+		"conflict", "too many mounts", "no disk", "no control", "no pod cgroup", "foreign handler", "claims not known", "cannot be limited",
 	}[r]
 }
 

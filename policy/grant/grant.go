@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -21,8 +20,8 @@ type Pod struct {
 	Before *policy.Desired
 	// NoTotal is why the pod as a whole cannot have limits, "" if it can.
 	NoTotal string
-	// NoWeights is true if the kernel has no io.weight.
-	NoWeights bool
+	// Missing are the control files that the node's kernel does not have, such as io.weight.
+	Missing []string
 }
 
 // Container is one container to decide.
@@ -56,8 +55,7 @@ func Decide(p *Pod) Decision {
 	out.Total, out.TotalErr = p.total()
 	for i := range p.Containers {
 		d := &out.Containers[i]
-		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts)
-		d.Own = p.Policy.First(d.Own, dropWeight(&d.Desired, p.NoWeights))
+		d.Desired, d.Own = p.Policy.Container(p.Containers[i].Facts, p.Missing...)
 		p.Policy.Carry(&d.Desired, p.Containers[i].Before, p.Containers[i].Facts.Name)
 		d.Err = p.Policy.First(d.Own, out.TotalErr)
 		d.Err = p.Policy.First(p.tooManyMounts(&p.Containers[i], d, out.Total.Settings), d.Err)
@@ -65,20 +63,11 @@ func Decide(p *Pod) Decision {
 	return out
 }
 
-// Total decides the limits of a pod as a whole, from the disks of all containers that were created. before is Pod.Before.
-func Total(pol *policy.Pod, all []policy.Container, before *policy.Desired, noWeights bool) (policy.Desired, error) {
-	d, err := pol.Total(all)
-	err = pol.First(err, dropWeight(&d, noWeights))
+// Total decides the limits of a pod as a whole, from the disks of all containers that were created. before and missing are as in Pod.
+func Total(pol *policy.Pod, all []policy.Container, before *policy.Desired, missing []string) (policy.Desired, error) {
+	d, err := pol.Total(all, missing...)
 	pol.Carry(&d, before, "")
 	return d, err
-}
-
-// dropWeight takes out a weight that the kernel cannot have, and returns the error about it.
-func dropWeight(d *policy.Desired, noWeights bool) error {
-	if !noWeights || len(d.Settings.In(blkio.IOWeight)) == 0 {
-		return nil
-	}
-	return d.DropWeight()
 }
 
 func (p *Pod) total() (policy.Desired, error) {
@@ -89,7 +78,7 @@ func (p *Pod) total() (policy.Desired, error) {
 			facts = append(facts, p.Containers[i].Facts)
 		}
 	}
-	total, err := Total(p.Policy, facts, p.Before, p.NoWeights)
+	total, err := Total(p.Policy, facts, p.Before, p.Missing)
 	if len(total.Settings) == 0 || p.NoTotal == "" {
 		return total, err
 	}

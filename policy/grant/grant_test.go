@@ -59,21 +59,31 @@ func podBy(pol *policy.Policy, handler string, containers []string, annotations 
 	return out
 }
 
+var noWeights = []string{blkio.IOWeight}
+
 // TestDecide covers the errors of containers and of the pod as a whole, in the order of their worth.
 func TestDecide(t *testing.T) {
 	pol := policy.Default()
 	for _, tt := range []struct {
 		name, handler string
 		annotations   []string
-		noWeights     bool
+		missing       []string
 		noTotal       string
 		a, b, total   string
 		errA, errB    string
 	}{
 		{name: "granted", annotations: []string{limits + "container.a", "rootfs wbps=1Mi", weight + "container.a", "50"}, a: "254:0 wbps=1048576, default 50"},
 		{
-			name: "no io.weight", noWeights: true, annotations: []string{limits + "container.a", "rootfs wbps=1Mi", weight + "container.a", "50"},
+			name: "no io.weight", missing: noWeights, annotations: []string{limits + "container.a", "rootfs wbps=1Mi", weight + "container.a", "50"},
 			a: "254:0 wbps=1048576", errA: "this node's kernel has no io.weight",
+		},
+		{
+			name: "no io.max", missing: []string{blkio.IOMax}, annotations: []string{limits + "containers", "* wbps=1Mi", weight + "container.a", "50"},
+			a: "default 50", errA: `entry 1 "wbps=1Mi": this node's kernel has no io.max (CONFIG_BLK_DEV_THROTTLING)`, errB: "no io.max",
+		},
+		{
+			name: "pod-total without both", missing: []string{blkio.IOMax, blkio.IOWeight},
+			annotations: []string{limits + "pod-total", "/data wbps=2Mi", weight + "pod-total", "50"}, errA: "no io.max", errB: "no io.max",
 		},
 		{name: "another handler", handler: "kata", annotations: []string{limits + "container.a", "rootfs wbps=1Mi"}, errA: "kata", errB: "kata"},
 		{
@@ -81,7 +91,7 @@ func TestDecide(t *testing.T) {
 			total: "254:16 wbps=2097152, default 50",
 		},
 		{
-			name: "pod-total without io.weight", noWeights: true, annotations: []string{limits + "pod-total", "/data wbps=2Mi", weight + "pod-total", "50"},
+			name: "pod-total without io.weight", missing: noWeights, annotations: []string{limits + "pod-total", "/data wbps=2Mi", weight + "pod-total", "50"},
 			total: "254:16 wbps=2097152", errA: "no io.weight", errB: "no io.weight",
 		},
 		{
@@ -95,7 +105,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := podBy(pol, tt.handler, []string{"a", "b"}, tt.annotations...)
-			in.NoWeights, in.NoTotal = tt.noWeights, tt.noTotal
+			in.Missing, in.NoTotal = tt.missing, tt.noTotal
 			got := Decide(in)
 			for i, want := range []string{tt.a, tt.b} {
 				if d := text(got.Containers[i].Desired.Settings); d != want {
@@ -118,7 +128,7 @@ func TestDecide(t *testing.T) {
 // and the rest of the class holds.
 func TestWeightOfClass(t *testing.T) {
 	in := podBy(parse(t, "classes: {a: {limits: ['* wbps=1Mi'], weight: 50}}\nrules: [{name: r, class: a}]"), "", []string{"a"})
-	in.NoWeights = true
+	in.Missing = noWeights
 	got := Decide(in)
 	d := &got.Containers[0]
 	if d.Err != nil || text(d.Desired.Settings) != "254:0 wbps=1048576, 254:16 wbps=1048576" || !slices.Contains(d.Desired.WarningKinds, policy.NotEnforced) {

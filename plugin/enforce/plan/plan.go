@@ -37,11 +37,11 @@ type Target struct {
 
 // View is the state of a pod that its plan is computed from.
 type View struct {
-	Pod     Pod
-	Running []Container
-	Weights Weights
-	Drained bool // no container runs, and none has left data to write
-	Partial bool // a container is known in part only
+	Pod      Pod
+	Running  []Container
+	Controls Controls
+	Drained  bool // no container runs, and none has left data to write
+	Partial  bool // a container is known in part only
 }
 
 // Pod holds the facts about the pod as a whole.

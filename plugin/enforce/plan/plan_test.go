@@ -40,7 +40,6 @@ func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, con
 		Pod: Pod{
 			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Policy: pol.ForPod(&policy.PodFacts{}, annotation.Parse(annotations)),
 		},
-		Weights: Weights{Exist: true},
 	}
 	for _, name := range containers {
 		c := facts(name)
@@ -186,7 +185,7 @@ func TestPodTarget(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi; /nowhere wbps=1Mi", weight + "containers": "50"}, "a")
-	v.Weights.Enabled = map[blkio.Dev]bool{}
+	v.Controls.Enabled = map[blkio.Dev]bool{}
 	first := New(v)
 	if w := first.Pod.Record.Warnings; len(w) != 0 {
 		t.Errorf("warnings before all containers were created: %q, want none", w)

@@ -23,7 +23,7 @@ func (v *View) containerTarget(c *Container, observed bool) Target {
 	}
 	t.Record.Container, t.Record.ContainerID, t.Record.Unvetted = c.Name, c.ID, c.Unvetted
 	if !observed {
-		t.Want = v.Weights.effective(Kept(c.Desired.Settings))
+		t.Want = v.Controls.effective(Kept(c.Desired.Settings))
 	}
 	if !c.Undecided {
 		t.Stale = c.Spec.stale(t.Want, c.Partial && !observed)
@@ -49,7 +49,7 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
 	}
-	if idle := v.Weights.warnings(&d); len(idle) > 0 {
+	if idle := v.Controls.warnings(&d); len(idle) > 0 {
 		r.Warnings = slices.Concat(r.Warnings, idle)
 	}
 	if d.SkippedMore > 0 {
@@ -65,7 +65,7 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 // each disk and key.
 func podTarget(v *View, observed bool) Target {
 	backstop := v.Pod.Policy.Of().Writeback.Backstop
-	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, &v.Pod.Granted, !v.Weights.Exist)
+	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, &v.Pod.Granted, v.Controls.Missing)
 	weights := total.Settings.In(blkio.IOWeight)
 	total.Settings = total.Settings.Where(func(s policy.Setting) bool { return s.Key != blkio.DiskWeight })
 	requested := total

@@ -5,32 +5,32 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Weights describes the effect of io.weight on this node.
-type Weights struct {
-	Exist   bool               // the kernel has io.weight
+// Controls describes the effect of io.max and io.weight on this node.
+type Controls struct {
+	Missing []string           // those that the kernel does not have
 	Enabled map[blkio.Dev]bool // the disks with io.cost enabled; nil if they are not known
 }
 
 // Work reports whether weights may have an effect on some disk.
-func (w Weights) Work() bool { return w.Enabled == nil || len(w.Enabled) > 0 }
+func (c Controls) Work() bool { return c.Enabled == nil || len(c.Enabled) > 0 }
 
 // effective returns the settings that can be written. The kernel refuses the weight of a single
 // disk before io.cost is set up on it.
-func (w Weights) effective(s policy.Settings) policy.Settings {
-	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.DiskWeight || w.Enabled[x.Dev] })
+func (c Controls) effective(s policy.Settings) policy.Settings {
+	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.DiskWeight || c.Enabled[x.Dev] })
 }
 
 // warnings returns where a weight has no effect.
-func (w Weights) warnings(d *policy.Desired) []string {
+func (c Controls) warnings(d *policy.Desired) []string {
 	switch {
-	case w.Enabled == nil || len(d.Settings.In(blkio.IOWeight)) == 0:
+	case c.Enabled == nil || len(d.Settings.In(blkio.IOWeight)) == 0:
 		return nil
-	case len(w.Enabled) == 0:
+	case len(c.Enabled) == 0:
 		return []string{weightIdle}
 	}
 	var out []string
 	for _, disk := range d.Weighted {
-		if !w.Enabled[disk.Dev] {
+		if !c.Enabled[disk.Dev] {
 			out = append(out, "the weight has no effect on "+disk.String()+": io.cost is not enabled there")
 		}
 	}

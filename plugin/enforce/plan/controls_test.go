@@ -31,7 +31,7 @@ func TestDiskWeights(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := viewOf(t, pol, annotations, "a")
-			v.Weights.Enabled = tt.enabled
+			v.Controls.Enabled = tt.enabled
 			got := New(v)
 			c := got.Containers[0]
 			if text(c.Want) != tt.want || text(c.Record.Settings) != "default 70, 254:0 60, 254:16 50" {
@@ -55,14 +55,14 @@ func TestDiskWeights(t *testing.T) {
 
 func TestWeightsWork(t *testing.T) {
 	for _, tt := range []struct {
-		w    Weights
+		w    Controls
 		want bool
-	}{{Weights{}, true}, {Weights{Enabled: map[blkio.Dev]bool{}}, false}, {Weights{Enabled: map[blkio.Dev]bool{vda.Dev: true}}, true}} {
+	}{{Controls{}, true}, {Controls{Enabled: map[blkio.Dev]bool{}}, false}, {Controls{Enabled: map[blkio.Dev]bool{vda.Dev: true}}, true}} {
 		if got := tt.w.Work(); got != tt.want {
 			t.Errorf("%+v works: %t", tt.w, got)
 		}
 	}
-	if w := (Weights{Enabled: map[blkio.Dev]bool{}}).warnings(&policy.Desired{}); !slices.Equal(w, nil) {
+	if w := (Controls{Enabled: map[blkio.Dev]bool{}}).warnings(&policy.Desired{}); !slices.Equal(w, nil) {
 		t.Errorf("without a weight: %q", w)
 	}
 }
