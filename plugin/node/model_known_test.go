@@ -74,19 +74,19 @@ func (n *Node) known() modelKnown {
 }
 
 // unseen returns the kinds of the notices that another look at a group would find, or not find any more, although none is due.
-func (g *group) unseen(now time.Time) (kinds []noticeKind) {
+func (g *group) unseen(now time.Time) (kinds []int) {
 	if !now.Before(g.told.next) {
 		return nil
 	}
 	listed := map[noticeKey]bool{}
 	for _, x := range g.notices() {
 		if listed[x.noticeKey] = true; g.told.known[x.noticeKey].since.IsZero() || x.value != g.told.known[x.noticeKey].value && x.patience == 0 {
-			kinds = append(kinds, x.kind)
+			kinds = append(kinds, int(x.kind))
 		}
 	}
 	for key := range g.told.known {
 		if !listed[key] {
-			kinds = append(kinds, key.kind)
+			kinds = append(kinds, int(key.kind))
 		}
 	}
 	return kinds
