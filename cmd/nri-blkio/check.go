@@ -123,7 +123,11 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(set.Pods) == 0 && !set.HasErrors() {
+	if set.IsEmpty() && !set.HasErrors() {
+		r := check.Report{Findings: set.Findings}
+		if err := a.print(outputTable, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r) }); err != nil {
+			return err
+		}
 		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
 	}
 	if o.output != outputJSON {
@@ -198,7 +202,7 @@ func (a *app) readManifests(names ...string) (manifest.Set, error) {
 }
 
 func (a *app) readManifest(name string) (manifest.Set, error) {
-	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds()}
+	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds(), Parameters: annotation.Parameters()}
 	if name == "-" {
 		return manifest.Read(a.stdin, "stdin", keys)
 	}

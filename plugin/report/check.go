@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
@@ -12,6 +13,9 @@ import (
 // WriteCheck writes the findings in manifests, then the pods.
 func WriteCheck(out *bytes.Buffer, r *check.Report) {
 	writeFindings(out, r.Findings)
+	if len(r.Pods) == 0 && r.Claims > 0 {
+		fmt.Fprintf(out, "claims and classes of claims: %d\n", r.Claims)
+	}
 	for i := range r.Pods {
 		if i > 0 || len(r.Findings) > 0 {
 			fmt.Fprintln(out)
@@ -33,14 +37,23 @@ func writePod(out *bytes.Buffer, r *check.Result) {
 	if r.Rule != "" {
 		rule = " (rule " + r.Rule + ")"
 	}
-	fmt.Fprintf(out, "%s %s%s\n", terminal.Escape(r.Kind), terminal.Escape(PodName(r.Namespace, r.Name)), rule)
+	name := []string{terminal.Escape(PodName(r.Namespace, r.Name))}
+	if r.Kind != "" {
+		name = append([]string{terminal.Escape(r.Kind)}, name...)
+	} else if r.Name == "" { // such as the values of a Helm chart
+		name = []string{terminal.Escape(r.Position.String())}
+	}
+	if r.Template != "" {
+		name = append(name, terminal.Escape(r.Template))
+	}
+	fmt.Fprintf(out, "%s%s\n", strings.Join(name, " "), rule)
 	if len(r.Writes) > 0 {
 		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
 		for _, w := range r.Writes {
 			t.Row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
 		}
 		t.Flush()
-	} else if len(r.Errors) == 0 {
+	} else if len(r.Errors) == 0 && (r.Template == "" || len(r.Unknown) == 0) {
 		fmt.Fprintln(out, "nothing to limit")
 	}
 	writeEffects(out, r.Weights)
