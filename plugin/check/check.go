@@ -94,11 +94,11 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	asked := c.request(m)
 	pol := asked.Under(c.Policy)
-	r.Warnings = append(r.Warnings, c.namespaceWarnings(asked)...)
-	if r.Rule = pol.Rule(); pol.IsEmpty() {
+	if m.IsPartial && r.partial(m, pol) {
 		return r
 	}
-	if m.IsPartial && r.partial(m, pol) {
+	r.Warnings = append(r.Warnings, c.namespaceWarnings(asked)...)
+	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}
 	r.Warnings = append(r.Warnings, c.handlerWarnings(m)...)
@@ -157,8 +157,13 @@ func (c *Checker) checkNames(r *Result, m *manifest.Pod, pol *policy.Pod, contai
 		all = append(all, policy.Container{Name: name})
 		r.unknownContainer(m, req, name)
 	}
+	missing := pol.Unmatched(all) // a manifest has all that will come, unless it is partial
 	if !m.IsPartial {
-		r.Warnings = append(r.Warnings, pol.Unmatched(all)...) // a manifest has all that will come
+		r.Warnings = append(r.Warnings, missing...)
+		return
+	}
+	for _, line := range missing {
+		r.Unknown = append(r.Unknown, line+", unless "+r.controller()+" adds it")
 	}
 }
 

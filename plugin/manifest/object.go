@@ -100,11 +100,10 @@ func (d *document) other(line int) {
 
 // withoutKind reads a mapping that is no object, such as the values of a Helm chart.
 func (d *document) withoutKind(v value) {
-	pods := len(d.set.Pods)
 	s := d.newStrays(true)
 	s.walk(v.node, nil, false)
 	switch {
-	case len(d.set.Pods) > pods:
+	case len(s.placed) > 0:
 	case d.lenient:
 		d.other(v.node.Line)
 	default:

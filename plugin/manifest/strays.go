@@ -53,6 +53,8 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 		switch {
 		case !val.exists():
 			values[key] = "" // as the API server reads it
+		case s.isForeign && s.hasPlaceholder(val, key):
+			continue
 		case isText(val.node):
 			values[key] = val.node.Value
 		default:
@@ -62,6 +64,15 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 		lines[key], s.given[key] = p.key.Line, true
 	}
 	return values, lines
+}
+
+// hasPlaceholder reports a value of this domain that another program fills in.
+func (s *strays) hasPlaceholder(v value, key string) bool {
+	if !v.exists() || !isText(v.node) || !s.keys.IsOurs(key) || !strings.Contains(v.node.Value, "{{") && !strings.Contains(v.node.Value, "${") {
+		return false
+	}
+	s.report(v.node.Line, v.path.String(), Warning, "the value has a placeholder, so it is not checked")
+	return true
 }
 
 // duplicates reports the keys of this domain that a mapping has twice. The last one counts.
@@ -140,6 +151,7 @@ func (s *strays) read(n *yaml.Node, path []string) {
 	p := Pod{Object: s.object, Position: s.position(n.Line), Template: v.path.String(), IsPartial: true, Annotations: map[string]string{}, Lines: map[string]int{}}
 	p.Namespace = cmp.Or(p.Namespace, "default")
 	s.duplicates(v)
+	isPlaceholder := false
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i].Value, v.at(n.Content[i+1], v.path.Key(quote.Clip(n.Content[i].Value, maxKey)))
 		name, isNear := s.keys.Meant(key)
@@ -151,8 +163,8 @@ func (s *strays) read(n *yaml.Node, path []string) {
 			continue // such as a pattern of a policy engine, or a schema
 		case val.exists() && !isText(val.node):
 			s.report(val.node.Line, v.path.String(), Error, "annotation "+quoted(key)+" is not a string"+inQuotes(val.node))
-		case strings.Contains(val.text(), "{{"), strings.Contains(val.text(), "${"):
-			s.report(val.node.Line, v.path.String(), Warning, "annotation "+quoted(key)+" has a placeholder, so its value is not checked")
+		case s.hasPlaceholder(val, name):
+			isPlaceholder = true
 		case name == s.keys.ClaimKey():
 			s.addClaimTemplate(v.path.String(), n.Content[i].Line, val.text())
 			s.claims[n] = true
@@ -161,7 +173,7 @@ func (s *strays) read(n *yaml.Node, path []string) {
 		}
 		s.placed[n] = true
 	}
-	if len(p.Annotations) > 0 {
+	if isPlaceholder || len(p.Annotations) > 0 {
 		s.set.Pods = append(s.set.Pods, p)
 	}
 }
@@ -216,6 +228,8 @@ func (s *strays) withoutPod(v value) {
 			meant, near := s.keys.Meant(key.Value)
 			switch {
 			case meant == s.keys.ClaimKey() && s.isPersistentVolumeClaim(v):
+				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
+			case near && s.placed[list]:
 				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
 			case near || s.keys.IsOurs(key.Value):
 				s.report(key.Line, "metadata."+name, Warning,
