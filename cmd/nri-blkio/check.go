@@ -87,20 +87,25 @@ func (a *app) checkCommand() *cobra.Command {
   nri-blkio check --offline -f manifests/    # on a workstation or in CI
   nri-blkio check --policy policy.yaml       # the policy alone
   nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.ArbitraryArgs, // manifests, as after -f
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = append(o.files, args...)
 			for _, name := range []string{"policy", "migrate"} {
 				if f := cmd.Flag(name); f.Changed && f.Value.String() == "" { // such as an unset variable of a script
 					return usage(fmt.Errorf("--%s: the name of a file is empty", name))
 				}
 			}
 			switch {
+			case o.migrate != "" && len(o.files) > 0:
+				return usage(errors.New("check: --migrate takes no manifest"))
 			case o.migrate != "":
 				return a.migrate(&o)
-			case len(o.files) == 0:
-				return a.checkPolicy(&o)
+			case len(o.files) > 0:
+				return a.check(cmd.Context(), &o)
+			case a.opts.policy == "":
+				return usage(errors.New("check: no manifest (write -f PATH, --policy FILE or --migrate FILE)"))
 			}
-			return a.check(cmd.Context(), &o)
+			return a.checkPolicy(&o)
 		},
 	}
 	f := cmd.Flags()
@@ -111,10 +116,7 @@ func (a *app) checkCommand() *cobra.Command {
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	cmd.MarkFlagsOneRequired("file", "policy", "migrate")
-	for _, other := range []string{"file", "policy"} {
-		cmd.MarkFlagsMutuallyExclusive("migrate", other)
-	}
+	cmd.MarkFlagsMutuallyExclusive("migrate", "policy")
 	return cmd
 }
 
@@ -141,6 +143,9 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	c := check.Checker{Policy: p, Handler: o.handler}
 	if !o.offline {
 		if c.Node, err = a.readNode(ctx, p); err != nil {
+			if statusOf(err) == exitUndetermined {
+				err = fmt.Errorf("%w (check without a node: --offline)", err)
+			}
 			return err
 		}
 	}
@@ -164,6 +169,9 @@ func (a *app) checkPolicy(o *checkOptions) error {
 		return err
 	}
 	a.warnOf(p)
+	if len(p.NamespaceKeys()) > 0 {
+		terminal.Notes(a.stderr, "warning", "namespaceSelector needs the cluster part on each node: without it, the labels of namespaces are unknown, and no rule with it matches")
+	}
 	r := check.Report{Policy: a.opts.policy, Findings: []manifest.Finding{}, Pods: []check.Result{}}
 	return a.print(o.output, r, func(out *bytes.Buffer) {
 		fmt.Fprintf(out, "%s is valid (classes: %d, rules: %d, budgets: %d)\n", a.opts.policy, len(p.Classes), len(p.Rules), len(p.Budgets))

@@ -32,6 +32,7 @@ const (
 func (o *output) add(cmd *cobra.Command) {
 	*o = outputTable
 	cmd.Flags().VarP(o, "output", "o", "table or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *output) String() string { return string(*o) }
