@@ -23,11 +23,15 @@ import (
 const checkLong = `Show the limits that a pod would get on this node, or the errors in its annotations.
 The pod is not started.
 
-PATH is a file, a directory, or - for stdin; give -f once for each. A directory is
+PATH is a file, a directory, or - for stdin, with or without -f. A directory is
 read with its subdirectories: all .yaml, .yml and .json files. A file may have any
 number of Pods, workloads with a pod template (Deployment, StatefulSet, DaemonSet,
 ReplicaSet, ReplicationController, Job, CronJob, PodTemplate), and lists of them.
-Objects of other kinds are checked if they contain a pod template.
+The limits of PersistentVolumeClaims and VolumeAttributesClasses are checked as well.
+
+In objects of other kinds, such as those of operators, and in the values of Helm
+charts, each field with pod templates or annotations of this program is read. Their
+containers and mounts can be incomplete: what is not there is unknown, and no error.
 
 First are the findings in the files, with FILE:LINE: annotations in the wrong place,
 misspelled names of annotations, and objects that the API server would reject.
@@ -78,7 +82,7 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f PATH... | --policy FILE | --migrate FILE",
+		Use:   "check [-f] PATH... | --policy FILE | --migrate FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
