@@ -127,6 +127,9 @@ func (c chunk) yamlError(err error) *syntaxError {
 			out.line, out.text = c.lines+line, text
 		}
 	}
+	if strings.HasPrefix(out.text, "found character that cannot start any token") && bytes.Contains(c.text, []byte("\t")) {
+		out.text += " (a tab? indent with blanks)"
+	}
 	if bytes.Contains(c.text, []byte("{{")) {
 		out.text += " " + helmHint
 	}

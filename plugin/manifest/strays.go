@@ -66,6 +66,9 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 	return values, lines
 }
 
+// isPattern reports whether a key is no name, such as +(KEY) of a policy engine.
+func isPattern(key string) bool { return strings.ContainsAny(key, "(){}$") }
+
 // hasPlaceholder reports a value of this domain that another program fills in.
 func (s *strays) hasPlaceholder(v value, key string) bool {
 	if !v.exists() || !isText(v.node) || !s.keys.IsOurs(key) || !strings.Contains(v.node.Value, "{{") && !strings.Contains(v.node.Value, "${") {
@@ -159,8 +162,8 @@ func (s *strays) read(n *yaml.Node, path []string) {
 			name = key
 		}
 		switch {
-		case !isNear && !s.keys.IsOurs(key), slices.Contains(s.keys.Parameters, key), strings.ContainsAny(key, "(){}$"), val.exists() && val.node.Kind != yaml.ScalarNode:
-			continue // such as a pattern of a policy engine, or a schema
+		case !isNear && !s.keys.IsOurs(key), slices.Contains(s.keys.Parameters, key), isPattern(key), val.exists() && val.node.Kind != yaml.ScalarNode:
+			continue // such as a schema
 		case val.exists() && !isText(val.node):
 			s.report(val.node.Line, v.path.String(), Error, "annotation "+quoted(key)+" is not a string"+inQuotes(val.node))
 		case s.hasPlaceholder(val, name):
@@ -185,6 +188,9 @@ func isServers(path []string, key string) bool {
 
 func (s *strays) examine(n, key *yaml.Node, path []string) {
 	if s.claims[n] && key.Value == s.keys.ClaimKey() {
+		return
+	}
+	if s.isForeign && (isPattern(key.Value) || slices.Contains(s.keys.Parameters, key.Value)) {
 		return
 	}
 	if s.isForeign && s.right == "" && len(path) == 2 && path[0] == "metadata" {
