@@ -35,10 +35,10 @@ containers and mounts can be incomplete: what is not there is unknown, and no er
 
 First are the findings in the files, with FILE:LINE: annotations in the wrong place,
 misspelled names of annotations, and objects that the API server would reject.
-Then each pod has a table of the lines that the plugin would write, its errors, and
-lines that begin with "effect:". They describe the effect of the errors under the
+Then each pod has a table of its limits, its errors, and lines that begin with "effect:". They describe the effect of the errors under the
 node's policy: a container is not created, starts without a limit (onError: ignore),
-or nothing is written (mode: observe). A second table shows what each weight means on
+or nothing is written (mode: observe). With -o wide the table has the lines that the
+plugin would write, those of the pod's backstop included. A second table shows what each weight means on
 this node: the share of the disk beside one container without a weight, and beside all
 containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
 means in operations per second, limits that the disk's model cannot reach, and what the
@@ -131,7 +131,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	}
 	if set.IsEmpty() && !set.HasErrors() {
 		r := check.Report{Findings: set.Findings}
-		if err := a.print(outputTable, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r) }); err != nil {
+		if err := a.print(outputTable, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r, false) }); err != nil {
 			return err
 		}
 		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
@@ -157,7 +157,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		terminal.Notes(a.stderr, "policy", source.Name)
 	}
 	r := c.Report(ctx, &set, source)
-	if err := a.print(o.output, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r) }); err != nil {
+	if err := a.print(o.output, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r, o.output == outputWide) }); err != nil {
 		return err
 	}
 	if r.HasErrors() {

@@ -26,13 +26,14 @@ type output string
 
 const (
 	outputTable output = "table"
+	outputWide  output = "wide" // a table with all columns
 	outputJSON  output = "json"
 )
 
 func (o *output) add(cmd *cobra.Command) {
 	*o = outputTable
-	cmd.Flags().VarP(o, "output", "o", "table or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().VarP(o, "output", "o", "table, wide or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *output) String() string { return string(*o) }
@@ -42,8 +43,8 @@ func (o *output) Type() string { return "format" }
 
 // Set checks the value as the flags are parsed.
 func (o *output) Set(s string) error {
-	if *o = output(s); *o != outputTable && *o != outputJSON {
-		return fmt.Errorf("unknown format %q (write %s or %s)", s, outputTable, outputJSON)
+	if *o = output(s); *o != outputTable && *o != outputWide && *o != outputJSON {
+		return fmt.Errorf("unknown format %q (write %s, %s or %s)", s, outputTable, outputWide, outputJSON)
 	}
 	return nil
 }

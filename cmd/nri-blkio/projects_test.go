@@ -113,9 +113,13 @@ func TestProjects(t *testing.T) {
 
 // explained returns the line that explains a status: the first error, otherwise the first warning, unknown or limit.
 func explained(text string) string {
-	for _, prefix := range []string{"error: ", "warning: ", "container ", "unknown: ", "nothing", "nri-blkio: ", "claims"} {
+	for _, prefix := range []string{"error: ", "warning: ", "CONTAINER", "unknown: ", "nothing", "nri-blkio: ", "claims"} {
+		before := ""
 		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, prefix) {
+			if before == prefix { // the row below the head of the table
+				return strings.Join(strings.Fields(line), " ")
+			}
+			if before, _, _ = strings.Cut(line, " "); strings.HasPrefix(line, prefix) && prefix != "CONTAINER" {
 				return strings.Join(strings.Fields(line), " ")
 			}
 		}

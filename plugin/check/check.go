@@ -79,6 +79,7 @@ type Write struct {
 	Dev       string          `json:"dev,omitempty"` // "" if it is unknown
 	File      string          `json:"file"`
 	Line      string          `json:"line"`
+	Limit     string          `json:"limit"` // the values in the words of annotations
 	Sources   []policy.Source `json:"sources"`
 }
 
@@ -247,7 +248,11 @@ func (c *Checker) addWrites(r *Result, rec *record.Record) {
 	for _, l := range rec.Settings.Lines() {
 		w := Write{Container: rec.Container, File: l.File, Line: l.Text}
 		for _, s := range rec.Settings {
-			if s.File() == l.File && s.Dev == l.Dev && !slices.Contains(w.Sources, s.Source) {
+			if s.File() != l.File || s.Dev != l.Dev {
+				continue
+			}
+			w.Limit = strings.TrimSpace(w.Limit + " " + limitText(&s))
+			if !slices.Contains(w.Sources, s.Source) {
 				w.Sources = append(w.Sources, s.Source)
 			}
 		}
@@ -320,6 +325,22 @@ func (w *Write) Cgroup() string {
 		return "pod"
 	}
 	return "container " + w.Container
+}
+
+// IsBackstop reports whether a line has only sums of the limits of the containers.
+func (w *Write) IsBackstop() bool {
+	return len(w.Sources) > 0 && !slices.ContainsFunc(w.Sources, func(s policy.Source) bool { return s.Kind != policy.FromBackstop })
+}
+
+// limitText returns a value in the words of annotations.
+func limitText(s *policy.Setting) string {
+	if s.Key < blkio.NumLimits {
+		return valueText(s.Key, s.Amount)
+	}
+	if s.File() == blkio.IOWeight {
+		return "weight " + s.Amount.String()
+	}
+	return s.File() + " " + s.Amount.String()
 }
 
 // From returns the sources of the line's values, each once.
