@@ -162,3 +162,17 @@ func TestFault(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestDeviceTarget verifies the hint for a device, which is what other programs take for a target.
+func TestDeviceTarget(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {" + limits + "/container.c: "
+	for target, want := range map[string]string{
+		"/dev/sda": "(a target is a path in the container: write the mount path of the volume on that disk)",
+		"/dev/shm": "(remove the entry, or use a volume on a local disk)",
+	} {
+		r := reportOf(t, pod+target+" wbps=1Mi}}\nspec: {containers: [{name: c}]}\n")
+		if errs := r.Pods[0].Errors; len(errs) != 1 || !strings.HasSuffix(errs[0], want) {
+			t.Errorf("%s: %q", target, errs)
+		}
+	}
+}
