@@ -33,7 +33,13 @@ const (
 func (o *output) add(cmd *cobra.Command) {
 	*o = outputTable
 	cmd.Flags().VarP(o, "output", "o", "table, wide or json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	completes(cmd, "output", "table", "wide", "json")
+}
+
+// completes sets the words that a shell completes for a flag. Otherwise it completes names of files.
+func completes(cmd *cobra.Command, flag string, words ...string) {
+	// The only error is a flag that is not there, or a second call.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *output) String() string { return string(*o) }
