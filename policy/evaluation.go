@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -265,7 +266,7 @@ func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *ann
 	if b.Err != nil {
 		return e.errorAt(what, annotation.CannotBeLimited, &annotation.Problem{Cause: what + e.cannot(" cannot be limited now: ", " cannot have a weight now: ") + reason(b)})
 	}
-	return e.errorAt(what, annotation.NoDisk, &annotation.Problem{Cause: what + e.cannot(" cannot be limited: ", " cannot have a weight: ") + reason(b), Hint: hintRemove})
+	return e.errorAt(what, annotation.NoDisk, &annotation.Problem{Cause: what + e.cannot(" cannot be limited: ", " cannot have a weight: ") + reason(b), Hint: e.hintNoDisk()})
 }
 
 // errorAt returns an error of the entry about one object: a "*" has many.
@@ -348,6 +349,14 @@ func (e *evaluation) star(cs []Container) {
 }
 
 // hintRemove is the hint for a target on which no limit can be enforced.
+// hintNoDisk returns the hint for a target without a disk. Docker and systemd name the device there.
+func (e *evaluation) hintNoDisk() string {
+	if p := e.entry.Target.Path; strings.HasPrefix(p, "/dev/") && p != "/dev/shm" {
+		return "a target is a path in the container: write the mount path of the volume on that disk"
+	}
+	return hintRemove
+}
+
 const hintRemove = "remove the entry, or use a volume on a local disk"
 
 // nothingLeft names the keys that found no disk, and the first of the things

@@ -53,7 +53,7 @@ func (a *app) calibrateCommand() *cobra.Command {
 		Example: `  nri-blkio calibrate sdb --write-dir /mnt/sdb
   nri-blkio calibrate nvme0n1 --write-dir /var/lib/containerd --save
   nri-blkio calibrate /dev/disk/by-id/wwn-0x5002538e40a2b1c9 -o json`,
-		Args: cobra.ExactArgs(1),
+		Args: operands(1, 1, "name one disk, such as sdb: nri-blkio devices lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.calibrate(cmd.Context(), &o, args[0]) },
 	}
 	f := cmd.Flags()

@@ -23,18 +23,22 @@ import (
 const checkLong = `Show the limits that a pod would get on this node, or the errors in its annotations.
 The pod is not started.
 
-PATH is a file, a directory, or - for stdin; give -f once for each. A directory is
+PATH is a file, a directory, or - for stdin, with or without -f. A directory is
 read with its subdirectories: all .yaml, .yml and .json files. A file may have any
 number of Pods, workloads with a pod template (Deployment, StatefulSet, DaemonSet,
 ReplicaSet, ReplicationController, Job, CronJob, PodTemplate), and lists of them.
-Objects of other kinds are checked if they contain a pod template.
+The limits of PersistentVolumeClaims and VolumeAttributesClasses are checked as well.
+
+In objects of other kinds, such as those of operators, and in the values of Helm
+charts, each field with pod templates or annotations of this program is read. Their
+containers and mounts can be incomplete: what is not there is unknown, and no error.
 
 First are the findings in the files, with FILE:LINE: annotations in the wrong place,
 misspelled names of annotations, and objects that the API server would reject.
-Then each pod has a table of the lines that the plugin would write, its errors, and
-lines that begin with "effect:". They describe the effect of the errors under the
+Then each pod has a table of its limits, its errors, and lines that begin with "effect:". They describe the effect of the errors under the
 node's policy: a container is not created, starts without a limit (onError: ignore),
-or nothing is written (mode: observe). A second table shows what each weight means on
+or nothing is written (mode: observe). With -o wide the table has the lines that the
+plugin would write, those of the pod's backstop included. A second table shows what each weight means on
 this node: the share of the disk beside one container without a weight, and beside all
 containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
 means in operations per second, limits that the disk's model cannot reach, and what the
@@ -78,7 +82,7 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f PATH... | --policy FILE | --migrate FILE",
+		Use:   "check [-f] PATH... | --policy FILE | --migrate FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
@@ -87,20 +91,25 @@ func (a *app) checkCommand() *cobra.Command {
   nri-blkio check --offline -f manifests/    # on a workstation or in CI
   nri-blkio check --policy policy.yaml       # the policy alone
   nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.ArbitraryArgs, // manifests, as after -f
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = append(o.files, args...)
 			for _, name := range []string{"policy", "migrate"} {
 				if f := cmd.Flag(name); f.Changed && f.Value.String() == "" { // such as an unset variable of a script
 					return usage(fmt.Errorf("--%s: the name of a file is empty", name))
 				}
 			}
 			switch {
+			case o.migrate != "" && len(o.files) > 0:
+				return usage(errors.New("check: --migrate takes no manifest"))
 			case o.migrate != "":
 				return a.migrate(&o)
-			case len(o.files) == 0:
-				return a.checkPolicy(&o)
+			case len(o.files) > 0:
+				return a.check(cmd.Context(), &o)
+			case a.opts.policy == "":
+				return usage(errors.New("check: no manifest (write -f PATH, --policy FILE or --migrate FILE)"))
 			}
-			return a.check(cmd.Context(), &o)
+			return a.checkPolicy(&o)
 		},
 	}
 	f := cmd.Flags()
@@ -111,10 +120,7 @@ func (a *app) checkCommand() *cobra.Command {
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	cmd.MarkFlagsOneRequired("file", "policy", "migrate")
-	for _, other := range []string{"file", "policy"} {
-		cmd.MarkFlagsMutuallyExclusive("migrate", other)
-	}
+	cmd.MarkFlagsMutuallyExclusive("migrate", "policy")
 	return cmd
 }
 
@@ -123,7 +129,11 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(set.Pods) == 0 && !set.HasErrors() {
+	if set.IsEmpty() && !set.HasErrors() {
+		r := check.Report{Findings: set.Findings}
+		if err := a.print(outputTable, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r, false) }); err != nil {
+			return err
+		}
 		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
 	}
 	if o.output != outputJSON {
@@ -137,6 +147,9 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	c := check.Checker{Policy: p, Handler: o.handler}
 	if !o.offline {
 		if c.Node, err = a.readNode(ctx, p); err != nil {
+			if statusOf(err) == exitUndetermined {
+				err = fmt.Errorf("%w (check without a node: --offline)", err)
+			}
 			return err
 		}
 	}
@@ -144,7 +157,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		terminal.Notes(a.stderr, "policy", source.Name)
 	}
 	r := c.Report(ctx, &set, source)
-	if err := a.print(o.output, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r) }); err != nil {
+	if err := a.print(o.output, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r, o.output == outputWide) }); err != nil {
 		return err
 	}
 	if r.HasErrors() {
@@ -160,6 +173,9 @@ func (a *app) checkPolicy(o *checkOptions) error {
 		return err
 	}
 	a.warnOf(p)
+	if len(p.NamespaceKeys()) > 0 {
+		terminal.Notes(a.stderr, "warning", "namespaceSelector needs the cluster part on each node: without it, the labels of namespaces are unknown, and no rule with it matches")
+	}
 	r := check.Report{Policy: a.opts.policy, Findings: []manifest.Finding{}, Pods: []check.Result{}}
 	return a.print(o.output, r, func(out *bytes.Buffer) {
 		fmt.Fprintf(out, "%s is valid (classes: %d, rules: %d, budgets: %d)\n", a.opts.policy, len(p.Classes), len(p.Rules), len(p.Budgets))
@@ -198,7 +214,7 @@ func (a *app) readManifests(names ...string) (manifest.Set, error) {
 }
 
 func (a *app) readManifest(name string) (manifest.Set, error) {
-	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds()}
+	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds(), Parameters: annotation.Parameters()}
 	if name == "-" {
 		return manifest.Read(a.stdin, "stdin", keys)
 	}

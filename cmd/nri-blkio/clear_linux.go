@@ -60,7 +60,12 @@ func (a *app) clearCommand() *cobra.Command {
   nri-blkio clear --pod prod/db-0 --undo
   nri-blkio clear --all --yes`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return a.clear(&o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !o.all && !cmd.Flag("pod").Changed {
+				return usage(errors.New("clear: no pod (write --pod NAMESPACE/NAME or --all)"))
+			}
+			return a.clear(&o)
+		},
 	}
 	o.pod.add(cmd, "the pod to clear")
 	a.opts.addStateFlag(cmd)
@@ -69,7 +74,6 @@ func (a *app) clearCommand() *cobra.Command {
 	f.BoolVar(&o.yes, "yes", false, "with --all: do not ask")
 	f.BoolVar(&o.undo, "undo", false, "remove the marks, so that a running plugin restores the limits")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes without making them")
-	cmd.MarkFlagsOneRequired("pod", "all")
 	cmd.MarkFlagsMutuallyExclusive("pod", "all")
 	return cmd
 }

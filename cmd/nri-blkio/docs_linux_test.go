@@ -109,7 +109,7 @@ func TestExamples(t *testing.T) {
 					stdin: strings.NewReader(m[1]), stdout: &out, stderr: &out, getenv: os.Getenv,
 					openCgroups: cgroupfs.OpenTree,
 				}
-				err := a.run(t.Context(), []string{"check", "--host-root", host, "-f", "-"})
+				err := a.run(t.Context(), []string{"check", "--host-root", host, "-o", "wide", "-f", "-"})
 				if text := out.String(); err != nil || !strings.Contains(text, "io.max") {
 					t.Errorf("%s: %v\n%s%s", file, err, m[1], text)
 				}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/spf13/cobra"
@@ -92,3 +93,26 @@ Exit status:
   2  the command line is wrong, or a file that it names does not exist or is invalid
   3  undetermined: the command could not read or do all that it needs
 If 1 and 3 apply, the status is 1.`
+
+// knownCommand rejects an unknown command, and names a similar one.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := cmd.CommandPath() + " --help lists them"
+	cmd.SuggestionsMinimumDistance = 2
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = fmt.Sprintf("did you mean %q?", similar[0])
+	}
+	return fmt.Errorf("unknown command %q (%s)", args[0], hint)
+}
+
+// operands returns an error with a hint unless there are as many arguments.
+func operands(least, most int, hint string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s: %d arguments (%s)", cmd.Name(), len(args), hint)
+		}
+		return nil
+	}
+}

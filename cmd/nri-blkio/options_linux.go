@@ -71,6 +71,8 @@ func (a *app) addNodeFlags(cmd *cobra.Command) {
 	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", a.getenv(cgroupRootEnv), "where the node's cgroup v2 is mounted\n(environment: "+cgroupRootEnv+"; default HOST-ROOT/sys/fs/cgroup)")
 	f.StringVar(&a.opts.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
+	completes(cmd, "log-level", "debug", "info", "warning", "error")
+	completes(cmd, "log-format", "text", "json")
 }
 
 // options has the flags that more than one command has.

@@ -38,7 +38,7 @@ func (a *app) ownerCommand() *cobra.Command {
 		Long:  ownerLong,
 		Example: `  nri-blkio owner /var/lib/kubelet/pods/*/volumes/*/data/file
   nri-blkio owner -o json /mnt/data/db.wal`,
-		Args: cobra.MinimumNArgs(1),
+		Args: operands(1, 1000, "name a file"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.owner(args, o) },
 	}
 	o.add(cmd)

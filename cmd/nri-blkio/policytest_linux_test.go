@@ -117,7 +117,7 @@ func TestPolicyPage(t *testing.T) {
 	})
 	for name, texts := range map[string][]string{
 		"system":     {"(rule system)\nnothing to limit\n"},
-		"databases":  {"(rule databases)\n", " io.weight  800 ", "rule databases, class gold\n"},
+		"databases":  {"(rule databases)\n", " weight 800 ", "rule databases, class gold\n"},
 		"batch":      {"(rule batch)\n", "rule batch, class bronze\n", "has mode observe for this pod (rule batch)\n"},
 		"guaranteed": {"!(rule ", "\nnothing to limit\n"},
 		"other":      {"!(rule ", "\nnothing to limit\n"},

@@ -28,11 +28,13 @@ func (a *app) rootCommand() *cobra.Command {
   nri-blkio owner FILE              name the container whose limit applies to writes to a file`,
 		SilenceErrors: true, // app.run prints them, in one line
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
+		Version:       versionText(),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		PersistentPreRunE: checkFlags,
 	}
+	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	a.addNodeFlags(cmd)
 	cmd.AddCommand(a.checkCommand(), a.versionCommand())

@@ -111,6 +111,8 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nvalidator (rejects containers that the limits part did not decide),\nor cluster (reads claims and live changes from the API server)")
 	a.addClusterFlags(f, &o.clusterOptions)
 	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe; overrides the policy")
+	completes(cmd, "only", "limits", "writeback", "validator", "cluster")
+	completes(cmd, "mode", "enforce", "observe")
 	a.opts.addStateFlag(cmd)
 	a.opts.addCalibrationFlag(cmd)
 	a.opts.addPolicyFlag(cmd)

@@ -41,8 +41,8 @@ func TestStagesPage(t *testing.T) {
 			"web": "namespace: team-a", "db": "namespace: team-b" + request + "50Mi'}", "import": "namespace: team-b" + request + "500Mi'}",
 		})
 		observes := map[string]string{"observe": "has mode observe for this pod", "enforce": "!has mode observe"}
-		wantTexts(t, "web", got["web"], "(rule "+s.ruleOfA+")\n", "wbps=20971520 ", ", class bronze\n", observes[s.a], "!error: ")
-		wantTexts(t, "db", got["db"], "(rule teams)\n", "wbps=52428800", "limits/containers #1", observes[s.b], "!error: ")
+		wantTexts(t, "web", got["web"], "(rule "+s.ruleOfA+")\n", "wbps=20Mi ", ", class bronze\n", observes[s.a], "!error: ")
+		wantTexts(t, "db", got["db"], "(rule teams)\n", "wbps=50Mi", "limits/containers #1", observes[s.b], "!error: ")
 		wantTexts(t, "import", got["import"], refusal[1])
 		// One edit goes back from each stage.
 		back := edited(t, edits[1][1], file, policies[i][1])

@@ -109,6 +109,7 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.removed, "removed", false, "print only what is still in force; exit with 1 unless the limits part runs\nin mode observe, and nothing of nri-blkio is in force")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
+	completes(cmd, "ready", "limits", "writeback", "validator", "cluster")
 	cmd.MarkFlagsMutuallyExclusive("ready", "removed")
 	return cmd
 }

@@ -50,12 +50,14 @@ type Node struct {
 type Result struct {
 	manifest.Object
 	Position manifest.Position `json:"position"` // of the pod, or of the pod template
-	Writes   []Write           `json:"writes"`
-	Errors   []string          `json:"errors,omitempty"`
-	Effects  []string          `json:"effects,omitempty"` // effects of the errors by the node's policy
-	Warnings []string          `json:"warnings,omitempty"`
-	Skipped  []string          `json:"skipped,omitempty"`
-	Unknown  []string          `json:"unknown,omitempty"` // facts that the decision also depends on, and that only a node shows
+	// Template is the path of a partial pod in its object, "" for another pod. See [manifest.Pod].
+	Template string   `json:"template,omitempty"`
+	Writes   []Write  `json:"writes"`
+	Errors   []string `json:"errors,omitempty"`
+	Effects  []string `json:"effects,omitempty"` // effects of the errors by the node's policy
+	Warnings []string `json:"warnings,omitempty"`
+	Skipped  []string `json:"skipped,omitempty"`
+	Unknown  []string `json:"unknown,omitempty"` // facts that the decision also depends on, and that only a node shows
 	Meaning
 
 	lines map[string]int // of the annotations
@@ -77,6 +79,7 @@ type Write struct {
 	Dev       string          `json:"dev,omitempty"` // "" if it is unknown
 	File      string          `json:"file"`
 	Line      string          `json:"line"`
+	Limit     string          `json:"limit"` // the values in the words of annotations
 	Sources   []policy.Source `json:"sources"`
 }
 
@@ -87,8 +90,14 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		Object: m.Object, Position: m.Position,
 		Writes: []Write{}, lines: m.Lines,
 	}
+	if m.IsPartial {
+		r.Template = m.Template
+	}
 	asked := c.request(m)
 	pol := asked.Under(c.Policy)
+	if m.IsPartial && r.partial(m, pol) {
+		return r
+	}
 	r.Warnings = append(r.Warnings, c.namespaceWarnings(asked)...)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
@@ -103,9 +112,9 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		bytes := min(orNoMemory(m.Containers[i].MemoryLimit), orNoMemory(m.MemoryLimit))
 		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.Node.Memory)
 	}
-	c.checkNames(&r, pol, containers)
+	c.checkNames(&r, m, pol, containers)
 	o := outcome{
-		Checker: c, result: &r, controls: c.Node.planControls(),
+		Checker: c, isPartial: m.IsPartial, result: &r, controls: c.Node.planControls(),
 		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Policy: pol},
 	}
 	for i := range containers {
@@ -113,7 +122,10 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	o.total()
 	if c.Node.Storage == nil {
-		o.result.Unknown = o.unknown(m)
+		r.Unknown = append(r.Unknown, o.unknown(m)...)
+	}
+	if len(pol.Targets().Claims) > 0 || pol.HasClaimLimits() {
+		r.Unknown = append(r.Unknown, "whether the cluster part runs on the node: targets that name claims, and limits of claims, need it")
 	}
 	r.tidy()
 	if c.Node.Shared != nil {
@@ -135,26 +147,25 @@ func (r *Result) limitedDisks() map[string]bool {
 
 // checkNames finds errors that a plugin cannot know while a pod's containers are created one by one. A name
 // that no container has is an error here, a path only a warning.
-func (c *Checker) checkNames(r *Result, pol *policy.Pod, containers []policy.Container) {
+func (c *Checker) checkNames(r *Result, m *manifest.Pod, pol *policy.Pod, containers []policy.Container) {
 	req := pol.Request()
-	known := func(name string) bool {
-		return slices.ContainsFunc(containers, func(c policy.Container) bool { return c.Name == name })
-	}
 	// Unmatched is about names too; stand-ins leave it the paths.
 	all := slices.Clone(containers)
 	for _, name := range req.ContainerNames() {
-		if known(name) {
+		if slices.ContainsFunc(containers, func(c policy.Container) bool { return c.Name == name }) {
 			continue
 		}
 		all = append(all, policy.Container{Name: name})
-		var names []string
-		for _, c := range containers {
-			names = append(names, c.Name)
-		}
-		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
-			name, strings.Join(names, ", ")))
+		r.unknownContainer(m, req, name)
 	}
-	r.Warnings = append(r.Warnings, pol.Unmatched(all)...) // a manifest has all that will come
+	missing := pol.Unmatched(all) // a manifest has all that will come, unless it is partial
+	if !m.IsPartial {
+		r.Warnings = append(r.Warnings, missing...)
+		return
+	}
+	for _, line := range missing {
+		r.Unknown = append(r.Unknown, line+", unless "+r.controller()+" adds it")
+	}
 }
 
 // request returns what is requested for a pod, as far as the manifests have it, with the pod's runtime handler. The handler of a
@@ -237,7 +248,11 @@ func (c *Checker) addWrites(r *Result, rec *record.Record) {
 	for _, l := range rec.Settings.Lines() {
 		w := Write{Container: rec.Container, File: l.File, Line: l.Text}
 		for _, s := range rec.Settings {
-			if s.File() == l.File && s.Dev == l.Dev && !slices.Contains(w.Sources, s.Source) {
+			if s.File() != l.File || s.Dev != l.Dev {
+				continue
+			}
+			w.Limit = strings.TrimSpace(w.Limit + " " + limitText(&s))
+			if !slices.Contains(w.Sources, s.Source) {
 				w.Sources = append(w.Sources, s.Source)
 			}
 		}
@@ -310,6 +325,22 @@ func (w *Write) Cgroup() string {
 		return "pod"
 	}
 	return "container " + w.Container
+}
+
+// IsBackstop reports whether a line has only sums of the limits of the containers.
+func (w *Write) IsBackstop() bool {
+	return len(w.Sources) > 0 && !slices.ContainsFunc(w.Sources, func(s policy.Source) bool { return s.Kind != policy.FromBackstop })
+}
+
+// limitText returns a value in the words of annotations.
+func limitText(s *policy.Setting) string {
+	if s.Key < blkio.NumLimits {
+		return valueText(s.Key, s.Amount)
+	}
+	if s.File() == blkio.IOWeight {
+		return "weight " + s.Amount.String()
+	}
+	return s.File() + " " + s.Amount.String()
 }
 
 // From returns the sources of the line's values, each once.

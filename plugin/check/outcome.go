@@ -16,19 +16,24 @@ import (
 // as in run.
 type outcome struct {
 	*Checker
-	result   *Result
-	controls plan.Controls
-	pod      plan.Pod             // Seen are the containers that came so far
-	running  []plan.Container     // those that run together once the init containers have ended
-	shares   map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
-	bound    policy.Settings      // the limits of the pod as a whole, with the containers that were accepted so far
+	result *Result
+	// isPartial is true if the manifest does not have all of the pod.
+	isPartial bool
+	controls  plan.Controls
+	pod       plan.Pod             // Seen are the containers that came so far
+	running   []plan.Container     // those that run together once the init containers have ended
+	shares    map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
+	bound     policy.Settings      // the limits of the pod as a whole, with the containers that were accepted so far
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.
 func (o *outcome) container(c policy.Container, role manifest.Role) {
 	seen := append(slices.Clone(o.pod.Seen), c)
 	decided := grant.Decide(&grant.Pod{Policy: o.pod.Policy, Others: o.pod.Seen, Containers: []grant.Container{{Facts: c}}, Missing: o.controls.Missing})
-	total, desired, err, first := &decided.Total, decided.Containers[0].Desired, decided.Containers[0].Own, decided.Containers[0].Err
+	total, desired := &decided.Total, decided.Containers[0].Desired
+	err := o.withoutMissing(&desired, decided.Containers[0].Own)
+	decided.TotalErr = o.withoutMissing(total, decided.TotalErr)
+	first := o.pod.Policy.First(err, decided.TotalErr)
 	if budgetErr := o.checkBudget(&desired, total.Settings); budgetErr != nil && !o.pod.Policy.Refuses(first) {
 		o.exceeds(c.Name, budgetErr)
 		first = o.pod.Policy.First(first, budgetErr)
@@ -64,6 +69,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 func (o *outcome) total() {
 	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
 	total, err := grant.Total(o.pod.Policy, o.pod.Seen, nil, o.controls.Missing)
+	err = o.withoutMissing(&total, err)
 	o.result.fail(total, err)
 	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {
 		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"

@@ -57,9 +57,9 @@ func TestWrites(t *testing.T) {
 		return []policy.Source{{Kind: policy.FromAnnotation, Name: name, Entry: entry, Target: target}}
 	}
 	want := []Write{
-		{Container: "a", Disk: "sda", Dev: "8:0", File: blkio.IOMax, Line: "8:0 rbps=2097152", Sources: source(limitsOf+"container.a", 2, "rootfs")},
-		{Container: "a", Disk: "disk of claim c", File: blkio.IOMax, Line: "MAJ:MIN rbps=1048576", Sources: source(limitsOf+"container.a", 1, "/claim")},
-		{Container: "a", File: blkio.IOWeight, Line: "50", Sources: source(weightOf+"container.a", 0, "")},
+		{Container: "a", Disk: "sda", Dev: "8:0", File: blkio.IOMax, Line: "8:0 rbps=2097152", Limit: "rbps=2Mi", Sources: source(limitsOf+"container.a", 2, "rootfs")},
+		{Container: "a", Disk: "disk of claim c", File: blkio.IOMax, Line: "MAJ:MIN rbps=1048576", Limit: "rbps=1Mi", Sources: source(limitsOf+"container.a", 1, "/claim")},
+		{Container: "a", File: blkio.IOWeight, Line: "50", Limit: "weight 50", Sources: source(weightOf+"container.a", 0, "")},
 	}
 	if d := cmp.Diff(want, r.Writes); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -2,9 +2,11 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Report is the report about the pods of manifests.
@@ -13,6 +15,9 @@ type Report struct {
 	Findings []manifest.Finding `json:"findings"`
 	Pods     []Result           `json:"pods"`
 	Notes    []string           `json:"notes,omitempty"` // about all pods together
+	// Claims is the number of claims, templates of claims and VolumeAttributesClasses.
+	Claims  int              `json:"claims,omitempty"`
+	LeftOut []manifest.Other `json:"leftOut,omitempty"` // objects without any of these
 }
 
 // HasErrors reports whether a manifest or a pod has an error.
@@ -44,12 +49,49 @@ func (c *Checker) Report(ctx context.Context, set *manifest.Set, source PolicySo
 		Policy: source.Name, Findings: append([]manifest.Finding{}, set.Findings...), Pods: make([]Result, 0, len(set.Pods)),
 	}
 	for i := range set.Pods {
-		r := c.Pod(ctx, &set.Pods[i])
+		r := c.replicas(ctx, &set.Pods[i])
 		if source.Unknown != "" && len(r.Writes)+len(r.Errors) > 0 {
 			r.Unknown = append(r.Unknown, "the node's policy: "+source.Unknown+" (set --policy)")
 		}
 		out.Pods = append(out.Pods, r)
 	}
+	out.Findings = append(out.Findings, claimFindings(set)...)
+	out.Claims, out.LeftOut = len(set.Claims)+len(set.Classes), set.Others
 	out.Notes = c.Sums(out.Pods)
 	return out
+}
+
+// replicas returns the decisions for one pod. If the second replica of a StatefulSet has errors that the first does not have, they are
+// added.
+func (c *Checker) replicas(ctx context.Context, m *manifest.Pod) Result {
+	r := c.guarded(ctx, m)
+	if m.Second == nil || len(r.Errors) > 0 {
+		return r
+	}
+	second := *m
+	second.Volumes = m.Second
+	const of = " [the second replica, whose claims have other names: name the path of the mount]"
+	other := c.guarded(ctx, &second)
+	for _, text := range other.Errors {
+		r.Errors = append(r.Errors, text+of)
+	}
+	for _, text := range other.Effects {
+		if !slices.Contains(r.Effects, text) {
+			r.Effects = append(r.Effects, text+of[:len(" [the second replica")]+"]")
+		}
+	}
+	return r
+}
+
+// guarded is Pod. A fault of this program costs one pod only.
+func (c *Checker) guarded(ctx context.Context, m *manifest.Pod) (r Result) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			r = Result{
+				Object: m.Object, Position: m.Position, Writes: []Write{},
+				Errors: []string{m.Position.String() + ": a fault of this program, please report it: " + quote.ASCII(fmt.Sprint(fault))},
+			}
+		}
+	}()
+	return c.Pod(ctx, m)
 }

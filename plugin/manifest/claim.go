@@ -5,40 +5,79 @@ import (
 	"strings"
 )
 
-// Claim is a PersistentVolumeClaim with limits of its own.
+// Claim is a PersistentVolumeClaim, or a template of claims in an object.
 type Claim struct {
-	Namespace, Name string
-	Limits          string // the text of its annotation
+	Object
+	Position        // of its limits, if it has any
+	Template string // the path of the limits in an object of another kind; "" for a claim
+	Limits   *string
+}
+
+// VolumeClass is a VolumeAttributesClass.
+type VolumeClass struct {
+	Object
+	Position
+	Parameters map[string]string
+	Lines      map[string]int // of the parameters
 }
 
 // ClaimKey returns the key of the annotation that limits a claim.
 func (k Keys) ClaimKey() string { return "limits." + k.Domain }
 
-// claim reads a PersistentVolumeClaim, and notes that its annotation is in the right place. It returns false if the claim has
-// no limits.
-func (d *document) claim(v value, s *strays) bool {
-	limits := d.claimLimits(v, s)
-	if limits == nil {
-		return false
-	}
-	d.set.Claims = append(d.set.Claims, Claim{cmp.Or(d.object.Namespace, "default"), d.object.Name, *limits})
-	return true
+// claim reads a PersistentVolumeClaim.
+func (d *document) claim(v value, s *strays) {
+	c := Claim{Object: d.object, Position: d.position(v.node.Line)}
+	c.Namespace = cmp.Or(c.Namespace, "default")
+	c.Limits, c.Line = d.claimLimits(v, s)
+	c.Line = cmp.Or(c.Line, v.node.Line)
+	d.set.Claims = append(d.set.Claims, c)
 }
 
-// claimLimits returns the limits of a claim or of a template of claims, nil for none.
-func (d *document) claimLimits(v value, s *strays) *string {
-	annotations := lookup(lookup(v.node, "metadata"), "annotations")
-	text := lookup(annotations, d.keys.ClaimKey())
-	if text == nil || !isText(text) {
-		return nil
+// claimTemplate reads a template of claims, and returns the limits of the claims.
+func (d *document) claimTemplate(v value, s *strays) *string {
+	limits, line := d.claimLimits(v, s)
+	if limits != nil {
+		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits)
 	}
-	s.claims[annotations] = true
-	return new(strings.Clone(text.Value))
+	return limits
+}
+
+func (d *document) addClaimTemplate(path string, line int, limits string) {
+	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits})
+}
+
+// claimLimits returns the limits of a claim or of a template of claims, nil for none, and their line.
+func (d *document) claimLimits(v value, s *strays) (limits *string, line int) {
+	annotations := v.field("metadata", "annotations")
+	for _, p := range annotations.pairs() {
+		if text := v.at(p.value, nil); p.key.Value == d.keys.ClaimKey() && text.exists() && isText(text.node) {
+			limits, line = new(strings.Clone(text.node.Value)), p.key.Line
+		}
+	}
+	if limits != nil {
+		s.claims[annotations.node] = true
+	}
+	return limits, line
+}
+
+// volumeClass reads a VolumeAttributesClass.
+func (d *document) volumeClass(v value) {
+	c := VolumeClass{Object: d.object, Position: d.position(v.node.Line), Parameters: map[string]string{}, Lines: map[string]int{}}
+	for _, p := range v.field("parameters").pairs() {
+		c.Parameters[p.key.Value] = v.at(p.value, child(v.path, "parameters")).text()
+		c.Lines[p.key.Value] = p.key.Line
+	}
+	d.set.Classes = append(d.set.Classes, c)
 }
 
 // isPersistentVolumeClaim reports whether an object is a claim.
 func (d *document) isPersistentVolumeClaim(v value) bool {
 	return d.object.Kind == "PersistentVolumeClaim" && !strings.Contains(v.field("apiVersion").text(), "/")
+}
+
+// isVolumeClass reports whether an object is a VolumeAttributesClass.
+func (d *document) isVolumeClass(v value) bool {
+	return d.object.Kind == "VolumeAttributesClass" && strings.HasPrefix(v.field("apiVersion").text(), "storage.k8s.io/")
 }
 
 // Link gives the volumes of all pods the limits of their claims, and the pods the labels of their namespaces. These objects
@@ -47,15 +86,18 @@ func (s *Set) Link() {
 	type name struct{ namespace, name string }
 	limits := map[name]*string{}
 	for i := range s.Claims {
-		c := &s.Claims[i]
-		limits[name{c.Namespace, c.Name}] = &c.Limits
+		if c := &s.Claims[i]; c.Template == "" {
+			limits[name{c.Namespace, c.Name}] = c.Limits
+		}
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		p.NamespaceLabels = s.Namespaces[p.Namespace]
-		for k := range p.Volumes {
-			if v := &p.Volumes[k]; v.Claim != "" {
-				v.Limits = cmp.Or(limits[name{p.Namespace, v.Claim}], v.Limits)
+		for _, volumes := range [][]Volume{p.Volumes, p.Second} {
+			for k := range volumes {
+				if v := &volumes[k]; v.Claim != "" {
+					v.Limits = cmp.Or(limits[name{p.Namespace, v.Claim}], v.Limits)
+				}
 			}
 		}
 	}

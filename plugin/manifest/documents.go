@@ -74,8 +74,12 @@ func (c chunk) parse() ([]*yaml.Node, *syntaxError) {
 	if jsonErr == nil {
 		return docs, nil
 	}
-	if docs, err := c.parseYAML(); err == nil {
-		return docs, nil // YAML in braces
+	yamlDocs, err := c.parseYAML()
+	if err == nil {
+		return yamlDocs, nil // YAML in braces
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(c.body()), []byte("{{")) {
+		return yamlDocs, err // a template, and no JSON
 	}
 	return docs, jsonErr
 }
@@ -123,10 +127,15 @@ func (c chunk) yamlError(err error) *syntaxError {
 			out.line, out.text = c.lines+line, text
 		}
 	}
+	if strings.HasPrefix(out.text, "found character that cannot start any token") && bytes.Contains(c.text, []byte("\t")) {
+		out.text += " (a tab? indent with blanks)"
+	}
 	if bytes.Contains(c.text, []byte("{{")) {
-		out.text += " (a Helm template? render it first: helm template CHART | nri-blkio check -f -)"
+		out.text += " " + helmHint
 	}
 	return out
 }
+
+const helmHint = "(a Helm template? render it first: helm template CHART | nri-blkio check -f -)"
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }

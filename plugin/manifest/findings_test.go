@@ -139,7 +139,7 @@ func TestAnnotationFindings(t *testing.T) {
 		}},
 		{name: "a misspelled domain that is the value of a key", in: "kind: Rollout\nx: &a {limits.blkio.nodersource.dev/containers: x}\nspec: {template: {metadata: {annotations: {y: *a}}, spec: {containers: [{name: c}]}}}\n", want: []string{
 			`error in:2: Rollout: spec.template.metadata.annotations: annotation "y" is not a string`,
-			`warning in:2: Rollout: x: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limitsName + `"?)`,
+			`error in:2: Rollout: x: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limitsName + `"?)`,
 		}},
 		{name: "the API server's fields", in: "kind: Pod\nmetadata: {name: p, managedFields: [{fieldsV1: {f:metadata: {f:annotations: {f:" + limitsName + ": {}}}}}]}\n" +
 			"spec: {containers: [{name: c}]}\nstatus: {" + limitsName + ": x}\n"},

@@ -12,6 +12,8 @@ import (
 type Keys struct {
 	Domain string   // "blkio.noderesource.dev"
 	Kinds  []string // "limits", "weight", "class"
+	// Parameters are the keys of rates in a VolumeAttributesClass.
+	Parameters []string
 }
 
 // maxKey bounds the keys that are examined. The API allows 253 bytes before the slash and

@@ -15,9 +15,10 @@ import (
 
 // Set is the content of one or more manifests.
 type Set struct {
-	Pods   []Pod
-	Claims []Claim // those with limits of their own
-	Others []Other // objects without a pod, in order, apart from claims with limits and namespaces
+	Pods    []Pod
+	Claims  []Claim       // claims and templates of claims
+	Classes []VolumeClass // VolumeAttributesClasses
+	Others  []Other       // objects without a pod, in order, apart from those above and namespaces
 	// Namespaces has the labels of the namespaces, by name.
 	Namespaces map[string]map[string]string
 	Findings   []Finding
@@ -27,12 +28,16 @@ type Set struct {
 func (s *Set) Add(o Set) {
 	s.Pods = append(s.Pods, o.Pods...)
 	s.Claims = append(s.Claims, o.Claims...)
+	s.Classes = append(s.Classes, o.Classes...)
 	s.Others = append(s.Others, o.Others...)
 	for name, labels := range o.Namespaces {
 		s.addNamespace(name, labels)
 	}
 	s.Findings = append(s.Findings, o.Findings...)
 }
+
+// IsEmpty reports whether the set has nothing that can have limits.
+func (s *Set) IsEmpty() bool { return len(s.Pods)+len(s.Claims)+len(s.Classes) == 0 }
 
 // HasErrors reports whether the severity of a finding is Error.
 func HasErrors(findings []Finding) bool {
@@ -123,8 +128,11 @@ func (f *Finding) String() string {
 type Pod struct {
 	Object
 	Position
-	// Template is the path of the pod template in the object. It is "" for a Pod.
-	Template string
+	// Template is the path of the pod template in the object. It is "" for a Pod. If IsPartial, the controller of a kind that is not
+	// Kubernetes' own adds an unknown part of the pod. Without containers the manifest has its annotations only, and Template is their
+	// path.
+	Template  string
+	IsPartial bool
 	// Annotations are those of the pod. Lines has the line of each, by key.
 	Annotations map[string]string
 	Lines       map[string]int
@@ -137,6 +145,8 @@ type Pod struct {
 	RuntimeClass string
 	MemoryLimit  uint64 // of the whole pod in bytes, 0 for none
 	Volumes      []Volume
+	// Second are the volumes of the second replica of a StatefulSet, which has other claims; nil if there is none.
+	Second []Volume
 	// Containers are the init containers, then the containers, then the ephemeral
 	// containers.
 	Containers []Container
@@ -152,6 +162,9 @@ const (
 	Main      Role = "main"      // one of spec.containers
 	Ephemeral Role = "ephemeral" // added to a running pod
 )
+
+// NoName begins the names that stand for those that the manifest leaves out. No container has such a name.
+const NoName = "(no name"
 
 // Container is a container of a pod.
 type Container struct {
@@ -186,7 +199,7 @@ type Volume struct {
 	ReadOnly bool   // the volume itself, not one of its mounts
 	Path     string // of a hostPath
 	Medium   string // of an emptyDir: "", "Memory", "HugePages" and "HugePages-SIZE"
-	Claim    string // name of a persistentVolumeClaim, also of a generated one
+	Claim    string // name of a persistentVolumeClaim, also of a generated one; "" if it is unknown
 	Driver   string // of a csi volume
 	// Limits is the annotation of the claim; nil without one, and if no manifest has the claim.
 	Limits *string
@@ -198,6 +211,8 @@ const (
 	HostPath              = "hostPath"
 	PersistentVolumeClaim = "persistentVolumeClaim"
 	CSI                   = "csi"
+	// Undeclared is the source of a volume that the controller of a partial pod adds.
+	Undeclared = "undeclared"
 )
 
 // compare orders positions within one file.

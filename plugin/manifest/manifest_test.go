@@ -13,7 +13,7 @@ import (
 )
 
 // ours has the keys of the program.
-var ours = Keys{Domain: "blkio.noderesource.dev", Kinds: []string{"limits", "weight", "class"}}
+var ours = Keys{Domain: "blkio.noderesource.dev", Kinds: []string{"limits", "weight", "class"}, Parameters: []string{"blkio.noderesource.dev/rbps"}}
 
 func mustRead(t *testing.T, in string) Set {
 	t.Helper()

@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -63,12 +64,12 @@ func (d *document) read(n *yaml.Node, kind string, lists int) {
 		kind = cmp.Or(v.field("kind").text(), kind)
 	}
 	switch {
-	case d.lenient && (!isObject || kind == ""):
+	case !isObject && d.lenient:
 		d.other(n.Line)
 	case !isObject:
 		d.report(n.Line, "", Error, "not a Kubernetes object")
 	case kind == "":
-		d.report(n.Line, "", Error, "no kind: not a Kubernetes object")
+		d.withoutKind(v)
 	case lists < maxLists && isList(v.field("apiVersion").text(), kind):
 		d.object.Kind = kind
 		for item := range v.field("items").items() {
@@ -97,13 +98,26 @@ func (d *document) other(line int) {
 	d.set.Others = append(d.set.Others, Other{d.object, d.position(line)})
 }
 
+// withoutKind reads a mapping that is no object, such as the values of a Helm chart.
+func (d *document) withoutKind(v value) {
+	s := d.newStrays(true)
+	s.walk(v.node, nil, false)
+	switch {
+	case len(s.placed) > 0:
+	case d.lenient:
+		d.other(v.node.Line)
+	default:
+		d.report(v.node.Line, "", Error, "no kind: not a Kubernetes object")
+	}
+}
+
 // workload reads an object that is a pod, has pod templates, or has none.
 func (d *document) workload(v value) {
-	s := strays{document: d, severity: Warning, placed: map[*yaml.Node]bool{}, claims: map[*yaml.Node]bool{}, given: map[string]bool{}}
-	path, known := templatePath(v.field("apiVersion").text(), d.object.Kind)
+	apiVersion := v.field("apiVersion").text()
+	path, known := templatePath(apiVersion, d.object.Kind)
+	s := d.newStrays(!known)
 	var templates []value
 	if known {
-		s.severity = Error
 		templates = []value{v.field(path...)}
 	} else {
 		templates = v.templates(0)
@@ -117,20 +131,39 @@ func (d *document) workload(v value) {
 			t.fail("not a pod template")
 			continue
 		}
-		d.pod(v, t, &s)
+		s.templates[t.node] = true
+		d.pod(v, t, s)
 	}
-	if len(templates) == 0 {
-		switch {
-		case d.isNamespace(v):
-			d.namespace(v)
-		case d.isPersistentVolumeClaim(v) && d.claim(v, &s):
-		default:
-			d.other(v.node.Line)
-		}
-		s.withoutPod(v)
+	found := len(d.set.Pods) + len(d.set.Claims) + len(d.set.Classes)
+	switch {
+	case len(templates) > 0:
+		s.walk(v.node, nil, false)
 		return
+	case d.isNamespace(v):
+		d.namespace(v)
+	case d.isPersistentVolumeClaim(v):
+		d.claim(v, s)
+	case d.isVolumeClass(v):
+		d.volumeClass(v)
+	default:
+		if !isKubernetes(apiVersion) {
+			s.walk(v.node, nil, false)
+		}
 	}
-	s.walk(v.node, nil)
+	s.withoutPod(v)
+	if len(d.set.Pods)+len(d.set.Claims)+len(d.set.Classes) == found && !d.isNamespace(v) {
+		d.other(v.node.Line)
+	}
+}
+
+// isKubernetes reports whether a group is Kubernetes' own. The domain k8s.io has groups of other projects too.
+func isKubernetes(apiVersion string) bool {
+	group, _, found := strings.Cut(apiVersion, "/")
+	name, hasDomain := strings.CutSuffix(group, ".k8s.io")
+	return !found || !strings.Contains(group, ".") || hasDomain && slices.Contains([]string{
+		"admissionregistration", "apiextensions", "apiregistration", "certificates", "coordination", "discovery", "events",
+		"flowcontrol.apiserver", "networking", "node", "rbac.authorization", "resource", "scheduling", "storage",
+	}, name)
 }
 
 // templatePath returns where the pod template of a workload is, and false for kinds that
@@ -169,7 +202,8 @@ func (v value) templates(depth int) []value {
 			}
 		}
 	case v.node.Kind == yaml.MappingNode:
-		if list := lookup(lookup(v.node, "spec"), "containers"); list != nil && list.Kind == yaml.SequenceNode {
+		// An object that itself has spec.containers, such as a Prometheus, names containers that its controller changes.
+		if list := lookup(lookup(v.node, "spec"), "containers"); v.path != nil && list != nil && list.Kind == yaml.SequenceNode {
 			return []value{v}
 		}
 		for i := 0; i+1 < len(v.node.Content); i += 2 {

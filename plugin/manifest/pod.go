@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -23,6 +24,7 @@ func (d *document) pod(object, template value, s *strays) {
 		MemoryLimit:  spec.field("resources", "limits", "memory").bytes(),
 		Labels:       template.labels(),
 		QOS:          spec.qos(),
+		IsPartial:    s.isForeign,
 	}
 	p.Namespace = cmp.Or(p.Namespace, "default")
 	if template.path != nil {
@@ -33,11 +35,11 @@ func (d *document) pod(object, template value, s *strays) {
 		vol := v.volume()
 		if vol.Source == "ephemeral" {
 			vol.Claim = p.Name + "-" + vol.Name
-			vol.Limits = d.claimLimits(v.field("ephemeral", "volumeClaimTemplate"), s)
+			vol.Limits = d.claimTemplate(v.field("ephemeral", "volumeClaimTemplate"), s)
 		}
 		p.Volumes = append(p.Volumes, vol)
 	}
-	if d.object.Kind == "StatefulSet" {
+	if d.object.Kind == "StatefulSet" && !p.IsPartial {
 		p.addClaims(object.field("spec"), s)
 	}
 	for _, list := range []struct {
@@ -45,30 +47,37 @@ func (d *document) pod(object, template value, s *strays) {
 		role Role
 	}{{"initContainers", Init}, {"containers", Main}, {"ephemeralContainers", Ephemeral}} {
 		for v := range spec.field(list.name).items() {
-			p.Containers = append(p.Containers, v.container(list.role, p.Volumes))
+			p.addContainer(v, list.role)
 		}
 	}
 	isMain := func(c Container) bool { return c.Role == Main }
-	if !slices.ContainsFunc(p.Containers, isMain) {
+	if !p.IsPartial && !slices.ContainsFunc(p.Containers, isMain) {
 		template.fail("no containers")
 	}
 	d.set.Pods = append(d.set.Pods, p)
 }
 
 // addClaims adds the volumes of a StatefulSet's claim templates, which replace volumes of
-// the same name. The claims are those of its first pod.
+// the same name. The claims are those of its first pod, in Second those of the one after it.
 //
 // Source: updateStorage and getPersistentVolumeClaimName in Kubernetes'
 // pkg/controller/statefulset/stateful_set_utils.go.
 func (p *Pod) addClaims(spec value, s *strays) {
-	first := cmp.Or(spec.field("ordinals", "start").number(), "0")
+	start := spec.field("ordinals", "start").number()
+	first, _ := strconv.ParseInt(start, 10, 32) // 0 without one; the API server rejects all that is no number
+	var ofSecond []Volume
 	for v := range spec.field("volumeClaimTemplates").items() {
 		name := v.field("metadata", "name").text()
-		p.Volumes = slices.DeleteFunc(p.Volumes, func(v Volume) bool { return v.Name == name })
-		p.Volumes = append(p.Volumes, Volume{
-			Name: name, Source: PersistentVolumeClaim, Claim: name + "-" + p.Name + "-" + first,
-			Limits: v.doc.claimLimits(v, s),
-		})
+		vol := Volume{Name: name, Source: PersistentVolumeClaim, Limits: v.doc.claimTemplate(v, s)}
+		isSame := func(v Volume) bool { return v.Name == name }
+		p.Volumes, ofSecond = slices.DeleteFunc(p.Volumes, isSame), slices.DeleteFunc(ofSecond, isSame)
+		for i, list := range []*[]Volume{&p.Volumes, &ofSecond} {
+			vol.Claim = fmt.Sprintf("%s-%s-%d", name, p.Name, first+int64(i))
+			*list = append(*list, vol)
+		}
+	}
+	if len(ofSecond) > 0 && spec.field("replicas").number() != "1" {
+		p.Second = append(slices.Clone(p.Volumes[:len(p.Volumes)-len(ofSecond)]), ofSecond...)
 	}
 }
 
@@ -102,7 +111,36 @@ func (v value) volume() Volume {
 	return out
 }
 
-func (v value) container(role Role, volumes []Volume) Container {
+// addContainer reads a container. One without a name gets one that stands for it.
+func (p *Pod) addContainer(v value, role Role) {
+	c := v.container(role)
+	if c.Name == "" {
+		c.Name = fmt.Sprintf(NoName+", number %d)", len(p.Containers)+1)
+		if !p.IsPartial && v.exists() && v.node.Kind == yaml.MappingNode {
+			v.fail("the container has no name")
+		}
+	}
+	p.checkVolumes(v, &c)
+	p.Containers = append(p.Containers, c)
+}
+
+// checkVolumes reports the volumes of a container that the pod does not have. They are added to a partial pod.
+func (p *Pod) checkVolumes(v value, c *Container) {
+	for _, list := range [][2]string{{"volumeMounts", "volume"}, {"volumeDevices", "volume device"}} {
+		for m := range v.field(list[0]).items() {
+			name := m.field("name").text()
+			switch {
+			case name == "" || slices.ContainsFunc(p.Volumes, func(v Volume) bool { return v.Name == name }):
+			case p.IsPartial:
+				p.Volumes = append(p.Volumes, Volume{Name: name, Source: Undeclared})
+			default:
+				m.field("name").failVolume(c.Name, list[1], p.Volumes)
+			}
+		}
+	}
+}
+
+func (v value) container(role Role) Container {
 	out := Container{
 		Name:        v.field("name").text(),
 		Role:        role,
@@ -119,26 +157,18 @@ func (v value) container(role Role, volumes []Volume) Container {
 			SubPath:  cmp.Or(m.field("subPath").text(), m.field("subPathExpr").text()),
 			ReadOnly: m.field("readOnly").isTrue(),
 		}
-		m.field("name").checkVolume(out.Name, "volume", volumes)
 		out.Mounts = append(out.Mounts, mount)
 	}
 	for m := range v.field("volumeDevices").items() {
 		out.Devices = append(out.Devices, Device{Volume: m.field("name").text(), Path: m.field("devicePath").text()})
-		m.field("name").checkVolume(out.Name, "volume device", volumes)
 	}
 	return out
 }
 
-// checkVolume reports the name of a volume that the pod does not have.
-func (v value) checkVolume(container, what string, volumes []Volume) {
-	if !v.exists() || !isText(v.node) {
-		return // text has reported it, or the API server does
-	}
+// failVolume reports the name of a volume that the pod does not have.
+func (v value) failVolume(container, what string, volumes []Volume) {
 	var names []string
 	for i := range volumes {
-		if volumes[i].Name == v.node.Value {
-			return
-		}
 		names = append(names, volumes[i].Name)
 	}
 	text := fmt.Sprintf("container %s: unknown %s %s", quoted(container), what, quoted(v.node.Value))

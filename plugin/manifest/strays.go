@@ -1,10 +1,13 @@
 package manifest
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -13,11 +16,25 @@ import (
 // resembles one of this domain.
 type strays struct {
 	*document
-	severity Severity
-	placed   map[*yaml.Node]bool // mappings that are the annotations of a pod
-	claims   map[*yaml.Node]bool // mappings that are the annotations of a claim with limits
-	given    map[string]bool     // keys of the pods' annotations
-	right    string              // the path of a pod's annotations
+	isForeign bool                // the object's kind is not Kubernetes' own
+	templates map[*yaml.Node]bool // the pods
+	placed    map[*yaml.Node]bool // mappings that are the annotations of a pod
+	claims    map[*yaml.Node]bool // mappings that are the annotations of a claim with limits
+	given     map[string]bool     // keys of the pods' annotations
+	right     string              // the path of a pod's annotations
+}
+
+func (d *document) newStrays(isForeign bool) *strays {
+	nodes := func() map[*yaml.Node]bool { return map[*yaml.Node]bool{} }
+	return &strays{document: d, isForeign: isForeign, templates: nodes(), placed: nodes(), claims: nodes(), given: map[string]bool{}}
+}
+
+// severity returns that of an annotation in a wrong place.
+func (s *strays) severity() Severity {
+	if s.isForeign {
+		return Warning
+	}
+	return Error
 }
 
 // annotations reads the annotations of a pod, with the line of each.
@@ -36,6 +53,8 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 		switch {
 		case !val.exists():
 			values[key] = "" // as the API server reads it
+		case s.isForeign && s.hasPlaceholder(val, key):
+			continue
 		case isText(val.node):
 			values[key] = val.node.Value
 		default:
@@ -45,6 +64,18 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 		lines[key], s.given[key] = p.key.Line, true
 	}
 	return values, lines
+}
+
+// isPattern reports whether a key is no name, such as +(KEY) of a policy engine.
+func isPattern(key string) bool { return strings.ContainsAny(key, "(){}$") }
+
+// hasPlaceholder reports a value of this domain that another program fills in.
+func (s *strays) hasPlaceholder(v value, key string) bool {
+	if !v.exists() || !isText(v.node) || !s.keys.IsOurs(key) || !strings.Contains(v.node.Value, "{{") && !strings.Contains(v.node.Value, "${") {
+		return false
+	}
+	s.report(v.node.Line, v.path.String(), Warning, "the value has a placeholder, so it is not checked")
+	return true
 }
 
 // duplicates reports the keys of this domain that a mapping has twice. The last one counts.
@@ -80,26 +111,73 @@ func (s *strays) place(n *yaml.Node, depth int) {
 	}
 }
 
-// walk examines each key below a node. It does not follow aliases: their anchors are in
+// walk examines each key below a node, which may be in a pod. It does not follow aliases: their anchors are in
 // the document as well.
-func (s *strays) walk(n *yaml.Node, path []string) {
+func (s *strays) walk(n *yaml.Node, path []string, inPod bool) {
 	if !s.visit(len(n.Content)) {
 		return
 	}
 	switch n.Kind {
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			s.walk(item, append(path, "["+strconv.Itoa(i)+"]"))
+			s.walk(item, append(path, "["+strconv.Itoa(i)+"]"), inPod)
 		}
 	case yaml.MappingNode:
+		inPod = inPod || s.templates[n]
+		if s.isForeign && !inPod && !s.isMetadata(path) && !s.placed[n] {
+			s.read(n, path)
+		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i]
 			if isServers(path, key.Value) {
 				continue
 			}
 			s.examine(n, key, path)
-			s.walk(n.Content[i+1], append(path, quote.Clip(key.Value, maxKey)))
+			s.walk(n.Content[i+1], append(path, quote.Clip(key.Value, maxKey)), inPod)
 		}
+	}
+}
+
+// isMetadata reports whether a path is that of the object's own annotations, or of labels.
+func (s *strays) isMetadata(path []string) bool {
+	if len(path) == 0 {
+		return false
+	}
+	last := path[len(path)-1]
+	return len(path) == 2 && path[0] == "metadata" || strings.HasSuffix(strings.ToLower(last), "labels") || strings.HasSuffix(strings.ToLower(last), "selector")
+}
+
+// read reads the keys of this domain in a mapping of an object that is not Kubernetes' own. Its controller may give them to pods, or
+// to claims, whatever the name of the field.
+func (s *strays) read(n *yaml.Node, path []string) {
+	v := value{doc: s.document, node: n, path: field.NewPath(cutPath(joined(path)))}
+	p := Pod{Object: s.object, Position: s.position(n.Line), Template: v.path.String(), IsPartial: true, Annotations: map[string]string{}, Lines: map[string]int{}}
+	p.Namespace = cmp.Or(p.Namespace, "default")
+	s.duplicates(v)
+	isPlaceholder := false
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, val := n.Content[i].Value, v.at(n.Content[i+1], v.path.Key(quote.Clip(n.Content[i].Value, maxKey)))
+		name, isNear := s.keys.Meant(key)
+		if !isNear {
+			name = key
+		}
+		switch {
+		case !isNear && !s.keys.IsOurs(key), slices.Contains(s.keys.Parameters, key), isPattern(key), val.exists() && val.node.Kind != yaml.ScalarNode:
+			continue // such as a schema
+		case val.exists() && !isText(val.node):
+			s.report(val.node.Line, v.path.String(), Error, "annotation "+quoted(key)+" is not a string"+inQuotes(val.node))
+		case s.hasPlaceholder(val, name):
+			isPlaceholder = true
+		case name == s.keys.ClaimKey():
+			s.addClaimTemplate(v.path.String(), n.Content[i].Line, val.text())
+			s.claims[n] = true
+		default:
+			p.Annotations[name], p.Lines[name] = val.text(), n.Content[i].Line
+		}
+		s.placed[n] = true
+	}
+	if isPlaceholder || len(p.Annotations) > 0 {
+		s.set.Pods = append(s.set.Pods, p)
 	}
 }
 
@@ -112,15 +190,24 @@ func (s *strays) examine(n, key *yaml.Node, path []string) {
 	if s.claims[n] && key.Value == s.keys.ClaimKey() {
 		return
 	}
+	if s.isForeign && (isPattern(key.Value) || slices.Contains(s.keys.Parameters, key.Value)) {
+		return
+	}
+	if s.isForeign && s.right == "" && len(path) == 2 && path[0] == "metadata" {
+		return // reported by withoutPod
+	}
 	if s.keys.IsOurs(key.Value) {
 		if !s.placed[n] && !s.given[key.Value] { // in both places it has its effect
-			s.report(key.Line, joined(path), s.severity,
-				"annotation "+quoted(key.Value)+" has no effect here (write it in "+quote.ASCII(cutPath(s.right))+")")
+			text := "annotation " + quoted(key.Value) + " has no effect here"
+			if s.right != "" {
+				text += " (write it in " + quote.ASCII(cutPath(s.right)) + ")"
+			}
+			s.report(key.Line, joined(path), s.severity(), text)
 		}
 		return
 	}
 	if meant, ok := s.keys.Meant(key.Value); ok {
-		severity := s.severity
+		severity := s.severity()
 		if s.placed[n] {
 			severity = Error
 		}
@@ -136,13 +223,22 @@ func (s *strays) withoutPod(v value) {
 		if list == nil || list.Kind != yaml.MappingNode {
 			continue
 		}
+		if s.isForeign && !isKubernetes(v.field("apiVersion").text()) && name == "annotations" {
+			s.read(list, []string{"metadata", name}) // some controllers copy them
+		}
 		for i := 0; i+1 < len(list.Content); i += 2 {
 			key := list.Content[i]
-			if s.claims[list] && key.Value == s.keys.ClaimKey() {
+			if s.claims[list] && s.isPersistentVolumeClaim(v) && key.Value == s.keys.ClaimKey() {
 				continue
 			}
-			if _, near := s.keys.Meant(key.Value); near || s.keys.IsOurs(key.Value) {
-				s.report(key.Line, "metadata."+name, s.severity,
+			meant, near := s.keys.Meant(key.Value)
+			switch {
+			case meant == s.keys.ClaimKey() && s.isPersistentVolumeClaim(v):
+				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
+			case near && s.placed[list]:
+				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
+			case near || s.keys.IsOurs(key.Value):
+				s.report(key.Line, "metadata."+name, Warning,
 					"annotation "+quoted(key.Value)+" has no effect on a "+quote.Name(s.object.Kind, maxQuoted)+", only on pods")
 			}
 		}

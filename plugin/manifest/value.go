@@ -179,6 +179,9 @@ func isText(n *yaml.Node) bool {
 
 // inQuotes returns a hint for a scalar that was meant to be a string.
 func inQuotes(n *yaml.Node) string {
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 && n.Content[0].Kind == yaml.MappingNode { // {{ .Values.name }}
+		return " " + helmHint
+	}
 	if n.Kind != yaml.ScalarNode {
 		return ""
 	}

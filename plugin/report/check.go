@@ -3,20 +3,24 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 )
 
-// WriteCheck writes the findings in manifests, then the pods.
-func WriteCheck(out *bytes.Buffer, r *check.Report) {
+// WriteCheck writes the findings in manifests, then the pods. A wide table has the lines for the kernel.
+func WriteCheck(out *bytes.Buffer, r *check.Report, isWide bool) {
 	writeFindings(out, r.Findings)
+	if len(r.Pods) == 0 && r.Claims > 0 {
+		fmt.Fprintf(out, "claims and classes of claims: %d\n", r.Claims)
+	}
 	for i := range r.Pods {
 		if i > 0 || len(r.Findings) > 0 {
 			fmt.Fprintln(out)
 		}
-		writePod(out, &r.Pods[i])
+		writePod(out, &r.Pods[i], isWide)
 	}
 	terminal.Notes(out, "note", r.Notes...)
 }
@@ -27,20 +31,25 @@ func writeFindings(out *bytes.Buffer, findings []manifest.Finding) {
 	}
 }
 
-// writePod writes the lines that the plugin would write for a pod, then the messages about it.
-func writePod(out *bytes.Buffer, r *check.Result) {
+// writePod writes the limits of a pod, then the messages about it.
+func writePod(out *bytes.Buffer, r *check.Result, isWide bool) {
 	rule := ""
 	if r.Rule != "" {
 		rule = " (rule " + r.Rule + ")"
 	}
-	fmt.Fprintf(out, "%s %s%s\n", terminal.Escape(r.Kind), terminal.Escape(PodName(r.Namespace, r.Name)), rule)
+	name := []string{terminal.Escape(PodName(r.Namespace, r.Name))}
+	if r.Kind != "" {
+		name = append([]string{terminal.Escape(r.Kind)}, name...)
+	} else if r.Name == "" { // such as the values of a Helm chart
+		name = []string{terminal.Escape(r.Position.String())}
+	}
+	if r.Template != "" {
+		name = append(name, terminal.Escape(r.Template))
+	}
+	fmt.Fprintf(out, "%s%s\n", strings.Join(name, " "), rule)
 	if len(r.Writes) > 0 {
-		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
-		for _, w := range r.Writes {
-			t.Row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
-		}
-		t.Flush()
-	} else if len(r.Errors) == 0 {
+		writeLimits(out, r.Writes, isWide)
+	} else if len(r.Errors) == 0 && (r.Template == "" || len(r.Unknown) == 0) {
 		fmt.Fprintln(out, "nothing to limit")
 	}
 	writeEffects(out, r.Weights)
@@ -50,6 +59,28 @@ func writePod(out *bytes.Buffer, r *check.Result) {
 	terminal.Notes(out, "skipped", r.Skipped...)
 	terminal.Notes(out, "note", r.Notes...)
 	terminal.Notes(out, "unknown", r.Unknown...)
+}
+
+// writeLimits writes the table of a pod. The backstop, which limits no more than the containers' limits do, is in a wide one only.
+func writeLimits(out *bytes.Buffer, writes []check.Write, isWide bool) {
+	if isWide {
+		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
+		for _, w := range writes {
+			t.Row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
+		}
+		t.Flush()
+		return
+	}
+	t := terminal.NewTable(out, "CONTAINER", "DISK", "LIMIT", "FROM")
+	for _, w := range writes {
+		if w.Container == "" {
+			w.Container = "(the pod)"
+		}
+		if !w.IsBackstop() {
+			t.Row(w.Container, w.Disk, w.Limit, w.From())
+		}
+	}
+	t.Flush()
 }
 
 // writeEffects writes the effects of a pod's weights on the node's disks.

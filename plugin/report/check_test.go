@@ -35,7 +35,7 @@ func TestWriteCheck(t *testing.T) {
 		Notes: []string{"all pods together"},
 	}
 	var out bytes.Buffer
-	WriteCheck(&out, &r)
+	WriteCheck(&out, &r, true)
 	want := `error: a.yaml:3: Deployment web: no effect here\x1b[2J
 
 Pod prod/db-0 (rule batch)
@@ -54,6 +54,24 @@ effect: it is not created
 Pod web
 nothing to limit
 note: all pods together
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestWriteLimits verifies that a narrow table has limits in the words of annotations, and no backstop.
+func TestWriteLimits(t *testing.T) {
+	source := []policy.Source{{Name: "limits.blkio.noderesource.dev/containers", Entry: 1, Target: "rootfs"}}
+	var out bytes.Buffer
+	writeLimits(&out, []check.Write{
+		{Container: "db", Disk: "sda", File: blkio.IOMax, Line: "8:0 wbps=1048576", Limit: "wbps=1Mi", Sources: source},
+		{Disk: "sda", File: blkio.IOMax, Line: "8:0 wbps=1048576", Limit: "wbps=1Mi", Sources: []policy.Source{{Kind: policy.FromBackstop}}},
+		{File: blkio.IOWeight, Line: "50", Limit: "weight 50", Sources: source},
+	}, false)
+	want := `CONTAINER  DISK  LIMIT      FROM
+db         sda   wbps=1Mi   limits/containers #1
+(the pod)  -     weight 50  limits/containers #1
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -140,7 +140,7 @@ spec:
 	check := func(value string) (string, error) {
 		t.Helper()
 		lab.WriteFile(t, file, fmt.Sprintf(manifest, value, lab.Volumes["part"]))
-		return lab.Command(t, "check", "-f", file)
+		return lab.Command(t, "check", "-f", file, "-o", "wide")
 	}
 	out, err := check("/data wbps=1Mi; rootfs wiops=100")
 	if err != nil || !strings.Contains(out, lab.Node.Disks["vdc"]+" wbps=1048576") || !strings.Contains(out, lab.Node.Disks["vda"]+" wiops=100") {

@@ -42,7 +42,7 @@ func TestRootfsElsewhere(t *testing.T) {
 		lab.Limits+"container.c: rootfs wbps=1Mi\nspec:\n  containers: [{name: c, image: local/iotool:1}]\n")
 	other := map[string]string{"runc": "crun", "crun": "runc"}[lab.Node.Runtime]
 	for handler, disk := range map[string]string{"": "vdd", lab.Node.Runtime: "vdd", other: "vda"} {
-		out, err := lab.Command(t, "check", "-f", manifest, "--handler", handler)
+		out, err := lab.Command(t, "check", "-f", manifest, "--handler", handler, "-o", "wide")
 		if err != nil || !strings.Contains(out, lab.Node.Disks[disk]+" wbps=1048576") {
 			t.Errorf("check --handler %q: want %s, got (%v)\n%s", handler, disk, err, out)
 		}
