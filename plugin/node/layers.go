@@ -82,8 +82,6 @@ func (n *Node) Registered(ctx context.Context, runtime, version string, patience
 	}
 }
 
-// askAtRegistration asks for the layers when the runtime registers the plugin. It waits for the answer until ctx ends,
-// because the first container comes with it. A runtime that starts may answer only after the registration, so
 // compare compares the location of the layers of a container that starts with the root mount of its process, once for each handler.
 // The runtime behind a socket or a configuration file can be another one than that of the container. Later a tenant's process can
 // have another root.
@@ -133,6 +131,8 @@ func (l *layers) elsewhere() error {
 	return errors.Join(errs...)
 }
 
+// askAtRegistration asks for the layers when the runtime registers the plugin. It waits for the answer until ctx ends,
+// because the first container comes with it. A runtime that starts may answer only after the registration, so
 // askAgain repeats a question without an answer.
 func (l *layers) askAtRegistration(ctx context.Context, runtime, version string) {
 	if l.readLayers == nil {
