@@ -237,8 +237,8 @@ func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
 	return disks, nil
 }
 
-// realtime returns the path of the device that holds the file data of XFS with a realtime section, "" without one. The filesystem's
-// own device has the metadata. Zoned XFS (Linux 6.15) has its data there, too.
+// realtime returns the path of the device that holds the file data of XFS with a realtime section, "" without one. The device of the
+// mount has the metadata. Zoned XFS (Linux 6.15) keeps file data on the realtime device as well.
 //
 // Source: xfs_fs_show_options in fs/xfs/xfs_super.c.
 func (m *Mount) realtime() string {

@@ -2,6 +2,7 @@ package fakenode
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -169,7 +170,7 @@ func (k *Kernel) PutBack(cgroup string) string {
 	}
 	for _, l := range h.lifted {
 		for key, rate := range k.limits[cgroup][l.Dev] {
-			if strings.Contains(l.Text, blkio.Key(key).String()+"=max") && rate != blkio.Unset && rate != blkio.Max {
+			if slices.Contains(strings.Fields(l.Text), blkio.Key(key).String()+"=max") && rate != blkio.Unset && rate != blkio.Max {
 				return l.Dev.String() + " " + k.limits[cgroup][l.Dev].String()
 			}
 		}

@@ -110,14 +110,11 @@ func TestDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := poddoc.Document{
-				Version: 1,
-				UID:     testUID,
+				Version: 1, UID: testUID,
 				Facts: podfacts.Facts{
-					Namespace: "prod",
-					Name:      "db-0",
-					Labels:    map[string]string{},
-					Omitted:   map[string]string{podfacts.PartAnnotations: "x"},
-					Volumes:   []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
+					Namespace: "prod", Name: "db-0", Labels: map[string]string{},
+					Omitted: map[string]string{podfacts.PartAnnotations: "x"},
+					Volumes: []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
 				},
 			}
 			tt.want(&want)

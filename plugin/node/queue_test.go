@@ -143,8 +143,7 @@ func TestQueueTakesAll(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		s := newQueueScript(1 + rng.IntN(3))
 		names := []string{"a", "b", "c", "d"}
-		busy, due := map[string]bool{}, map[string]bool{}
-		now := 0
+		busy, due, now := map[string]bool{}, map[string]bool{}, 0
 		take := func() {
 			fast := 0
 			for taken := range strings.FieldsSeq(s.takeAll(now)) {
