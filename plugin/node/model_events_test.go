@@ -219,6 +219,7 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 	r.ids++
 	c := &modelContainer{id: strings.Join([]string{"c", name, p.uid, sb.id, strconv.Itoa(r.ids)}, "-"), name: name, sandbox: sb, data: p.data, unified: map[string]string{}}
 	c.propagates = p.spec.propagates
+	c.below = c.propagates && r.mounted
 	c.cgroup = p.cgroup + "/cri-containerd-" + c.id + ".scope"
 	r.mu.Unlock()
 	refused := false
@@ -249,9 +250,11 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 	return c, true
 }
 
-// list makes a container one that the runtime lists. The caller holds mu.
+// list makes a container one that the runtime lists. What is unmounted while it is created may be found. The caller
+// holds mu.
 func (r *modelRuntime) list(c *modelContainer) {
 	c.sandbox.containers = append(c.sandbox.containers, c)
+	c.past = c.below && !r.mounted
 	c.below = c.propagates && r.mounted
 }
 
