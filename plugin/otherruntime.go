@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,6 +18,9 @@ const (
 	// comparePatience is how long pods have to be missing in the list.
 	comparePatience = 10 * time.Second
 )
+
+// errReplaced ends a session with a runtime that is not the kubelet's, once another one has taken the socket.
+var errReplaced = errors.New("another runtime has taken NRI's socket")
 
 // otherRuntimeError ends a session with a runtime that is not the kubelet's. The next session begins with a list of its own.
 type otherRuntimeError struct {
@@ -65,9 +69,9 @@ func (o *otherRuntime) compare(l node.Listing, isReplaced bool, now time.Time) b
 	return true
 }
 
-// checkRuntime compares the runtime's list with the kubelet's pods. The error ends the session: once the other runtime is found, because a new
-// list may have the pods, and when another runtime has taken the socket afterwards. A pre-installed plugin stays, because
-// nothing would start it again.
+// checkRuntime compares the runtime's list with the kubelet's pods. The error ends the session: once when the other runtime is found, because
+// a new list may have the pods, and whenever another runtime has taken the socket afterwards. A pre-installed plugin stays,
+// because nothing would start it again.
 func (s *session) checkRuntime() error {
 	o := &s.p.connection.other
 	listing, err := s.p.node.CompareListed()
@@ -79,8 +83,10 @@ func (s *session) checkRuntime() error {
 	isReplaced := s.socket.isReplaced()
 	isOther := o.compare(listing, isReplaced, time.Now())
 	switch {
-	case isOther && !s.preinstalled && (before == nil || isReplaced):
+	case isOther && !s.preinstalled && before == nil:
 		return o.found
+	case isOther && !s.preinstalled && isReplaced:
+		return errReplaced
 	case isOther:
 		if before == nil {
 			s.log.WithError(o.found).Warn("Not connected to the runtime; limits stay in force")

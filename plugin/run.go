@@ -136,8 +136,8 @@ func reconnect(ctx context.Context, logger logrus.FieldLogger, message string, s
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errReregister) {
-			logger.Info("Registering again: onError.internal changed")
+		if errors.Is(err, errReregister) || errors.Is(err, errReplaced) {
+			logger.Infof("Registering again: %v", err)
 			continue
 		}
 		if time.Since(began) > 10*time.Second {

@@ -36,7 +36,7 @@ type options struct {
 // all, and so do not count as passed.
 var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestCalibrationsAgree",
-	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
+	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants", "TestOtherRuntime", "TestKubeletLink",
 }
 
 // only returns a regular expression for these tests.
