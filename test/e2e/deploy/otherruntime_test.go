@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,7 +115,7 @@ state = "`+dir+`/state"
 	})
 	lab.Eventually(t, "the other runtime has NRI's socket", func() error {
 		if now, err := os.Stat(nriSocket); err != nil || os.SameFile(before, now) {
-			return fmt.Errorf("not yet (%v)", err)
+			return errors.Join(errors.New("it is still that of the kubelet's runtime"), err)
 		}
 		return nil
 	})
