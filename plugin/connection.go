@@ -15,6 +15,8 @@ type connection struct {
 	since   time.Time
 	reason  string
 	runtime string
+	// other is used by the goroutine that serves the sessions only.
+	other otherRuntime
 }
 
 func (c *connection) active() { c.change(health.Disconnected, "it has not connected yet", "") }
@@ -27,6 +29,11 @@ func (c *connection) lost(reason error) {
 		text = reason.Error()
 	}
 	c.change(health.Disconnected, text, "")
+}
+
+// notKubelets notes that the runtime is connected, and is not that of the kubelet.
+func (c *connection) notKubelets(found *otherRuntimeError, runtime string) {
+	c.change(health.Disconnected, found.Error(), runtime)
 }
 
 // change notes a state, and since when it has lasted. It keeps the name of the

@@ -9,6 +9,8 @@ import (
 
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
 var (
@@ -43,6 +45,19 @@ type link struct {
 	stub   stub.Stub
 	ended  chan error    // holds the end of the connection
 	synced chan struct{} // holds a token once the runtime has listed its containers
+	socket socket
+}
+
+// socket is NRI's socket, as it was before the connection to it.
+type socket struct {
+	path  string
+	owner hostfs.Version // zero if it is not known, and for the connection of a pre-installed plugin
+}
+
+// isReplaced reports whether another runtime has taken the socket since. A runtime removes it, and makes a new one.
+func (s *socket) isReplaced() bool {
+	now, err := hostfs.VersionOf(s.path)
+	return err == nil && s.owner != (hostfs.Version{}) && now != s.owner
 }
 
 func newLink() link {
@@ -54,6 +69,8 @@ func newLink() link {
 func (l *link) register(ctx context.Context, cfg RunConfig, name string, handlers any, log logrus.FieldLogger, opts ...stub.Option) error {
 	opts = append(opts, stub.WithLogger(stubLogger{log}))
 	if !cfg.Preinstalled {
+		l.socket.path = cfg.Socket
+		l.socket.owner, _ = hostfs.VersionOf(cfg.Socket) // without it the connection fails as well
 		opts = append(opts, stub.WithPluginName(name), stub.WithPluginIdx(cfg.Index),
 			stub.WithSocketPath(cfg.Socket), stub.WithDialer(cfg.dialer(ctx)))
 	}
@@ -87,10 +104,12 @@ func (l *link) register(ctx context.Context, cfg RunConfig, name string, handler
 }
 
 // wait returns why the connection ended, or nil when ctx ends. A token in reloaded has
-// it ask outdated, which reports whether the registration has to be made anew.
-func (l *link) wait(ctx context.Context, reloaded <-chan struct{}, outdated func() bool) error {
-	overdue := time.NewTimer(listPatience)
+// it ask outdated, which reports whether the registration has to be made anew. Once the runtime has listed its
+// containers, an error of check, which may be nil, ends the connection.
+func (l *link) wait(ctx context.Context, reloaded <-chan struct{}, outdated func() bool, check func() error) error {
+	overdue, compare := time.NewTimer(listPatience), time.NewTicker(compareEvery)
 	defer overdue.Stop()
+	defer compare.Stop()
 	isListed := false
 	for {
 		select {
@@ -106,6 +125,14 @@ func (l *link) wait(ctx context.Context, reloaded <-chan struct{}, outdated func
 				return errNotSynchronized
 			}
 			return err
+		case <-compare.C:
+			if !isListed || check == nil {
+				continue
+			}
+			if err := check(); err != nil {
+				l.stub.Stop()
+				return err
+			}
 		case <-reloaded:
 			if outdated() {
 				l.stub.Stop()

@@ -138,7 +138,7 @@ func newHandlers() handlers {
 }
 
 var (
-	connectedDesc = desc("connected", "1 while registered with the runtime, otherwise 0.")
+	connectedDesc = desc("connected", "1 while registered with the kubelet's runtime, otherwise 0.")
 	standbyDesc   = desc("standby", "1 while another instance serves this node, otherwise 0.")
 )
 

@@ -136,8 +136,8 @@ func reconnect(ctx context.Context, logger logrus.FieldLogger, message string, s
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errReregister) {
-			logger.Info("Registering again: onError.internal changed")
+		if errors.Is(err, errReregister) || errors.Is(err, errReplaced) {
+			logger.Infof("Registering again: %v", err)
 			continue
 		}
 		if time.Since(began) > 10*time.Second {
@@ -168,11 +168,14 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 		s.stub.Stop()
 		return errListsNothing
 	}
-	p.connection.connected(s.runtime)
+	if found := p.connection.other.found; found != nil {
+		p.connection.notKubelets(found, s.runtime)
+	} else {
+		p.connection.connected(s.runtime)
+	}
 	defer p.connection.lost(errDisconnected)
-	return s.wait(ctx, p.reloaded, func() bool {
-		return failsRequests(p.events.Policy()) != s.failure.GetFailRequest()
-	})
+	outdated := func() bool { return failsRequests(p.events.Policy()) != s.failure.GetFailRequest() }
+	return s.wait(ctx, p.reloaded, outdated, s.checkRuntime)
 }
 
 // ignoreCanceled makes a stop that was asked for no error.

@@ -62,8 +62,10 @@ func newContainerd(t *testing.T, version string, timeout time.Duration, n *liste
 		return nil, errors.New("unsolicited update")
 	}
 	var err error
-	opts = append(opts, adaptation.WithSocketPath(r.socket),
-		adaptation.WithPluginPath(filepath.Join(dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(dir, "conf.d")))
+	opts = append([]adaptation.Option{
+		adaptation.WithSocketPath(r.socket), adaptation.WithPluginPath(filepath.Join(dir, "plugins")),
+		adaptation.WithPluginConfigPath(filepath.Join(dir, "conf.d")),
+	}, opts...)
 	r.Adaptation, err = adaptation.New("containerd", version, list, update, opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func (v *Validator) serve(ctx context.Context, cfg RunConfig) error {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
 	v.connection.connected("")
-	err := s.wait(ctx, nil, nil)
+	err := s.wait(ctx, nil, nil, nil)
 	v.connection.lost(err)
 	return err
 }

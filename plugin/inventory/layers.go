@@ -37,21 +37,32 @@ func (l Layers) Equal(other Layers) bool {
 	return l.Default == other.Default && maps.Equal(l.Handlers, other.Handlers)
 }
 
-// SeenLayer returns the location of writable layers by the root mount of a process whose container has executed nothing yet. It is
-// known for an overlay whose upper layer is on one filesystem with those of other containers: DIR/NUMBER/fs of containerd,
-// DIR/ID/diff of CRI-O.
-func (f *Finder) SeenLayer(ctx context.Context, pid int, cgroup string) (seen Layer, known bool, _ error) {
+// noOverlay is why writable layers cannot be limited that are on other disks than the runtime says, and not in one directory.
+const noOverlay = "the root of a container is no overlay, and is on another disk than the runtime or its configuration says"
+
+// SeenLayer returns the location of writable layers, and the disks of one, by the root mount of a process whose container has executed
+// nothing yet. It has no disks where that is not known. Known are an overlay whose upper layer is on one filesystem with those of
+// other containers: DIR/NUMBER/fs of containerd, DIR/ID/diff of CRI-O; and a root that is no overlay, such as a device for
+// each container, without a directory.
+func (f *Finder) SeenLayer(ctx context.Context, pid int, cgroup string) (Layer, []blkio.Disk, error) {
 	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {
-		return Layer{}, false, err
+		return Layer{}, nil, err
 	}
 	i := slices.IndexFunc(mounts, func(m blkio.ProcessMount) bool { return m.IsRoot })
-	if i < 0 || !path.IsAbs(mounts[i].Upper) {
-		return Layer{}, false, nil
+	if i < 0 {
+		return Layer{}, nil, nil
 	}
-	seen.Dir = path.Dir(path.Dir(mounts[i].Upper))
-	own, all := f.Storage.Resolve(ctx, mounts[i].Upper), f.Storage.Resolve(ctx, seen.Dir)
-	return seen, len(own.Disks) > 0 && own.Mountpoint == all.Mountpoint, nil
+	root := &mounts[i]
+	if path.IsAbs(root.Upper) {
+		dir := path.Dir(path.Dir(root.Upper))
+		if own, all := f.Storage.Resolve(ctx, root.Upper), f.Storage.Resolve(ctx, dir); own.Mountpoint == all.Mountpoint {
+			return Layer{Dir: dir}, own.Disks, nil
+		}
+	} else if root.Upper == "" && root.Backing != nil && root.Backing.FSType != "overlay" {
+		return Layer{Reason: noOverlay}, root.Backing.Disks, nil
+	}
+	return Layer{}, nil, nil
 }
 
 // Backing returns the disks that the layers are stored on.

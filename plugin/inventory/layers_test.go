@@ -96,13 +96,20 @@ func TestSeenLayer(t *testing.T) {
 			return blkio.Backing{Mountpoint: "/mnt/data", Disks: []blkio.Disk{otherDisk}}
 		}
 		f := finderWith(h, []blkio.ProcessMount{mounted("/data", on(otherDisk), false), {Mountpoint: "/", IsRoot: true, Upper: upper}}, nil)
-		seen, known, err := f.SeenLayer(t.Context(), 1, "c")
-		if err != nil || known != (want != "") || known && seen.Dir != want {
-			t.Errorf("%s: %+v, %t, %v", upper, seen, known, err)
+		seen, disks, err := f.SeenLayer(t.Context(), 1, "c")
+		if known := len(disks) > 0; err != nil || known != (want != "") || known && seen.Dir != want {
+			t.Errorf("%s: %+v, %v, %v", upper, seen, disks, err)
 		}
 	}
-	if _, known, err := finderWith(newHost(), nil, nil).SeenLayer(t.Context(), 1, "c"); known || err != nil {
-		t.Errorf("without a root: %t, %v", known, err)
+	if _, disks, err := finderWith(newHost(), nil, nil).SeenLayer(t.Context(), 1, "c"); disks != nil || err != nil {
+		t.Errorf("without a root: %v, %v", disks, err)
+	}
+	for fs, want := range map[string]string{"ext4": noOverlay, "overlay": ""} { // an overlay with a relative upper layer has none here
+		b := blkio.Backing{FSType: fs, Disks: []blkio.Disk{otherDisk}}
+		f := finderWith(newHost(), []blkio.ProcessMount{{Mountpoint: "/", IsRoot: true, Backing: &b}}, nil)
+		if seen, disks, err := f.SeenLayer(t.Context(), 1, "c"); seen.Reason != want || (len(disks) > 0) != (want != "") || err != nil {
+			t.Errorf("%s: %+v, %v, %v", fs, seen, disks, err)
+		}
 	}
 	if _, _, err := finderWith(newHost(), nil, errors.New("no process")).SeenLayer(t.Context(), 1, "c"); err == nil {
 		t.Error("an error of the mounts is lost")

@@ -90,13 +90,13 @@ func (l *layers) compare(ctx context.Context, find *inventory.Finder, c *snapsho
 	if _, done := before.compared[handler]; done || l.processMounts == nil || c.pid <= 0 || !slices.Contains(pol.HostKernelHandlers, handler) {
 		return
 	}
-	seen, known, err := find.SeenLayer(ctx, c.pid, c.cgroup)
+	seen, disks, err := find.SeenLayer(ctx, c.pid, c.cgroup)
 	if err != nil {
 		c.logger(l.log).WithError(err).Warn("Comparing the location of writable layers failed")
 		return
 	}
 	located := before.Of(handler)
-	if there, here := seen.Backing(ctx, l.storage), located.Backing(ctx, l.storage); !known || slices.Equal(there.Disks, here.Disks) {
+	if len(disks) == 0 || located.Reason != "" && seen.Reason != "" || slices.Equal(disks, located.Backing(ctx, l.storage).Disks) {
 		seen = inventory.Layer{}
 	}
 	l.noteCompared(handler, seen, before.registration)
@@ -125,7 +125,7 @@ func (l *layers) elsewhere() error {
 	for _, handler := range slices.Sorted(maps.Keys(now.compared)) {
 		if seen := now.compared[handler]; seen != (inventory.Layer{}) {
 			located := now.Layers.Of(handler)
-			errs = append(errs, fmt.Errorf("handler %q: %s, instead of %s", handler, seen.Dir, cmp.Or(located.Dir, located.Reason, located.Unknown)))
+			errs = append(errs, fmt.Errorf("handler %q: %s, instead of %s", handler, cmp.Or(seen.Dir, seen.Reason), cmp.Or(located.Dir, located.Reason, located.Unknown)))
 		}
 	}
 	return errors.Join(errs...)

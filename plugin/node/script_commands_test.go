@@ -126,6 +126,9 @@ func nodeDisks() map[string]command {
 		"overlays DIRECTORY": func(w *world, _ bool, args []string) { // where containers really have their writable layers, after "configure real-mounts"
 			w.show(func(v *views) { v.upper = args[0] })
 		},
+		"roots PATH": func(w *world, _ bool, args []string) { // where the roots of containers really are, if they are no overlays
+			w.show(func(v *views) { v.root, v.upper = args[0], "" })
+		},
 		"register": func(w *world, _ bool, args []string) { // the runtime has restarted, and registers the plugin again
 			w.up()
 			_ = within(func(ctx context.Context) error { w.node.Registered(ctx, "containerd", "v2", deadline); return nil })

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,7 @@ type views struct {
 	mounts map[int][]processMount
 	unseen error            // of reads of the mounts of processes
 	inUse  inventory.Layers // by the runtime
+	root   string           // what the roots of processes are mounts of; "" for what their containers say
 	upper  string           // the directory of the upper layers of processes; "" if their roots are no overlays
 }
 
@@ -261,8 +263,11 @@ func (w *world) processMounts(ctx context.Context, pid int, _ string) ([]blkio.P
 	mounts, err := w.mountsOf(pid)
 	for i := range mounts { // which may hang
 		m := &mounts[i]
-		if upper := w.upperDir(); m.IsRoot && upper != "" {
-			m.Upper = upper + "/7/fs"
+		if root, upper := w.rootOf(); m.IsRoot {
+			m.source = cmp.Or(root, m.source)
+			if upper != "" {
+				m.Upper = upper + "/7/fs"
+			}
 		}
 		b := w.table().Resolve(ctx, m.source)
 		m.Backing = &b
@@ -283,10 +288,10 @@ func (v *views) mountsOf(pid int) ([]processMount, error) {
 	return slices.Clone(v.mounts[pid]), nil
 }
 
-func (v *views) upperDir() string {
+func (v *views) rootOf() (root, upper string) {
 	v.guard.Lock()
 	defer v.guard.Unlock()
-	return v.upper
+	return v.root, v.upper
 }
 
 // show changes what the process of the plugin sees.

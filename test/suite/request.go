@@ -37,6 +37,7 @@ type options struct {
 var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
+	"TestOtherRuntime", "TestKubeletLink",
 }
 
 // only returns a regular expression for these tests.

@@ -71,11 +71,14 @@ const (
 // TestKubelet verifies the limits of static pods. All manifests are written at once, and one pod is
 // checked after another.
 func TestKubelet(t *testing.T) {
-	lab.StartPlugin(t)
+	p := lab.StartPlugin(t)
 	pods := append(staticPods(), podsOfTwo()...)
 	startKubelet(t, pods)
 	for _, p := range pods {
 		t.Run(p.name, func(t *testing.T) { p.check(t, p) })
+	}
+	if p.Count(notKubelets) > 0 {
+		t.Error("the runtime is taken for another one than the kubelet's")
 	}
 }
 

@@ -106,3 +106,25 @@ func removeSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// TestRootfsOfOtherRuntime verifies that a limit for rootfs is on the disk of the container's own layer if the configuration that the
+// plugin reads is that of another runtime, whose layers are on another disk.
+func TestRootfsOfOtherRuntime(t *testing.T) {
+	const root = "/mnt/xfs/e2e-other"
+	lab.MustMkdir(t, filepath.Join(root, "io.containerd.snapshotter.v1.overlayfs"))
+	t.Cleanup(func() { os.RemoveAll(root) })
+	config := filepath.Join(t.TempDir(), "config.toml")
+	lab.WriteFile(t, config, "version = 2\nroot = '"+root+"'\n")
+	p := lab.StartPlugin(t, "--runtime-endpoint=none", "--containerd-config="+config)
+	k := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=1Mi"}).MustRun(cri.ContainerConfig{
+		Name: "c", Memory: lab.MemoryLimit,
+		Args: []string{"write", "--block", "64Ki", "--direct", "--path", "/tmp/file"},
+	})
+	lab.WantIOMax(t, k.Cgroup, lab.Disks{"vda": "wbps=1048576"})
+	lab.WantRate(t, k.Cgroup, "vda", "wbytes", lab.MiB)
+	p.Await(t, "Writable layers are on another disk than the runtime or its configuration says", 1)
+	out, err := lab.Command(t, "status")
+	if err != nil || !strings.Contains(out, "writable layers are on another disk") {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+}

@@ -12,7 +12,7 @@ import (
 // TestStorage verifies, for each kind of storage, that the disk of a volume is found, that its limit is in
 // force when the container starts, and that writes obey it.
 func TestStorage(t *testing.T) {
-	stores := append(plainStores(t), newStores(lab.NewKit(t, 10))...)
+	stores := append(plainStores(t), newStores(lab.NewKit(t, 11))...)
 	for _, s := range stores {
 		lab.Know(t, s.Disks...)
 	}
@@ -97,6 +97,9 @@ func newStores(k *lab.Kit) []lab.Store {
 	out[len(out)-1].Mirrored = true
 	a, b = k.Pair()
 	add("btrfs, RAID 0 over two disks", k.Mounts("btrfs", "-m", "raid0", "-d", "raid0", a, b), "btrfs", lab.Raw...)
+	a, b = k.Pair()
+	lab.Administer(k.T, "mkfs.xfs", "-q", "-f", "-d", "rtinherit=1", "-r", "rtdev="+b, a)
+	add("XFS, realtime device", k.Mount("-o", "rtdev="+b, a), "xfs", lab.Raw...) // the data is on the second disk
 	subvolume := "storage-subvolume"
 	lab.Administer(k.T, "btrfs", "-q", "subvolume", "create", filepath.Join(lab.Volumes["btrfs"], subvolume))
 	k.Cleanup(func() {
