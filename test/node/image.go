@@ -29,7 +29,7 @@ var rootPackages = []string{
 	"containerd", "runc", "crun", "containernetworking-plugins",
 	"lvm2", "thin-provisioning-tools", "cryptsetup-bin", "mdadm", "xfsprogs", "btrfs-progs", "e2fsprogs", "dosfstools",
 	"fdisk", "parted", "nfs-kernel-server", "fuse2fs",
-	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql",
+	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql", "qemu-utils",
 }
 
 const rootSuite = "trixie"

@@ -208,9 +208,10 @@ type Mount struct {
 
 // ContainerConfig has the properties of a container that tests choose.
 type ContainerConfig struct {
-	Name   string
-	Args   []string // of iotool; default: sleep
-	Mounts []Mount
+	Name    string
+	Command []string // default: iotool
+	Args    []string // default: sleep
+	Mounts  []Mount
 	// Devices are raw block volumes: nodes of the host by their paths in the container.
 	Devices map[string]string
 	Memory  int64 // limit in bytes; 0 for none
@@ -225,6 +226,7 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: cfg.Name},
 		Image:    &runtimeapi.ImageSpec{Image: Image},
+		Command:  cfg.Command,
 		Args:     cfg.Args,
 		LogPath:  cfg.Name + ".log",
 		Labels: map[string]string{

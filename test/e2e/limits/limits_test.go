@@ -15,6 +15,7 @@ var limitsTests = []struct {
 	alone bool
 }{
 	{"Throughput", testThroughput, true},
+	{"VirtualMachine", testVirtualMachine, true},
 	{"FirstInstruction", testFirstInstruction, true},
 	{"PodTotalThroughput", testPodTotalThroughput, true},
 	{"Clear", testClear, true},
