@@ -73,11 +73,8 @@ func writeLimits(out *bytes.Buffer, writes []check.Write, isWide bool) {
 	}
 	t := terminal.NewTable(out, "CONTAINER", "DISK", "LIMIT", "FROM")
 	for _, w := range writes {
-		if w.Container == "" {
-			w.Container = "(the pod)"
-		}
 		if !w.IsBackstop() {
-			t.Row(w.Container, w.Disk, w.Limit, w.From())
+			t.Row(containerOrPod(w.Container), w.Disk, w.Limit, w.From())
 		}
 	}
 	t.Flush()
