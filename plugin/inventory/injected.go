@@ -15,8 +15,11 @@ import (
 // Source: ServiceAccountVolumeName in Kubernetes' plugin/pkg/admission/serviceaccount.
 const tokenVolume = "volumes/kubernetes.io~projected/kube-api-access-"
 
-// stateDirs are the runtimes' usual directories in memory. They have /dev/shm, and CRI-O's other files of a sandbox.
-var stateDirs = []string{"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/run/containers/storage"}
+// runtimeDirs are the usual directories of the runtimes. Those in /run are in memory, and have /dev/shm.
+var runtimeDirs = []string{
+	"/var/lib/containerd", "/var/lib/rancher/k3s/agent/containerd", "/var/lib/k0s/containerd", "/var/lib/containers/storage",
+	"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/run/containers/storage",
+}
 
 // injected recognizes the mounts that the runtime and the kubelet add to each container of a pod. A mount's source
 // on the host decides, not its path in the container: a tenant's volume at /etc/hosts is a volume.
@@ -33,7 +36,7 @@ type injected struct {
 func (f *Finder) injectedInto(pod *Pod, layer Layer) injected {
 	return injected{
 		pod:    path.Join(volumepath.Pods(f.KubeletRoot), pod.UID) + "/",
-		layers: path.Clean(layer.Dir) + "/",
+		layers: path.Join("/", layer.Dir) + "/",
 		sandbox: []string{
 			"/io.containerd.grpc.v1.cri/sandboxes/" + pod.Sandbox + "/", // hostname, resolv.conf, hosts, shm
 			"/overlay-containers/" + pod.Sandbox + "/",                  // the same of CRI-O
@@ -53,14 +56,15 @@ func (in *injected) has(m *Mount) bool {
 func (in *injected) isKubelets(src string) bool {
 	file, isOfPod := strings.CutPrefix(src, in.pod)
 	token, isToken := strings.CutPrefix(file, tokenVolume)
-	return isOfPod && (file == "etc-hosts" || strings.HasPrefix(file, "containers/") || isToken && token != "" && !strings.Contains(token, "/"))
+	log, isLog := strings.CutPrefix(file, "containers/") // NAME/ID: a directory of a container is none
+	return isOfPod && (file == "etc-hosts" || isLog && strings.Count(log, "/") == 1 || isToken && token != "" && !strings.Contains(token, "/"))
 }
 
-// isRuntimes reports whether a path is one of the sandbox's, in the runtime's directory: a usual one in memory, or one
-// that has the writable layers as well.
+// isRuntimes reports whether a path is one of the sandbox's, in the runtime's directory: a usual one, or one that
+// has the writable layers as well.
 func (in *injected) isRuntimes(src string) bool {
 	return slices.ContainsFunc(in.sandbox, func(dir string) bool {
 		root, _, found := strings.Cut(src, dir)
-		return found && (strings.HasPrefix(in.layers, root+"/") || slices.Contains(stateDirs, root))
+		return found && (strings.HasPrefix(in.layers, root+"/") || slices.Contains(runtimeDirs, root))
 	})
 }

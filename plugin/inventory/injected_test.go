@@ -29,6 +29,8 @@ func TestInjectedBySource(t *testing.T) {
 		{pods + "u1/volume-subpaths/data/db/0", tokenPath, false},
 		{pods + "u2/volumes/kubernetes.io~projected/kube-api-access-x7x9z", tokenPath, false},
 		{pods + "u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z/../../kubernetes.io~csi/pvc-1/mount", tokenPath, false},
+		{pods + "u1/containers/db", "/data", false},
+		{pods + "u1/containers/db/8a3c5d7e/x", "/data", false},
 		// A directory of a tenant that has the pod's IDs in its path, through a link of a hostPath volume.
 		{"/mnt/data/pods/u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z", "/data", false},
 		{"/mnt/data" + pods + "u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z", "/data", false},
@@ -67,7 +69,9 @@ func TestInjectedOfRuntime(t *testing.T) {
 		{"/data/k3s/agent/containerd/io.containerd.snapshotter.v1.overlayfs", "/data/k3s/agent/containerd/io.containerd.grpc.v1.cri/sandboxes/sb1/hosts", true},
 		{"/data/k3s/agent/containerd/io.containerd.snapshotter.v1.overlayfs", "/data/k3s/agent/containerd/io.containerd.grpc.v1.cri/sandboxes/sb2/hosts", false},
 		{"/data/k3s/agent/containerd", "/data/k3s/agent/containerd-tenant/io.containerd.grpc.v1.cri/sandboxes/sb1/hosts", false},
-		{"", "/mnt/data/io.containerd.grpc.v1.cri/sandboxes/sb1/hosts", false}, // not known
+		{"", "/data/k3s/agent/containerd/io.containerd.grpc.v1.cri/sandboxes/sb1/hosts", false}, // not known
+		{"", "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/sb1/hosts", true},
+		{"", "/mnt/data/io.containerd.grpc.v1.cri/sandboxes/sb1/hosts", false},
 	} {
 		own := (&Finder{}).injectedInto(&Pod{Sandbox: "sb1", UID: "u1"}, Layer{Dir: tt.layers})
 		if got := own.has(&Mount{Source: tt.source, Type: "bind"}); got != tt.want {
