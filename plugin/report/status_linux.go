@@ -16,9 +16,9 @@ func WriteStatus(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	writeParts(out, s.Parts)
 	fmt.Fprintln(out)
 	writeValues(out, s, isWide, isOnePod)
-	writeWeights(out, s.Weights)
+	writeWeights(out, s.Weights, isOnePod && !isWide)
 	writeBudgets(out, s.Budgets)
-	writeDead(out, s)
+	writeDead(out, s, isOnePod && !isWide)
 	writeOrphanTable(out, s)
 	if len(s.Values) > 0 || s.Files != nil {
 		writeFiles(out, s.Files)
@@ -102,7 +102,7 @@ func valueText(key, amount string) string {
 	return strings.Trim(key+"="+amount, "=")
 }
 
-func writeDead(out *bytes.Buffer, s *inspect.Status) {
+func writeDead(out *bytes.Buffer, s *inspect.Status, isOnePod bool) {
 	if len(s.Dead) == 0 {
 		return
 	}
@@ -111,6 +111,9 @@ func writeDead(out *bytes.Buffer, s *inspect.Status) {
 	for i := range s.Dead {
 		d := &s.Dead[i]
 		t.Row(PodName(d.Namespace, d.Pod), d.Container, d.Disk, d.DrainsAt, terminal.Bytes(d.Left), d.Since)
+	}
+	if isOnePod {
+		t.Omit("POD")
 	}
 	t.Flush()
 }

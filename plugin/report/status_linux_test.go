@@ -144,6 +144,15 @@ func TestWriteStatus(t *testing.T) {
 	if strings.Contains(text, "\nsdb ") {
 		t.Errorf("a disk without io.cost has a row in\n%s", text)
 	}
+	out.Reset()
+	s.Orphans = nil
+	if WriteStatus(&out, &s, false, true); strings.Contains(out.String(), "POD  ") {
+		t.Errorf("of one pod:\n%s", out.String())
+	}
+	out.Reset()
+	if WriteStatus(&out, &s, true, true); strings.Count(out.String(), "POD  ") < 3 {
+		t.Errorf("the wide tables of one pod:\n%s", out.String())
+	}
 	s.Values = nil
 	out.Reset()
 	if WriteStatus(&out, &s, false, false); strings.Contains(out.String(), "not observed") {
