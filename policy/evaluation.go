@@ -348,7 +348,6 @@ func (e *evaluation) star(cs []Container) {
 	}
 }
 
-// hintRemove is the hint for a target on which no limit can be enforced.
 // hintNoDisk returns the hint for a target without a disk. Docker and systemd name the device there.
 func (e *evaluation) hintNoDisk() string {
 	if p := e.entry.Target.Path; strings.HasPrefix(p, "/dev/") && p != "/dev/shm" {
@@ -357,6 +356,7 @@ func (e *evaluation) hintNoDisk() string {
 	return hintRemove
 }
 
+// hintRemove is the hint for a target on which no limit can be enforced.
 const hintRemove = "remove the entry, or use a volume on a local disk"
 
 // nothingLeft names the keys that found no disk, and the first of the things

@@ -58,7 +58,8 @@ stderr names the policy ("policy" with -o json).
 With --offline, check reads nothing of a node, and works on any system. It checks the
 grammar, contradictions within the manifest, and the bounds of a given --policy.
 Disks have placeholders. Lines that begin with "unknown:" list the facts that the
-result depends on and that only a node can know. They are not errors.
+result depends on and that only a node can know. They are not errors. One that several
+pods share is at the end, with the number of pods.
 
 With --policy and no PATH, check only reads the policy, and prints its errors and warnings.
 

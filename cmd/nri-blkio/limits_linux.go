@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -28,7 +29,8 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	}
 	rootfs := runtimeconfig.Watch{Config: &r.opts.runtime, Storage: n.storage, Log: r.log}
 	cfg := plugin.Config{
-		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, KubeletRoot: r.opts.kubeletRoot, Resync: r.resync,
+		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, Resync: r.resync,
+		KubeletRoot:   linkedKubelet(ctx, n.storage.Locate, r.opts.kubeletRoot),
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
 		Layers: runtimeconfig.Unasked(), ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
 	}
@@ -90,4 +92,13 @@ func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 			})
 		})
 	})
+}
+
+// linkedKubelet returns the kubelet's root directory as the paths of mounts have it: the runtime resolves a symbolic link to it, or to
+// the directory of the pods in it.
+func linkedKubelet(ctx context.Context, locate func(context.Context, string) (string, bool), root string) string {
+	if pods, isLocal := locate(ctx, volumepath.Pods(root)); isLocal && pods == volumepath.Pods(path.Dir(pods)) {
+		return path.Dir(pods)
+	}
+	return root
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,5 +64,31 @@ func TestPolicyWarnings(t *testing.T) {
 	}
 	if len(warnings) != 1 || !strings.HasPrefix(warnings[0].(string), `hostKernelHandlers of the policy lacks ""`) {
 		t.Errorf("warnings: %q", warnings)
+	}
+}
+
+// TestLinkedKubelet verifies that a link to the kubelet's directory, or to that of the pods, is resolved, and any other answer is not used.
+func TestLinkedKubelet(t *testing.T) {
+	for _, tt := range []struct {
+		pods    string
+		isLocal bool
+		want    string
+	}{
+		{"/var/lib/kubelet/pods", true, "/var/lib/kubelet"},
+		{"/mnt/data/kubelet/pods", true, "/mnt/data/kubelet"},
+		{"/mnt/data/pods", true, "/mnt/data"},
+		{"/mnt/data/of-pods", true, "/var/lib/kubelet"}, // no path of a volume has pods/UID then
+		{"/mnt/nfs/kubelet/pods", false, "/var/lib/kubelet"},
+		{"", false, "/var/lib/kubelet"},
+	} {
+		locate := func(_ context.Context, p string) (string, bool) {
+			if p != "/var/lib/kubelet/pods" {
+				t.Errorf("located %s", p)
+			}
+			return tt.pods, tt.isLocal
+		}
+		if got := linkedKubelet(t.Context(), locate, "/var/lib/kubelet"); got != tt.want {
+			t.Errorf("pods at %q: %s, want %s", tt.pods, got, tt.want)
+		}
 	}
 }

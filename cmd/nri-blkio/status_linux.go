@@ -38,8 +38,10 @@ STATE of a requested value is one of
   observed  decided, but not written (mode: observe)
   error     requested, but not enforced; the text has the reason
 
-Values are as in an annotation: 50Mi is bytes per second for rbps and wbps, 2k
-is operations per second for riops and wiops, max is no limit.
+Values are as in an annotation: wbps=50Mi is in bytes per second, wiops=2k in operations
+per second, and max is no limit. With --pod the columns that are the same in each row are
+left out. With -o wide the table has all columns: the annotation, class or rule that a value is
+from, and the value in force. It also has the rows of backstops that are in force.
 
 A note below the table names the devices, such as logical volumes, that are stored on a
 limited disk: the limit holds for them as well ("sharedDisks" with -o json).
@@ -87,6 +89,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Long:  statusLong,
 		Example: `  nri-blkio status
   nri-blkio status --pod prod/db-0
+  nri-blkio status -o wide
   nri-blkio status --strict          # exit status 1 for cleared and observed values as well
   nri-blkio status --ready limits    # for a probe: exit status 1 unless it is connected
   nri-blkio status --removed         # before an uninstall: exit status 1 unless all is removed
@@ -122,7 +125,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	defer h.Close()
 	s, readErr := h.Status(ctx, o.pod.Filter)
 	a.addValidatorOff(s.Parts)
-	if err := a.print(o.output, s, func(out *bytes.Buffer) { report.WriteStatus(out, &s) }); err != nil {
+	if err := a.print(o.output, s, func(out *bytes.Buffer) { report.WriteStatus(out, &s, o.output == outputWide, o.pod.Name != "") }); err != nil {
 		return err
 	}
 	if isEmpty := o.strict && o.pod.Name != "" && len(s.Values) == 0; isEmpty || s.HasFindings(o.strict) {

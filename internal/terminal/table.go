@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -13,11 +14,14 @@ import (
 const Blank = " "
 
 // Table is a table with aligned columns, which Flush writes.
-type Table struct{ w *tabwriter.Writer }
+type Table struct {
+	w    *tabwriter.Writer
+	rows [][]string // the header first
+}
 
 // NewTable returns a table with this header. It is written to a buffer, which never fails.
 func NewTable(out *bytes.Buffer, header ...string) *Table {
-	t := &Table{tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
+	t := &Table{w: tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
 	t.Row(header...)
 	return t
 }
@@ -30,11 +34,28 @@ func (t *Table) Row(cells ...string) {
 			escaped[i] = "-"
 		}
 	}
-	fmt.Fprintln(t.w, strings.Join(escaped, "\t"))
+	t.rows = append(t.rows, escaped)
+}
+
+// Omit leaves out a column if it has the same cell in each row.
+func (t *Table) Omit(column string) {
+	i := slices.Index(t.rows[0], column)
+	differs := func(row []string) bool { return row[i] != t.rows[1][i] }
+	if i < 0 || len(t.rows) < 2 || slices.ContainsFunc(t.rows[1:], differs) {
+		return
+	}
+	for k, row := range t.rows {
+		t.rows[k] = slices.Delete(row, i, i+1)
+	}
 }
 
 // Flush writes the table.
-func (t *Table) Flush() { _ = t.w.Flush() }
+func (t *Table) Flush() {
+	for _, row := range t.rows {
+		fmt.Fprintln(t.w, strings.Join(row, "\t"))
+	}
+	_ = t.w.Flush()
+}
 
 // Notes writes messages of this program, a line each with a common prefix: "warning: ...".
 func Notes(out io.Writer, prefix string, messages ...string) {

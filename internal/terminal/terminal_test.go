@@ -132,6 +132,34 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestOmit verifies that a column is left out if its cells are the same, and only then.
+func TestOmit(t *testing.T) {
+	table := func(rows ...[]string) string {
+		var out bytes.Buffer
+		table := NewTable(&out, "A", "B")
+		for _, r := range rows {
+			table.Row(r...)
+		}
+		table.Omit("A")
+		table.Omit("C")
+		table.Flush()
+		return out.String()
+	}
+	for _, tt := range []struct {
+		rows [][]string
+		want string
+	}{
+		{nil, "A  B\n"},
+		{[][]string{{"x", "1"}}, "B\n1\n"},
+		{[][]string{{"x", "1"}, {"x", "2"}}, "B\n1\n2\n"},
+		{[][]string{{"x", "1"}, {"y", "1"}}, "A  B\nx  1\ny  1\n"},
+	} {
+		if d := cmp.Diff(tt.want, table(tt.rows...)); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	}
+}
+
 func TestNotes(t *testing.T) {
 	var out bytes.Buffer
 	Notes(&out, "warning", "a\x1b[2J", "b")

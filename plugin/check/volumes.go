@@ -173,7 +173,7 @@ func (v *volumes) injected() []inventory.Mount {
 	memory := inMemory("tmpfs")
 	bind("/dev/shm", ofSandbox+"shm", "rw", memory)
 	bind("/etc/hosts", v.inPod("etc-hosts"), "rw", v.kubelet)
-	bind("/dev/termination-log", v.inPod("containers", "log"), "rw", v.kubelet)
+	bind("/dev/termination-log", v.inPod("containers", "name", "log"), "rw", v.kubelet)
 	bind("/etc/hostname", ofSandbox+"hostname", "rw", v.rootfs)
 	bind("/etc/resolv.conf", ofSandbox+"resolv.conf", "rw", v.rootfs)
 	bind("/var/run/secrets/kubernetes.io/serviceaccount", v.inPod("volumes", pluginDir("projected"), "kube-api-access-0"), "ro", memory)

@@ -23,8 +23,10 @@ type Pod struct {
 
 // Finder finds the disks of containers.
 type Finder struct {
-	Storage     Storage
-	KubeletRoot string // the kubelet's directory on the node. The mounts of volumes in it are not compared.
+	Storage Storage
+	// KubeletRoot is the kubelet's directory on the node, free of symbolic links. The mounts of volumes in it are not compared, and
+	// the other ones in it are injected.
+	KubeletRoot string
 	// ProcessMounts returns the mounts of a process in a cgroup. If it is nil, the mounts
 	// of a container are not compared with its OCI spec.
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
@@ -58,7 +60,7 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 // whole, so Resolve needs no goroutine for each path to be able to give up.
 func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
-	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, spec)}
+	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, layer, spec)}
 	if !pod.Targets.HasRootfs() {
 		out.Rootfs.Err = nil // no target means it
 	}
@@ -149,8 +151,8 @@ func (f *Finder) physical(c *policy.Container) map[blkio.Dev][]blkio.Disk {
 
 // declaredMounts returns the mounts and the raw block volumes of a container, in the order of the runtime. It
 // does not find the disks of the mounts.
-func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
-	own := injectedInto(pod)
+func (f *Finder) declaredMounts(pod *Pod, layer Layer, spec *Spec) []policy.Mount {
+	own := f.injectedInto(pod, layer)
 	out := make([]policy.Mount, 0, len(spec.Mounts)+len(spec.Devices))
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]

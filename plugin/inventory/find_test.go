@@ -372,7 +372,7 @@ func TestKubeletElsewhere(t *testing.T) {
 	pod := Pod{UID: uid, Targets: annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/container.db": "@cache wbps=10Mi"}).Targets()}
 	for root, isKubelets := range map[string]bool{"/var/lib/kubelet": true, "/data/kubelet": false, "/var/lib/k0s/kubelet": false} {
 		source := root + "/pods/" + uid + "/volumes/kubernetes.io~empty-dir/cache"
-		got := f.declaredMounts(&pod, &Spec{Name: "db", Mounts: []Mount{bind(source, "/cache", "rbind", "rw")}})
+		got := f.declaredMounts(&pod, Layer{}, &Spec{Name: "db", Mounts: []Mount{bind(source, "/cache", "rbind", "rw")}})
 		if got[0].Volume != "cache" || got[0].VolumePlugin != "kubernetes.io/empty-dir" {
 			t.Errorf("%s: volume %q of %q", root, got[0].Volume, got[0].VolumePlugin)
 		}

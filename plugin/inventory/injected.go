@@ -2,29 +2,45 @@ package inventory
 
 import (
 	"path"
+	"slices"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// tokenVolume begins the name of the projected volume that the ServiceAccount
-// admission plugin adds to each pod, with the service account's token. A tenant
-// may give a projected volume of its own that name: those are in memory as well.
+// tokenVolume begins the path, in the kubelet's directory of a pod, of the projected volume that the ServiceAccount
+// admission plugin adds to each pod, with the service account's token. A tenant may give a projected volume of its
+// own that name: those are in memory as well.
 //
 // Source: ServiceAccountVolumeName in Kubernetes' plugin/pkg/admission/serviceaccount.
-const tokenVolume = "kube-api-access-"
+const tokenVolume = "volumes/kubernetes.io~projected/kube-api-access-"
+
+// runtimeDirs are the usual directories of the runtimes. Those in /run are in memory, and have /dev/shm.
+var runtimeDirs = []string{
+	"/var/lib/containerd", "/var/lib/rancher/k3s/agent/containerd", "/var/lib/k0s/containerd", "/var/lib/containers/storage",
+	"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/run/containers/storage",
+}
 
 // injected recognizes the mounts that the runtime and the kubelet add to each container of a pod. A mount's source
 // on the host decides, not its path in the container: a tenant's volume at /etc/hosts is a volume.
-type injected struct{ token, termination, sandbox, overlay part }
+//
+// The source is free of symbolic links. A tenant can learn the IDs of its pod in an init container, make directories with the same
+// names in a hostPath volume, and link to them. So the directory above them has to be one in which only root makes
+// directories. A mount below another one is a volume: "*" limits its disk as well.
+type injected struct {
+	pod     string // the kubelet's directory of the pod, with a slash
+	layers  string // the runtime's directory of the writable layers, with a slash
+	sandbox []string
+}
 
-// part is a part of a path, around an ID.
-type part struct{ before, id, after string }
-
-func injectedInto(pod *Pod) injected {
+func (f *Finder) injectedInto(pod *Pod, layer Layer) injected {
 	return injected{
-		token:       part{"/pods/", pod.UID, "/volumes/kubernetes.io~projected/" + tokenVolume},
-		termination: part{"/pods/", pod.UID, "/containers/"},                         // the termination log
-		sandbox:     part{"/io.containerd.grpc.v1.cri/sandboxes/", pod.Sandbox, "/"}, // hostname, resolv.conf, hosts, shm
-		overlay:     part{"/overlay-containers/", pod.Sandbox, "/"},                  // the same of CRI-O
+		pod:    path.Join(volumepath.Pods(f.KubeletRoot), pod.UID) + "/",
+		layers: path.Join("/", layer.Dir) + "/",
+		sandbox: []string{
+			"/io.containerd.grpc.v1.cri/sandboxes/" + pod.Sandbox + "/", // hostname, resolv.conf, hosts, shm
+			"/overlay-containers/" + pod.Sandbox + "/",                  // the same of CRI-O
+		},
 	}
 }
 
@@ -33,35 +49,22 @@ func (in *injected) has(m *Mount) bool {
 		return true
 	}
 	src := path.Clean(m.Source)
-	token, _ := in.token.cut(src)
-	return token != "" && !strings.Contains(token, "/") || in.sandbox.isIn(src) || in.overlay.isIn(src) || in.termination.isIn(src) ||
-		in.isHosts(src)
+	return in.isKubelets(src) || in.isRuntimes(src)
 }
 
-// isHosts reports whether a path is that of the kubelet's file for /etc/hosts.
-func (in *injected) isHosts(path string) bool {
-	dir, isHosts := strings.CutSuffix(path, "/etc-hosts")
-	dir, isOfPod := strings.CutSuffix(dir, in.token.id)
-	return isHosts && isOfPod && strings.HasSuffix(dir, in.token.before)
+// isKubelets reports whether a path is that of /etc/hosts, of a termination log or of the token.
+func (in *injected) isKubelets(src string) bool {
+	file, isOfPod := strings.CutPrefix(src, in.pod)
+	token, isToken := strings.CutPrefix(file, tokenVolume)
+	log, isLog := strings.CutPrefix(file, "containers/") // NAME/ID: a directory of a container is none
+	return isOfPod && (file == "etc-hosts" || isLog && strings.Count(log, "/") == 1 || isToken && token != "" && !strings.Contains(token, "/"))
 }
 
-func (p *part) isIn(path string) bool {
-	_, found := p.cut(path)
-	return found
-}
-
-// cut returns what is behind the part in a path.
-func (p *part) cut(path string) (after string, found bool) {
-	for {
-		i := strings.Index(path, p.before)
-		if i < 0 {
-			return "", false
-		}
-		if rest, isID := strings.CutPrefix(path[i+len(p.before):], p.id); isID {
-			if rest, found = strings.CutPrefix(rest, p.after); found {
-				return rest, true
-			}
-		}
-		path = path[i+1:]
-	}
+// isRuntimes reports whether a path is one of the sandbox's, in the runtime's directory: a usual one, or one that
+// has the writable layers as well.
+func (in *injected) isRuntimes(src string) bool {
+	return slices.ContainsFunc(in.sandbox, func(dir string) bool {
+		root, _, found := strings.Cut(src, dir)
+		return found && (strings.HasPrefix(in.layers, root+"/") || slices.Contains(runtimeDirs, root))
+	})
 }

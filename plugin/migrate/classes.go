@@ -66,19 +66,25 @@ type parameter struct {
 // minWeight and maxWeight are the bounds of Weight.
 const minWeight, maxWeight = 10, 1000
 
-// parse parses a file of blockio classes. Decoding is stricter than that of the runtimes: names have their
-// case, a class has a value, and invalid values are errors.
+// parse parses a file of blockio classes. Decoding is stricter than that of the runtimes: a class has a value, and
+// invalid values are errors.
 func parse(data []byte) ([]class, error) {
 	var d classesDocument
 	unknown, err := (&strict.Format{
 		Example: func() any { return &classesDocument{map[string][]elementDocument{strict.Name: {{}}}} }, Named: []string{"Classes"},
-	}).Decode(data, &d)
+	}).Decode(withCase(data), &d)
 	if err != nil {
 		return nil, fmt.Errorf("parse blockio classes: %w", err)
 	}
 	v := validator{errs: unknown}
 	root := field.NewPath("Classes")
-	if len(d.Classes) == 0 {
+	isNested := false // as in the files of nri-resource-policy and cri-resource-manager
+	for _, e := range unknown {
+		if e.Field == "blockio" {
+			isNested, e.Detail = true, "unknown field (move what is below blockio to the top)"
+		}
+	}
+	if len(d.Classes) == 0 && !isNested {
 		v.fail(field.Required(root, "the file has no class"))
 	}
 	var out []class

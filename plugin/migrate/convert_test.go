@@ -171,10 +171,12 @@ func TestBounds(t *testing.T) {
 // fileErrors are files that are refused, with a part of the error.
 var fileErrors = []struct{ text, want string }{
 	{"", `Classes: Required value: the file has no class`},
-	{"classes: {}", `classes: Forbidden: unknown field (did you mean "Classes"?)`},
+	{"clases: {}", `clases: Forbidden: unknown field (did you mean "Classes"?)`},
+	{"blockio:\n  Classes: {a: []}", `parse blockio classes: line 1: blockio: Forbidden: unknown field (move what is below blockio to the top)`},
+	{"Classes: {a: []}\nclasses: {a: []}", `line 2: key "Classes" already set in map`},
 	{"Classes: []", `Classes: Invalid value: expected an object with fields, found array`},
 	{"Classes: {a: {Weight: 5}}", `Classes.a: Invalid value: expected a list, found object`},
-	{"Classes:\n  a:\n  - weight: 5", `line 3: Classes.a[0].weight: Forbidden: unknown field (did you mean "Classes.a[0].Weight"?)`},
+	{"Classes:\n  a:\n  - weight: 5", `line 3: Classes.a[0].Weight: Invalid value: "5": must be between`},
 	{"Classes: {a: [{Devices: /dev/sda}]}", `Classes.a[0].Devices: Invalid value: expected a list, found string`},
 	{"Classes: {a: [{Weight: 9}]}", `Classes.a[0].Weight: Invalid value: "9": must be between 10 and 1000, inclusive`},
 	{"Classes: {a: [{Weight: 1001}]}", `must be between 10 and 1000, inclusive`},
@@ -188,7 +190,6 @@ var fileErrors = []struct{ text, want string }{
 	{"Classes: {a: [{Devices: [[x]]}]}", `Classes.a[0].Devices[0]: Invalid value: expected a string, found array`},
 	{"Classes: {a: [{Devices: [a, 1]}]}", `Classes.a[0].Devices[1]: Invalid value: expected a string, found number`},
 	{"Classes: {a: [{}]}\n---\t{Classes: {b: []}}", `expected one YAML document, found more`},
-	{"Classes: {a: [{ThrottleReadBPS: 5M}]}", `Classes.a[0].ThrottleReadBPS: Forbidden: unknown field (did you mean "Classes.a[0].ThrottleReadBps"?)`},
 	{"Classes: {a: [{ThrottleBps: 5M}]}", `Classes.a[0].ThrottleBps: Forbidden: unknown field`},
 	{"Classes: {a: }", `Classes.a: Required value`},
 	{"Classes: {a: [{Devices: [a], ThrottleReadBps: 8Ei}]}", `"8Ei" is too large (write less than 8Ei, or max for no limit)`},
@@ -197,6 +198,25 @@ var fileErrors = []struct{ text, want string }{
 	{"Classes: {a: [{Devices: [a], ThrottleReadBps: 1e99999999}]}", `Classes.a[0].ThrottleReadBps: Invalid value`},
 	{"Classes: {a: [{Devices: [a], ThrottleReadBps: -1}]}", `Classes.a[0].ThrottleReadBps: Invalid value`},
 	{"Classes: {a: [{Devices: [a], ThrottleWriteIOPS: 1.5}]}", `Classes.a[0].ThrottleWriteIOPS: Invalid value: "1.5"`},
+}
+
+// TestCase verifies that the case of fields does not count, as in the runtimes, and that of the names of classes does.
+func TestCase(t *testing.T) {
+	const right = "Classes:\n  classes:\n  - Devices: [/dev/sdä, '/dev/sdb']\n    ThrottleReadBps: 50M\n    ThrottleWriteIOPS: 5k\n  Weight:\n  - {Devices: [Weight], Weight: 80}\n"
+	want, differences, err := Convert([]byte(right))
+	if err != nil || !strings.Contains(want, "\"classes\": {") || !strings.Contains(want, `class "Weight"`) {
+		t.Fatalf("%v\n%s", err, want)
+	}
+	for _, text := range []string{
+		"classes:\n  classes:\n  - devices: [/dev/sdä, '/dev/sdb']\n    throttlereadbps: 50M\n    throttleWriteIops: 5k\n  Weight:\n  - {devices: [Weight], weight: 80}\n",
+		`{"classes": {"classes": [{"DEVICES": ["/dev/sdä", "/dev/sdb"], "throttleReadBPS": "50M", "throttlewriteiops": "5k"}], "Weight": [{"devices": ["Weight"], "weight": 80}]}}`,
+		"---\n'CLASSES': # ä\n  \"classes\":\n  - { devices: [/dev/sdä, /dev/sdb], ThrottleReadBps: 50M, \"throttleWriteIOPS\": 5k}\n  Weight: [{devices: [Weight], weight: 80}]\n",
+	} {
+		got, d, err := Convert([]byte(text))
+		if err != nil || got != want || len(d) != len(differences) {
+			t.Errorf("%s\n%v\n got %s\nwant %s", text, err, got, want)
+		}
+	}
 }
 
 func TestConvertErrors(t *testing.T) {

@@ -2,6 +2,7 @@ package poddoc
 
 import (
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -21,17 +22,23 @@ const (
 	maxKept = 22 << 20
 	// entrySize is the memory in bytes that an annotation, a label or a part of a claim takes, without its text.
 	entrySize = 96
+	// maxLabels bounds the memory in bytes of the labels of a pod.
+	maxLabels = podfacts.LabelRoom * entrySize / podfacts.LabelSize
 )
 
 // size returns the memory in bytes of what a receiver keeps of a document.
 func (d *Document) size() (size int) {
-	for _, m := range []map[string]string{d.Annotations, d.Labels, d.NamespaceLabels} {
-		for key, value := range m {
-			size += entrySize + len(key) + len(value)
-		}
-	}
+	// No more labels than this are kept, see podfacts.Facts.WithinRoom.
+	size = entriesSize(d.Annotations) + entriesSize(d.NamespaceLabels) + min(entriesSize(d.Labels), maxLabels)
 	for i := range d.Volumes {
 		size += volumeSize(&d.Volumes[i])
+	}
+	return size
+}
+
+func entriesSize(entries map[string]string) (size int) {
+	for key, value := range entries {
+		size += entrySize + len(key) + len(value)
 	}
 	return size
 }

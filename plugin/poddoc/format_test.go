@@ -226,6 +226,21 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// TestSizeOfManyLabels verifies that labels that a receiver does not keep do not count: so many labels take no more room
+// than those that are kept.
+func TestSizeOfManyLabels(t *testing.T) {
+	d := &Document{Facts: podfacts.Facts{Labels: map[string]string{}}}
+	for i := range 1028 {
+		d.Labels[fmt.Sprintf("%04d", i)] = ""
+		if _, isCut := d.WithinRoom(policy.Default()); !isCut && d.size() != (i+1)*(entrySize+4) {
+			t.Fatalf("%d labels that are kept: %d bytes, want %d", i+1, d.size(), (i+1)*(entrySize+4))
+		}
+	}
+	if d.size() != maxLabels || maxLabels > 48<<10 {
+		t.Errorf("%d bytes, want %d", d.size(), maxLabels)
+	}
+}
+
 // TestLabelMemory verifies that what a receiver keeps of all documents takes about the memory that the format counts.
 func TestLabelMemory(t *testing.T) {
 	kept := map[string]map[string]string{}

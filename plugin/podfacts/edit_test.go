@@ -74,7 +74,7 @@ rules:
 	if kept, isCut := f.WithinRoom(pol); isCut || len(kept.Labels) != 1 {
 		t.Errorf("%v, cut: %t", kept.Labels, isCut)
 	}
-	for i := range labelRoom / labelSize {
+	for i := range LabelRoom / LabelSize {
 		f.Labels[string(rune('b'+i))] = ""
 	}
 	if kept, isCut := f.WithinRoom(pol); !isCut || len(kept.Labels) != 1 || kept.Labels["tier"] != "a" {

@@ -3,11 +3,11 @@ package podfacts
 import "github.com/nri-blkio/nri-blkio/policy"
 
 const (
-	// labelRoom is the memory in bytes that the labels of a pod take at most. Labels by which a policy selects
+	// LabelRoom is the memory in bytes that the labels of a pod take at most. Labels by which a policy selects
 	// pods do not count. A tenant decides how many labels there are.
-	labelRoom = 32 << 10
-	// labelSize is the memory in bytes that a label takes without its text.
-	labelSize = 64
+	LabelRoom = 32 << 10
+	// LabelSize is the memory in bytes that a label takes without its text.
+	LabelSize = 64
 )
 
 // WithinRoom returns facts without labels that are not kept. If all labels of the pod would take too much memory, isCut is true, and only
@@ -15,7 +15,7 @@ const (
 func (f Facts) WithinRoom(pol *policy.Policy) (kept Facts, isCut bool) {
 	all, size := f.Labels, 0
 	for name, value := range all {
-		if size += labelSize + len(name) + len(value); size > labelRoom {
+		if size += LabelSize + len(name) + len(value); size > LabelRoom {
 			f.Labels = map[string]string{}
 			for _, key := range pol.PodKeys() {
 				if value, found := all[key]; found {

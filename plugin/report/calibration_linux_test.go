@@ -148,7 +148,7 @@ func TestCalibrationOfUnnamedDisk(t *testing.T) {
 // TestSkippedWeights verifies that weights that the plugin leaves out are named below the table.
 func TestSkippedWeights(t *testing.T) {
 	var out bytes.Buffer
-	writeWeights(&out, &health.Weights{SharesLeftOut: 4, Skipped: []string{"cgroup x: y\x1b"}})
+	writeWeights(&out, &health.Weights{SharesLeftOut: 4, Skipped: []string{"cgroup x: y\x1b"}}, false)
 	want := "note: 4 weights on this node are left out, because the report is bounded\nwarning: cgroup x: y\\x1b\n"
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)

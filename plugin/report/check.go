@@ -16,13 +16,38 @@ func WriteCheck(out *bytes.Buffer, r *check.Report, isWide bool) {
 	if len(r.Pods) == 0 && r.Claims > 0 {
 		fmt.Fprintf(out, "claims and classes of claims: %d\n", r.Claims)
 	}
+	shared, pods := sharedUnknown(r.Pods)
 	for i := range r.Pods {
 		if i > 0 || len(r.Findings) > 0 {
 			fmt.Fprintln(out)
 		}
 		writePod(out, &r.Pods[i], isWide)
+		for _, line := range r.Pods[i].Unknown {
+			if pods[line] == 1 {
+				terminal.Notes(out, "unknown", line)
+			}
+		}
+	}
+	if len(shared) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, line := range shared {
+		terminal.Notes(out, "unknown", fmt.Sprintf("%s (%d pods)", line, pods[line]))
 	}
 	terminal.Notes(out, "note", r.Notes...)
+}
+
+// sharedUnknown counts the pods of each unknown fact, and returns those of several pods in the order of the first ones.
+func sharedUnknown(results []check.Result) (shared []string, pods map[string]int) {
+	pods = map[string]int{}
+	for i := range results {
+		for _, line := range results[i].Unknown {
+			if pods[line]++; pods[line] == 2 {
+				shared = append(shared, line)
+			}
+		}
+	}
+	return shared, pods
 }
 
 func writeFindings(out *bytes.Buffer, findings []manifest.Finding) {
@@ -58,7 +83,6 @@ func writePod(out *bytes.Buffer, r *check.Result, isWide bool) {
 	terminal.Notes(out, "warning", r.Warnings...)
 	terminal.Notes(out, "skipped", r.Skipped...)
 	terminal.Notes(out, "note", r.Notes...)
-	terminal.Notes(out, "unknown", r.Unknown...)
 }
 
 // writeLimits writes the table of a pod. The backstop, which limits no more than the containers' limits do, is in a wide one only.
@@ -73,11 +97,8 @@ func writeLimits(out *bytes.Buffer, writes []check.Write, isWide bool) {
 	}
 	t := terminal.NewTable(out, "CONTAINER", "DISK", "LIMIT", "FROM")
 	for _, w := range writes {
-		if w.Container == "" {
-			w.Container = "(the pod)"
-		}
 		if !w.IsBackstop() {
-			t.Row(w.Container, w.Disk, w.Limit, w.From())
+			t.Row(containerOrPod(w.Container), w.Disk, w.Limit, w.From())
 		}
 	}
 	t.Flush()

@@ -60,6 +60,36 @@ note: all pods together
 	}
 }
 
+// TestWriteSharedUnknown verifies that what is unknown for several pods is written once, with their number.
+func TestWriteSharedUnknown(t *testing.T) {
+	pod := func(name string, unknown ...string) check.Result {
+		return check.Result{Object: manifest.Object{Kind: "Pod", Name: name}, Unknown: unknown, Meaning: check.Meaning{Notes: []string{"n"}}}
+	}
+	r := check.Report{Pods: []check.Result{pod("a", "shared", "own"), pod("b", "two", "shared"), pod("c", "shared", "two")}, Notes: []string{"all"}}
+	var out bytes.Buffer
+	WriteCheck(&out, &r, false)
+	want := `Pod a
+nothing to limit
+note: n
+unknown: own
+
+Pod b
+nothing to limit
+note: n
+
+Pod c
+nothing to limit
+note: n
+
+unknown: shared (3 pods)
+unknown: two (2 pods)
+note: all
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 // TestWriteLimits verifies that a narrow table has limits in the words of annotations, and no backstop.
 func TestWriteLimits(t *testing.T) {
 	source := []policy.Source{{Name: "limits.blkio.noderesource.dev/containers", Entry: 1, Target: "rootfs"}}

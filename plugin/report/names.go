@@ -1,5 +1,7 @@
 package report
 
+import "cmp"
+
 // PodName names a pod by its namespace and name; "" if its name is not known.
 func PodName(namespace, pod string) string {
 	if namespace == "" || pod == "" {
@@ -15,3 +17,6 @@ func ContainerName(namespace, pod, container string) string {
 	}
 	return PodName(namespace, pod) + " " + container
 }
+
+// containerOrPod names the cgroup of a container, or that of the pod if container is "".
+func containerOrPod(container string) string { return cmp.Or(container, "(the pod)") }

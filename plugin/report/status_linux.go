@@ -3,20 +3,22 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// WriteStatus writes the sections of status.
-func WriteStatus(out *bytes.Buffer, s *inspect.Status) {
+// WriteStatus writes the sections of status. A wide table has all columns and rows. The tables of one pod do not repeat its name.
+func WriteStatus(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	writeParts(out, s.Parts)
 	fmt.Fprintln(out)
-	writeValues(out, s)
-	writeWeights(out, s.Weights)
+	writeValues(out, s, isWide, isOnePod)
+	writeWeights(out, s.Weights, isOnePod && !isWide)
 	writeBudgets(out, s.Budgets)
-	writeDead(out, s)
+	writeDead(out, s, isOnePod && !isWide)
 	writeOrphanTable(out, s)
 	if len(s.Values) > 0 || s.Files != nil {
 		writeFiles(out, s.Files)
@@ -36,7 +38,7 @@ func writeParts(out *bytes.Buffer, parts []inspect.Part) {
 	}
 }
 
-func writeValues(out *bytes.Buffer, s *inspect.Status) {
+func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	if !s.Enforces() {
 		fmt.Fprintln(out, "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime")
 	}
@@ -44,11 +46,11 @@ func writeValues(out *bytes.Buffer, s *inspect.Status) {
 		fmt.Fprintln(out, "no limits requested")
 		return
 	}
-	t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
-	for _, v := range s.Values {
-		t.Row(PodName(v.Namespace, v.Pod), v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, v.Source.String(), withReason(v.State, v.Error))
+	if isWide {
+		writeWideValues(out, s.Values)
+	} else {
+		writeLimitsInForce(out, s.Values, isOnePod)
 	}
-	t.Flush()
 	for _, n := range s.Notes {
 		terminal.Notes(out, n.Kind, ContainerName(n.Namespace, n.Pod, n.Container)+": "+n.Text)
 	}
@@ -57,7 +59,50 @@ func writeValues(out *bytes.Buffer, s *inspect.Status) {
 	}
 }
 
-func writeDead(out *bytes.Buffer, s *inspect.Status) {
+func writeWideValues(out *bytes.Buffer, values []inspect.Value) {
+	t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
+	for i := range values {
+		v := &values[i]
+		t.Row(PodName(v.Namespace, v.Pod), v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, v.Source.String(), withReason(v.State, v.Error))
+	}
+	t.Flush()
+}
+
+// writeLimitsInForce writes the values that most readers look for. A backstop, which limits no more than the containers' limits do, has
+// a row only if it is not in force.
+func writeLimitsInForce(out *bytes.Buffer, values []inspect.Value, isOnePod bool) {
+	t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "LIMIT", "STATE")
+	isOfPod := false
+	for i := range values {
+		v := &values[i]
+		if v.Source.Kind == policy.FromBackstop && v.State == inspect.ValueOK {
+			continue
+		}
+		isOfPod = isOfPod || v.Container == ""
+		state := v.State
+		if state == inspect.ValueDrift {
+			state += ": the kernel has " + valueText(v.Key, v.InForce)
+		}
+		t.Row(PodName(v.Namespace, v.Pod), containerOrPod(v.Container), v.Source.Target, v.Disk, valueText(v.Key, v.Asked), withReason(state, v.Error))
+	}
+	if isOnePod {
+		t.Omit("POD")
+	}
+	if isOnePod && !isOfPod {
+		t.Omit("CONTAINER")
+	}
+	t.Flush()
+}
+
+// valueText returns a value in the words of annotations; "" without one.
+func valueText(key, amount string) string {
+	if key == "weight" {
+		return key + " " + amount
+	}
+	return strings.Trim(key+"="+amount, "=")
+}
+
+func writeDead(out *bytes.Buffer, s *inspect.Status, isOnePod bool) {
 	if len(s.Dead) == 0 {
 		return
 	}
@@ -66,6 +111,9 @@ func writeDead(out *bytes.Buffer, s *inspect.Status) {
 	for i := range s.Dead {
 		d := &s.Dead[i]
 		t.Row(PodName(d.Namespace, d.Pod), d.Container, d.Disk, d.DrainsAt, terminal.Bytes(d.Left), d.Since)
+	}
+	if isOnePod {
+		t.Omit("POD")
 	}
 	t.Flush()
 }

@@ -45,11 +45,56 @@ func TestWriteValues(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			writeValues(&out, &tt.status)
+			writeValues(&out, &tt.status, true, false)
 			if d := cmp.Diff(tt.want, out.String()); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
+	}
+}
+
+// TestWriteLimitsInForce verifies the narrow table: for all pods and for one, and that a backstop has a row only if it is not in force.
+func TestWriteLimitsInForce(t *testing.T) {
+	value := func(container, key, asked, state string) inspect.Value {
+		return inspect.Value{
+			Subject: inspect.Subject{Namespace: "prod", Pod: "db-0", Container: container}, Disk: "sda", Key: key, Asked: asked, InForce: "9",
+			Source: policy.Source{Target: "/data"}, State: state,
+		}
+	}
+	backstop := func(state string) inspect.Value {
+		v := value("", "wbps", "1Mi", state)
+		v.Source = policy.Source{Kind: policy.FromBackstop}
+		return v
+	}
+	failed := value("db", "", "", inspect.ValueError)
+	failed.Error = "no disk"
+	for _, tt := range []struct {
+		name     string
+		isOnePod bool
+		values   []inspect.Value
+		want     string
+	}{
+		{"all pods", false, []inspect.Value{backstop(inspect.ValueOK), value("db", "wbps", "1Mi", inspect.ValueOK), failed}, "" +
+			"POD        CONTAINER  TARGET  DISK  LIMIT     STATE\n" +
+			"prod/db-0  db         /data   sda   wbps=1Mi  ok\n" +
+			"prod/db-0  db         /data   sda   -         error: no disk\n"},
+		{"one container", true, []inspect.Value{value("db", "weight", "500", inspect.ValueDrift)}, "" +
+			"TARGET  DISK  LIMIT       STATE\n" +
+			"/data   sda   weight 500  drift: the kernel has weight 9\n"},
+		{"two containers", true, []inspect.Value{value("db", "wiops", "2k", inspect.ValueOK), value("log", "wiops", "2k", inspect.ValueOK)}, "" +
+			"CONTAINER  TARGET  DISK  LIMIT     STATE\n" +
+			"db         /data   sda   wiops=2k  ok\n" +
+			"log        /data   sda   wiops=2k  ok\n"},
+		{"only the pod", true, []inspect.Value{value("", "wbps", "1Mi", inspect.ValueOK), backstop(inspect.ValueMissing)}, "" +
+			"CONTAINER  TARGET  DISK  LIMIT     STATE\n" +
+			"(the pod)  /data   sda   wbps=1Mi  ok\n" +
+			"(the pod)  -       sda   wbps=1Mi  missing\n"},
+	} {
+		var out bytes.Buffer
+		writeLimitsInForce(&out, tt.values, tt.isOnePod)
+		if d := cmp.Diff(tt.want, out.String()); d != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, d)
+		}
 	}
 }
 
@@ -82,11 +127,11 @@ func TestWriteStatus(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	WriteStatus(&out, &s)
+	WriteStatus(&out, &s, false, false)
 	text := out.String()
 	at := 0
 	for _, part := range []string{
-		"limits  connected  2001-09-09T01:46:40Z  mode enforce\n", "\nPOD        CONTAINER  TARGET", "\nWeights:\n", "\nIO.COST ON  ", "\nsda         -           -         100%   ok\n",
+		"limits  connected  2001-09-09T01:46:40Z  mode enforce\n", "\nPOD        CONTAINER  TARGET  DISK  LIMIT", "\nWeights:\n", "\nIO.COST ON  ", "\nsda         -           -         100%   ok\n",
 		"\nBudgets:\n", "\nEnded containers", "\nOrphaned volumes", "u1   data    sda,sdb  /m          the pod has no cgroup\n", "note: the mount table",
 		"note: writes to files are not observed: the writeback part does not run\n",
 	} {
@@ -99,9 +144,18 @@ func TestWriteStatus(t *testing.T) {
 	if strings.Contains(text, "\nsdb ") {
 		t.Errorf("a disk without io.cost has a row in\n%s", text)
 	}
+	out.Reset()
+	s.Orphans = nil
+	if WriteStatus(&out, &s, false, true); strings.Contains(out.String(), "POD  ") {
+		t.Errorf("of one pod:\n%s", out.String())
+	}
+	out.Reset()
+	if WriteStatus(&out, &s, true, true); strings.Count(out.String(), "POD  ") < 3 {
+		t.Errorf("the wide tables of one pod:\n%s", out.String())
+	}
 	s.Values = nil
 	out.Reset()
-	if WriteStatus(&out, &s); strings.Contains(out.String(), "not observed") {
+	if WriteStatus(&out, &s, false, false); strings.Contains(out.String(), "not observed") {
 		t.Errorf("without limits:\n%s", out.String())
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // writeWeights writes the effect of weights, and the disks that io.cost is enabled on or should be.
-func writeWeights(out *bytes.Buffer, w *health.Weights) {
+func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
 	if w == nil {
 		return
 	}
@@ -21,6 +21,9 @@ func writeWeights(out *bytes.Buffer, w *health.Weights) {
 		t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "WEIGHT", "SHARE NOW", "STATE")
 		for _, s := range w.Shares {
 			t.Row(PodName(s.Namespace, s.Pod), s.Container, cmp.Or(s.Disk, "none"), fmt.Sprint(s.Weight), shareText(s), withReason(effectText(s), s.Reason))
+		}
+		if isOnePod {
+			t.Omit("POD")
 		}
 		t.Flush()
 	}

@@ -13,7 +13,7 @@ import (
 func TestWeightsLeftOut(t *testing.T) {
 	for _, shares := range [][]health.Share{nil, {{Namespace: "prod", Pod: "db-0", Disk: "vda", Weight: 50}}} {
 		var out bytes.Buffer
-		writeWeights(&out, &health.Weights{Shares: shares, SharesLeftOut: 7})
+		writeWeights(&out, &health.Weights{Shares: shares, SharesLeftOut: 7}, false)
 		if got := out.String(); !strings.Contains(got, "note: 7 weights on this node are left out") {
 			t.Errorf("with %d rows: %q", len(shares), got)
 		}
@@ -23,7 +23,7 @@ func TestWeightsLeftOut(t *testing.T) {
 // TestWeightWithoutDisk verifies that status has a row for a weight that applies to no disk.
 func TestWeightWithoutDisk(t *testing.T) {
 	var out bytes.Buffer
-	writeWeights(&out, &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Weight: 50, Reason: "it uses no local disk"}}})
+	writeWeights(&out, &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Weight: 50, Reason: "it uses no local disk"}}}, false)
 	const want = "prod/db-0  db         none  50      none       no effect: it uses no local disk\n"
 	if got := out.String(); !strings.Contains(got, want) {
 		t.Errorf("got %q, want a row %q", got, want)
@@ -50,7 +50,7 @@ func TestCostText(t *testing.T) {
 // TestWeightsSkipped verifies that status names the cgroups that could not be read.
 func TestWeightsSkipped(t *testing.T) {
 	var out bytes.Buffer
-	writeWeights(&out, &health.Weights{Skipped: []string{"skip cgroup pods/a: read io.stat: permission denied", "and 3 more cgroups"}})
+	writeWeights(&out, &health.Weights{Skipped: []string{"skip cgroup pods/a: read io.stat: permission denied", "and 3 more cgroups"}}, false)
 	const want = "warning: skip cgroup pods/a: read io.stat: permission denied\nwarning: and 3 more cgroups\n"
 	if got := out.String(); got != want {
 		t.Errorf("%q", got)

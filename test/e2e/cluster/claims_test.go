@@ -130,7 +130,7 @@ func (l *claims) annotate(claim, value string) {
 func (l *claims) awaitStatus(want string) {
 	l.Helper()
 	lab.Eventually(l.T, "status has "+want, func() error {
-		out, err := lab.Command(l.T, "status", "--pod", "default/claims")
+		out, err := lab.Command(l.T, "status", "-o", "wide", "--pod", "default/claims")
 		if err == nil && !strings.Contains(out, want) {
 			return fmt.Errorf("status is\n%s", out)
 		}

@@ -127,7 +127,7 @@ rules:
 	lab.WantIOMax(t, c.Cgroup, limitedTo("2097152"))
 	lab.WantIOMax(t, free.Cgroup, nil)
 	lab.AwaitIOMax(t, batch.Cgroup, limitedTo("2097152"))
-	if out, err := lab.Command(t, "status", "--pod", "batch-1/"+batch.Name); err != nil || !strings.Contains(out, "rule batch, class bronze") {
+	if out, err := lab.Command(t, "status", "-o", "wide", "--pod", "batch-1/"+batch.Name); err != nil || !strings.Contains(out, "rule batch, class bronze") {
 		t.Errorf("status does not name the rule: %v\n%s", err, out)
 	}
 
