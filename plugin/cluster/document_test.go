@@ -62,10 +62,10 @@ func lookupOf(objects map[Ref]any) lookup {
 func TestRefs(t *testing.T) {
 	p := reported(newTestPod("db-0", testUID, "a", "b")).pod
 	first := []Ref{namespaceRef(), claimRef("a"), claimRef("b")}
-	equal(t, "without claims", first, p.refs(lookupOf(nil)))
+	equal(t, "without claims", first, p.refs(lookupOf(nil), ""))
 	got := p.refs(lookupOf(map[Ref]any{
 		claimRef("a"): &claim{class: "gold"}, claimRef("b"): &claim{class: "gold"},
-	}))
+	}), "")
 	equal(t, "with claims", []Ref{first[0], first[1], {AttributesClasses, "", "gold"}, first[2]}, got)
 }
 
@@ -82,13 +82,13 @@ func TestDocument(t *testing.T) {
 		"nothing exists": {nil, func(*poddoc.Document) {}},
 		"all": {
 			map[Ref]any{
-				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{new("wbps=1Mi"), "gold"},
+				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{limits: new("wbps=1Mi"), class: "gold", size: 7},
 				gold: map[string]string{"wbps": "2"},
 			},
 			func(d *poddoc.Document) {
 				d.NamespaceLabels = map[string]string{"tier": "gold"}
 				v := &d.Volumes[0]
-				v.Limits = new("wbps=1Mi")
+				v.Limits, v.Size = new("wbps=1Mi"), 7
 				v.Class = &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "2"}}
 			},
 		},
@@ -118,7 +118,7 @@ func TestDocument(t *testing.T) {
 				},
 			}
 			tt.want(&want)
-			got := p.document(lookupOf(tt.objects))
+			got := p.document(lookupOf(tt.objects), testNode)
 			equal(t, "document", &want, got)
 			if _, err := poddoc.Format().Encode(got); err != nil {
 				t.Error(err)
@@ -141,11 +141,11 @@ func manyLabels(n int) map[string]string {
 // TestWithoutVolumes verifies that a pod with too many claims keeps its annotations.
 func TestWithoutVolumes(t *testing.T) {
 	p := reported(newTestPod("db-0", testUID, "a")).pod
-	d := p.withoutVolumes("no room").document(lookupOf(nil))
+	d := p.withoutVolumes("no room").document(lookupOf(nil), "")
 	if d.Annotations == nil || d.Volumes != nil || d.Omitted[podfacts.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
 		t.Errorf("document %+v, pod %+v", d, p.doc)
 	}
-	equal(t, "objects", []Ref{namespaceRef()}, p.withoutVolumes("x").refs(lookupOf(nil)))
+	equal(t, "objects", []Ref{namespaceRef()}, p.withoutVolumes("x").refs(lookupOf(nil), ""))
 }
 
 // TestParameters verifies that what the part passes on, the document takes.

@@ -3,6 +3,8 @@ package manifest
 import (
 	"cmp"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Claim is a PersistentVolumeClaim, or a template of claims in an object.
@@ -11,6 +13,7 @@ type Claim struct {
 	Position        // of its limits, if it has any
 	Template string // the path of the limits in an object of another kind; "" for a claim
 	Limits   *string
+	Size     int64 // in bytes, zero if it is not there
 }
 
 // VolumeClass is a VolumeAttributesClass.
@@ -29,21 +32,33 @@ func (d *document) claim(v value, s *strays) {
 	c := Claim{Object: d.object, Position: d.position(v.node.Line)}
 	c.Namespace = cmp.Or(c.Namespace, "default")
 	c.Limits, c.Line = d.claimLimits(v, s)
+	c.Size = claimSize(v)
 	c.Line = cmp.Or(c.Line, v.node.Line)
 	d.set.Claims = append(d.set.Claims, c)
 }
 
-// claimTemplate reads a template of claims, and returns the limits of the claims.
-func (d *document) claimTemplate(v value, s *strays) *string {
-	limits, line := d.claimLimits(v, s)
-	if limits != nil {
-		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits)
+// claimSize returns the size in bytes that a claim has, or asks for; zero if it has none.
+func claimSize(v value) int64 {
+	text := cmp.Or(v.field("status", "capacity", "storage").text(), v.field("spec", "resources", "requests", "storage").text())
+	size, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0
 	}
-	return limits
+	return max(size.Value(), 0)
 }
 
-func (d *document) addClaimTemplate(path string, line int, limits string) {
-	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits})
+// claimTemplate reads a template of claims, and returns the limits and the size of the claims.
+func (d *document) claimTemplate(v value, s *strays) (limits *string, size int64) {
+	limits, line := d.claimLimits(v, s)
+	size = claimSize(v)
+	if limits != nil {
+		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits, size)
+	}
+	return limits, size
+}
+
+func (d *document) addClaimTemplate(path string, line int, limits string, size int64) {
+	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits, Size: size})
 }
 
 // claimLimits returns the limits of a claim or of a template of claims, nil for none, and their line.
@@ -84,10 +99,10 @@ func (d *document) isVolumeClass(v value) bool {
 // and the pod can be in different manifests.
 func (s *Set) Link() {
 	type name struct{ namespace, name string }
-	limits := map[name]*string{}
+	claims := map[name]*Claim{}
 	for i := range s.Claims {
 		if c := &s.Claims[i]; c.Template == "" {
-			limits[name{c.Namespace, c.Name}] = c.Limits
+			claims[name{c.Namespace, c.Name}] = c
 		}
 	}
 	for i := range s.Pods {
@@ -95,8 +110,9 @@ func (s *Set) Link() {
 		p.NamespaceLabels = s.Namespaces[p.Namespace]
 		for _, volumes := range [][]Volume{p.Volumes, p.Second} {
 			for k := range volumes {
-				if v := &volumes[k]; v.Claim != "" {
-					v.Limits = cmp.Or(limits[name{p.Namespace, v.Claim}], v.Limits)
+				v := &volumes[k]
+				if c := claims[name{p.Namespace, v.Claim}]; c != nil && v.Claim != "" {
+					v.Limits, v.Size = cmp.Or(c.Limits, v.Limits), cmp.Or(c.Size, v.Size)
 				}
 			}
 		}

@@ -203,6 +203,8 @@ type Volume struct {
 	Driver   string // of a csi volume
 	// Limits is the annotation of the claim; nil without one, and if no manifest has the claim.
 	Limits *string
+	// Size is the size of the claim in bytes; zero without one, and if no manifest has the claim.
+	Size int64
 }
 
 // Sources that the API has, and that are no more than a name here, have no constant.

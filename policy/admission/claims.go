@@ -43,7 +43,7 @@ func claimTexts() map[string]any {
 // claimText returns the cause and the hint of the grammar about the annotation of a claim. It panics if there is no mistake, as
 // errorText does.
 func claimText(value string) string {
-	_, err := annotation.ParseClaim("data", value)
+	_, err := annotation.ParseClaim("data", value, 1)
 	if err == nil {
 		panic("no mistake in the limits of a claim: " + value)
 	}

@@ -80,7 +80,7 @@ func agreesOnRate(t testing.TB, p *validating, value string) {
 		if len(errs) > 0 {
 			t.Errorf("%.300q: %v", value, errs)
 		}
-		_, err := annotation.ParseRates("data", "", map[string]string{key: value})
+		_, err := annotation.ParseRates("data", "", map[string]string{key: value}, 1<<30)
 		if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxRate && (err == nil || !strings.Contains(err.Cause, "is not a whole number")) {
 			t.Errorf("%s %.300q: denied %q, by the grammar %v", key, value, denials, err)
 		}
