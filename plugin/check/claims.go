@@ -19,7 +19,7 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 		if c.Limits == nil {
 			continue
 		}
-		if _, err := annotation.ParseClaim(c.Name, *c.Limits, cmp.Or(c.Size, anySize)); err != nil {
+		if _, err := annotation.ParseClaim(c.Name, *c.Limits, cmp.Or(c.Request.Size, anySize)); err != nil {
 			field := c.Template
 			if field == "" {
 				field = "metadata.annotations"

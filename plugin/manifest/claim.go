@@ -13,7 +13,14 @@ type Claim struct {
 	Position        // of its limits, if it has any
 	Template string // the path of the limits in an object of another kind; "" for a claim
 	Limits   *string
-	Size     int64 // in bytes, zero if it is not there
+	Request  Request
+}
+
+// Request is what a claim or a template of claims asks for beside its limits.
+type Request struct {
+	Size       int64             // in bytes, zero if it is not there
+	Class      string            // the name of its VolumeAttributesClass, or ""
+	Parameters map[string]string // of the class, of the volume of a pod; nil if no manifest has it
 }
 
 // VolumeClass is a VolumeAttributesClass.
@@ -32,33 +39,32 @@ func (d *document) claim(v value, s *strays) {
 	c := Claim{Object: d.object, Position: d.position(v.node.Line)}
 	c.Namespace = cmp.Or(c.Namespace, "default")
 	c.Limits, c.Line = d.claimLimits(v, s)
-	c.Size = claimSize(v)
+	c.Request = requestOf(v)
 	c.Line = cmp.Or(c.Line, v.node.Line)
 	d.set.Claims = append(d.set.Claims, c)
 }
 
-// claimSize returns the size in bytes that a claim has, or asks for; zero if it has none.
-func claimSize(v value) int64 {
+// requestOf reads a claim or a template of claims. The size is the one that it has, or asks for.
+func requestOf(v value) Request {
+	out := Request{Class: v.field("spec", "volumeAttributesClassName").text()}
 	text := cmp.Or(v.field("status", "capacity", "storage").text(), v.field("spec", "resources", "requests", "storage").text())
-	size, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0
+	if size, err := resource.ParseQuantity(text); err == nil {
+		out.Size = max(size.Value(), 0)
 	}
-	return max(size.Value(), 0)
+	return out
 }
 
-// claimTemplate reads a template of claims, and returns the limits and the size of the claims.
-func (d *document) claimTemplate(v value, s *strays) (limits *string, size int64) {
+// claimTemplate reads a template of claims, and gives its limits to the volume.
+func (d *document) claimTemplate(vol *Volume, v value, s *strays) {
 	limits, line := d.claimLimits(v, s)
-	size = claimSize(v)
+	vol.Limits, vol.Request = limits, requestOf(v)
 	if limits != nil {
-		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits, size)
+		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits, vol.Request)
 	}
-	return limits, size
 }
 
-func (d *document) addClaimTemplate(path string, line int, limits string, size int64) {
-	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits, Size: size})
+func (d *document) addClaimTemplate(path string, line int, limits string, of Request) {
+	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits, Request: of})
 }
 
 // claimLimits returns the limits of a claim or of a template of claims, nil for none, and their line.
@@ -95,7 +101,7 @@ func (d *document) isVolumeClass(v value) bool {
 	return d.object.Kind == "VolumeAttributesClass" && strings.HasPrefix(v.field("apiVersion").text(), "storage.k8s.io/")
 }
 
-// Link gives the volumes of all pods the limits of their claims, and the pods the labels of their namespaces. These objects
+// Link gives the volumes of all pods the limits of their claims and of the classes of these, and the pods the labels of their namespaces. These objects
 // and the pod can be in different manifests.
 func (s *Set) Link() {
 	type name struct{ namespace, name string }
@@ -105,6 +111,10 @@ func (s *Set) Link() {
 			claims[name{c.Namespace, c.Name}] = c
 		}
 	}
+	classes := map[string]map[string]string{}
+	for i := range s.Classes {
+		classes[s.Classes[i].Name] = s.Classes[i].Parameters
+	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		p.NamespaceLabels = s.Namespaces[p.Namespace]
@@ -112,8 +122,9 @@ func (s *Set) Link() {
 			for k := range volumes {
 				v := &volumes[k]
 				if c := claims[name{p.Namespace, v.Claim}]; c != nil && v.Claim != "" {
-					v.Limits, v.Size = cmp.Or(c.Limits, v.Limits), cmp.Or(c.Size, v.Size)
+					v.Limits, v.Request = cmp.Or(c.Limits, v.Limits), c.Request
 				}
+				v.Request.Parameters = classes[v.Request.Class]
 			}
 		}
 	}

@@ -14,6 +14,13 @@ func TestClaimLimits(t *testing.T) {
 	set, err := Read(strings.NewReader(`kind: PersistentVolumeClaim
 apiVersion: v1
 metadata: {name: data, annotations: {`+key+`: wbps=1Mi}}
+spec: {volumeAttributesClassName: fast, resources: {requests: {storage: 5Gi}}}
+status: {capacity: {storage: 7Gi}}
+---
+kind: VolumeAttributesClass
+apiVersion: storage.k8s.io/v1
+metadata: {name: fast}
+parameters: {riops: 3/Gi}
 ---
 kind: PersistentVolumeClaim
 metadata: {name: data, namespace: other, annotations: {`+key+`: wbps=2Mi}}
@@ -38,7 +45,7 @@ kind: StatefulSet
 apiVersion: apps/v1
 metadata: {name: db}
 spec:
-  volumeClaimTemplates: [{metadata: {name: wal, annotations: {`+key+`: wbps=6Mi}}}]
+  volumeClaimTemplates: [{metadata: {name: wal, annotations: {`+key+`: wbps=6Mi}}, spec: {resources: {requests: {storage: 1Ti}}}}]
   template: {spec: {containers: [{name: c}]}}
 `), "in", ours)
 	if err != nil {
@@ -50,21 +57,29 @@ spec:
 		findings = append(findings, set.Findings[i].String())
 	}
 	want := []string{
-		`in:9: PersistentVolumeClaim wrong: metadata.annotations: annotation "` + key + `/containers" has no effect on a PersistentVolumeClaim, only on pods`,
-		`in:13: PersistentVolumeClaim another: metadata.annotations: annotation "` + key + `" has no effect on a PersistentVolumeClaim, only on pods`,
+		`in:16: PersistentVolumeClaim wrong: metadata.annotations: annotation "` + key + `/containers" has no effect on a PersistentVolumeClaim, only on pods`,
+		`in:20: PersistentVolumeClaim another: metadata.annotations: annotation "` + key + `" has no effect on a PersistentVolumeClaim, only on pods`,
 	}
 	if d := cmp.Diff(want, findings); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
+	requests := map[string]Request{}
 	got := map[string]string{}
 	for _, p := range set.Pods {
 		for _, v := range p.Volumes {
+			requests[v.Claim] = v.Request
 			if got[v.Claim] = "none"; v.Limits != nil {
 				got[v.Claim] = *v.Limits
 			}
 		}
 	}
 	if d := cmp.Diff(map[string]string{"data": "wbps=1Mi", "none": "none", "p-e": "wbps=5Mi", "wal-db-0": "wbps=6Mi"}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	wantRequests := map[string]Request{
+		"data": {7 << 30, "fast", map[string]string{"riops": "3/Gi"}}, "none": {}, "p-e": {}, "wal-db-0": {Size: 1 << 40},
+	}
+	if d := cmp.Diff(wantRequests, requests); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

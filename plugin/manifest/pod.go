@@ -35,7 +35,7 @@ func (d *document) pod(object, template value, s *strays) {
 		vol := v.volume()
 		if vol.Source == "ephemeral" {
 			vol.Claim = p.Name + "-" + vol.Name
-			vol.Limits, vol.Size = d.claimTemplate(v.field("ephemeral", "volumeClaimTemplate"), s)
+			d.claimTemplate(&vol, v.field("ephemeral", "volumeClaimTemplate"), s)
 		}
 		p.Volumes = append(p.Volumes, vol)
 	}
@@ -69,7 +69,7 @@ func (p *Pod) addClaims(spec value, s *strays) {
 	for v := range spec.field("volumeClaimTemplates").items() {
 		name := v.field("metadata", "name").text()
 		vol := Volume{Name: name, Source: PersistentVolumeClaim}
-		vol.Limits, vol.Size = v.doc.claimTemplate(v, s)
+		v.doc.claimTemplate(&vol, v, s)
 		isSame := func(v Volume) bool { return v.Name == name }
 		p.Volumes, ofSecond = slices.DeleteFunc(p.Volumes, isSame), slices.DeleteFunc(ofSecond, isSame)
 		for i, list := range []*[]Volume{&p.Volumes, &ofSecond} {
