@@ -37,6 +37,18 @@ func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
 	return v
 }
 
+// sized returns the volume with a size of its claim in GiB.
+func (v ClaimVolume) sized(gib int64) ClaimVolume {
+	v.Size = gib << 30
+	return v
+}
+
+// driven returns the volume with a rate of wbps that the storage driver wrote.
+func (v ClaimVolume) driven(wbps string) ClaimVolume {
+	v.Attachment = &ClaimAttachment{Driver: "csi.example.com", Rates: map[string]string{"qos.linbit.com/wbps": wbps}}
+	return v
+}
+
 // decideClaims decides for the container db by a policy, annotations, and claims.
 func decideClaims(t *testing.T, policy string, annotations map[string]string, claims *Claims) (Desired, error) {
 	t.Helper()
@@ -99,6 +111,23 @@ rules: [{name: all, class: bronze}]
 			want: []string{
 				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=4Mi from claim wal", "sdc riops=80 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",
+			},
+		},
+		"the driver last": {
+			volumes: []ClaimVolume{
+				claimOf("wal", "db:/data/wal").limited("rbps=4Mi").classed("", "80").driven("3145728"), claimOf("pg", "db:/data").classed("2Mi", "").driven("3145728"),
+			},
+			want: []string{
+				"sdb wbps=2Mi from claim pg, class fast", "sdb wiops=900 from rule all, class bronze",
+				"sdc rbps=4Mi from claim wal", "sdc wbps=3Mi from claim wal, driver csi.example.com", "sdc riops=80 from claim wal, class fast",
+				"sdc wiops=900 from rule all, class bronze",
+			},
+		},
+		"grown": {
+			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=1Mi+1Mi/Gi..5Mi").classed("", "5/Gi").sized(3)},
+			want: []string{
+				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
+				"sdc wbps=4Mi from claim wal", "sdc riops=15 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",
 			},
 		},
 		"in other containers": {
@@ -191,6 +220,9 @@ func TestClaimNotCounted(t *testing.T) {
 		want   string // the warning
 	}{
 		"wrong":           {"", wal.limited("wpbs=1Mi"), `"claim wal": "wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`},
+		"wrong driver":    {"", wal.limited("wbps=1Mi").driven("1.5"), `"claim wal, driver csi.example.com": "qos.linbit.com/wbps=1.5": "1.5" is not a whole number (write a whole number such as 50Mi)`},
+		"grown above":     {bounds, wal.limited("wbps=1Mi/Gi").sized(6), `"claim wal": "wbps=1Mi/Gi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
+		"unknown size":    {"", wal.limited("wbps=1Mi/Gi"), `"claim wal": "wbps=1Mi/Gi": the size of the claim is unknown (set spec.resources.requests.storage of the claim)`},
 		"wrong class":     {"", wal.limited("wbps=1Mi").classed("", "1.5"), `"claim wal, class fast": "riops=1.5": "1.5" is not a whole number (write a whole number such as 2k)`},
 		"above":           {bounds, wal.limited("wbps=6Mi"), `"claim wal": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
 		"max":             {bounds, wal.limited("rbps=1Mi wbps=max"), `"claim wal": "rbps=1Mi wbps=max": wbps=max is above the bound (write at most 5Mi, bounds.max of the node policy)`},
@@ -321,22 +353,22 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// FuzzClaimText verifies that no text of a claim, and none of its class, gives a limit beyond the bounds or below a floor,
+// FuzzClaimText verifies that no text of a claim, and none of its class or its storage driver, gives a limit beyond the bounds or below a floor,
 // rejects a container, or is printed as it is.
 func FuzzClaimText(f *testing.F) {
-	for seed, text := range []string{"wbps=50Mi", "wbps=max rbps=1", "wbps=5Mi;riops=9e18", "* wbps=1Mi", "wbps=1e36", "# \x1b", "wbps=18446744073709551616", "rbps=6Mi wbps=5242880"} {
+	for seed, text := range []string{"wbps=50Mi", "wbps=max rbps=1", "wbps=5Mi;riops=9e18", "* wbps=1Mi", "wbps=1e36", "# \x1b", "wbps=18446744073709551616", "rbps=6Mi wbps=5242880", "wbps=1Mi+1Mi/Gi..9Mi"} {
 		f.Add(text, text, uint64(seed))
 	}
 	f.Fuzz(func(t *testing.T, text, rate string, seed uint64) {
 		g, m := generator{rand.New(rand.NewPCG(seed, 20))}, &model{}
 		g.policy(m)
 		m.text += "onError: {invalid: reject, unenforceable: reject, internal: reject}\n"
-		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate)}))
+		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate).driven(rate).sized(int64(seed))}))
 		if err != nil {
 			t.Errorf("rejected: %v", err)
 		}
 		for _, s := range d.Settings {
-			if s.Source.Kind == FromClaim && (s.Amount > m.most(s.Key) || s.Amount < m.least(s.Key) || s.Amount < Default().Floors.of(s.Key)) {
+			if s.Source.isOfClaim() && (s.Amount > m.most(s.Key) || s.Amount < m.least(s.Key) || s.Amount < Default().Floors.of(s.Key)) {
 				t.Errorf("out of bounds: %+v", s)
 			}
 		}
