@@ -113,23 +113,6 @@ rules: [{name: all, class: bronze}]
 				"sdc wbps=4Mi from claim wal", "sdc riops=80 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",
 			},
 		},
-		"the driver last": {
-			volumes: []ClaimVolume{
-				claimOf("wal", "db:/data/wal").limited("rbps=4Mi").classed("", "80").driven("3145728"), claimOf("pg", "db:/data").classed("2Mi", "").driven("3145728"),
-			},
-			want: []string{
-				"sdb wbps=2Mi from claim pg, class fast", "sdb wiops=900 from rule all, class bronze",
-				"sdc rbps=4Mi from claim wal", "sdc wbps=3Mi from claim wal, driver csi.example.com", "sdc riops=80 from claim wal, class fast",
-				"sdc wiops=900 from rule all, class bronze",
-			},
-		},
-		"grown": {
-			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=1Mi+1Mi/Gi..5Mi").classed("", "5/Gi").sized(3)},
-			want: []string{
-				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
-				"sdc wbps=4Mi from claim wal", "sdc riops=15 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",
-			},
-		},
 		"in other containers": {
 			volumes: []ClaimVolume{claimOf("wal", "web:/data/wal").limited("wbps=4Mi")},
 			want: []string{
@@ -145,6 +128,29 @@ rules: [{name: all, class: bronze}]
 		got := slices.DeleteFunc(sources(d), func(s string) bool { return strings.HasPrefix(s, "sda ") })
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestClaimOwnLimits verifies that for each key the annotation of a claim beats its class, and that beats the storage driver, and that a rate grows
+// with the size of the claim.
+func TestClaimOwnLimits(t *testing.T) {
+	wal := claimOf("wal", "db:/data/wal")
+	for name, tt := range map[string]struct {
+		volume ClaimVolume
+		want   []string
+	}{
+		"the class first": {wal.classed("2Mi", "").driven("3145728"), []string{"sdc wbps=2Mi from claim wal, class fast"}},
+		"all three": {wal.limited("rbps=4Mi").classed("", "80").driven("3145728"), []string{
+			"sdc rbps=4Mi from claim wal", "sdc wbps=3Mi from claim wal, driver csi.example.com", "sdc riops=80 from claim wal, class fast",
+		}},
+		"grown": {wal.limited("wbps=1Mi+1Mi/Gi..5Mi").classed("", "5/Gi").sized(3), []string{
+			"sdc wbps=4Mi from claim wal", "sdc riops=15 from claim wal, class fast",
+		}},
+	} {
+		d, err := decideClaims(t, "", nil, NewClaims([]ClaimVolume{tt.volume}))
+		if diff := cmp.Diff(tt.want, sources(d)); err != nil || len(d.Claims) > 0 || diff != "" {
+			t.Errorf("%s: %v, %v, -want +got:\n%s", name, err, d.Claims, diff)
 		}
 	}
 }

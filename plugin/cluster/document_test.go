@@ -43,10 +43,10 @@ func TestKept(t *testing.T) {
 		"expanded":      {sized("5Gi", "7Gi"), &claim{limits: new(""), size: 7 << 30}},
 		"absurd size":   {sized("-5Gi", "-1"), &claim{limits: new("")}},
 		"huge size":     {sized("1", "16Ei"), &claim{limits: new(""), size: math.MaxInt64}},
-		"volume":        {newVolume("pv", "data"), &volume{driver: "csi.example.com", handle: "h", claim: "prod/data"}},
-		"free volume":   {&corev1.PersistentVolume{Spec: newVolume("pv", "").Spec}, &volume{driver: "csi.example.com", handle: "h", claim: "prod/"}},
+		"volume":        {newVolume("data"), &volume{driver: "csi.example.com", handle: "h", claim: "prod/data"}},
+		"free volume":   {&corev1.PersistentVolume{Spec: newVolume("").Spec}, &volume{driver: "csi.example.com", handle: "h", claim: "prod/"}},
 		"local volume":  {&corev1.PersistentVolume{}, nil},
-		"attachment":    {newAttachment("pv", "5", "x"), map[string]string{"qos.linbit.com/wbps": "5"}},
+		"attachment":    {newAttachment("5", "x"), map[string]string{"qos.linbit.com/wbps": "5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := kept(tt.object)
@@ -76,10 +76,10 @@ func sized(requested, capacity string) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// newVolume returns a volume that is bound to a claim.
-func newVolume(name, claim string) *corev1.PersistentVolume {
+// newVolume returns the volume that is bound to a claim.
+func newVolume(claim string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: volumeRef().Name},
 		Spec: corev1.PersistentVolumeSpec{
 			ClaimRef:               &corev1.ObjectReference{Namespace: "prod", Name: claim},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: "h"}},
@@ -87,11 +87,11 @@ func newVolume(name, claim string) *corev1.PersistentVolume {
 	}
 }
 
-// newAttachment returns the attachment of a volume, with a rate and a device in its metadata.
-func newAttachment(name, wbps, device string) *storagev1.VolumeAttachment {
+// newAttachment returns the attachment of that volume, with a rate and a device in its metadata.
+func newAttachment(wbps, device string) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: attachmentRef().Name},
-		Spec:       storagev1.VolumeAttachmentSpec{NodeName: testNode, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}},
+		Spec:       storagev1.VolumeAttachmentSpec{NodeName: testNode, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new(volumeRef().Name)}},
 		Status:     storagev1.VolumeAttachmentStatus{AttachmentMetadata: map[string]string{"qos.linbit.com/wbps": wbps, "qos.linbit.com/device": device}},
 	}
 }
@@ -110,9 +110,9 @@ func TestAttachment(t *testing.T) {
 	objects := map[Ref]any{claimRef("a"): &claim{volume: "pv"}}
 	equal(t, "claim", []Ref{namespaceRef(), claimRef("a"), volumeRef()}, p.refs(lookupOf(objects), testNode))
 	equal(t, "not asked for", []Ref{namespaceRef(), claimRef("a")}, p.refs(lookupOf(objects), ""))
-	objects[volumeRef()] = kept(newVolume("pv", "a"))
+	objects[volumeRef()] = kept(newVolume("a"))
 	equal(t, "volume", []Ref{namespaceRef(), claimRef("a"), volumeRef(), attachmentRef()}, p.refs(lookupOf(objects), testNode))
-	objects[attachmentRef()] = kept(newAttachment("pv", "1048576", "/dev/drbd1000"))
+	objects[attachmentRef()] = kept(newAttachment("1048576", "/dev/drbd1000"))
 	want := &policy.ClaimAttachment{Driver: "csi.example.com", Rates: map[string]string{"qos.linbit.com/wbps": "1048576"}}
 	d := p.document(lookupOf(objects), testNode)
 	equal(t, "attachment", want, d.Volumes[0].Attachment)
@@ -120,10 +120,10 @@ func TestAttachment(t *testing.T) {
 		t.Error(err)
 	}
 	equal(t, "not asked for", (*policy.ClaimAttachment)(nil), p.document(lookupOf(objects), "").Volumes[0].Attachment)
-	objects[attachmentRef()] = kept(newAttachment("pv", strings.Repeat("1", 1000), ""))
+	objects[attachmentRef()] = kept(newAttachment(strings.Repeat("1", 1000), ""))
 	d = p.document(lookupOf(objects), testNode)
 	equal(t, "long", map[string]string{poddoc.PartMetadata: "a rate of more than 64 bytes"}, d.Volumes[0].Omitted)
-	objects[volumeRef()] = kept(newVolume("pv", "b"))
+	objects[volumeRef()] = kept(newVolume("b"))
 	equal(t, "of another claim", []Ref{namespaceRef(), claimRef("a"), volumeRef()}, p.refs(lookupOf(objects), testNode))
 	equal(t, "of another claim", (*policy.ClaimAttachment)(nil), p.document(lookupOf(objects), testNode).Volumes[0].Attachment)
 }

@@ -14,13 +14,6 @@ func TestClaimLimits(t *testing.T) {
 	set, err := Read(strings.NewReader(`kind: PersistentVolumeClaim
 apiVersion: v1
 metadata: {name: data, annotations: {`+key+`: wbps=1Mi}}
-spec: {volumeAttributesClassName: fast, resources: {requests: {storage: 5Gi}}}
-status: {capacity: {storage: 7Gi}}
----
-kind: VolumeAttributesClass
-apiVersion: storage.k8s.io/v1
-metadata: {name: fast}
-parameters: {riops: 3/Gi}
 ---
 kind: PersistentVolumeClaim
 metadata: {name: data, namespace: other, annotations: {`+key+`: wbps=2Mi}}
@@ -45,7 +38,7 @@ kind: StatefulSet
 apiVersion: apps/v1
 metadata: {name: db}
 spec:
-  volumeClaimTemplates: [{metadata: {name: wal, annotations: {`+key+`: wbps=6Mi}}, spec: {resources: {requests: {storage: 1Ti}}}}]
+  volumeClaimTemplates: [{metadata: {name: wal, annotations: {`+key+`: wbps=6Mi}}}]
   template: {spec: {containers: [{name: c}]}}
 `), "in", ours)
 	if err != nil {
@@ -57,17 +50,15 @@ spec:
 		findings = append(findings, set.Findings[i].String())
 	}
 	want := []string{
-		`in:16: PersistentVolumeClaim wrong: metadata.annotations: annotation "` + key + `/containers" has no effect on a PersistentVolumeClaim, only on pods`,
-		`in:20: PersistentVolumeClaim another: metadata.annotations: annotation "` + key + `" has no effect on a PersistentVolumeClaim, only on pods`,
+		`in:9: PersistentVolumeClaim wrong: metadata.annotations: annotation "` + key + `/containers" has no effect on a PersistentVolumeClaim, only on pods`,
+		`in:13: PersistentVolumeClaim another: metadata.annotations: annotation "` + key + `" has no effect on a PersistentVolumeClaim, only on pods`,
 	}
 	if d := cmp.Diff(want, findings); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	requests := map[string]Request{}
 	got := map[string]string{}
 	for _, p := range set.Pods {
 		for _, v := range p.Volumes {
-			requests[v.Claim] = v.Request
 			if got[v.Claim] = "none"; v.Limits != nil {
 				got[v.Claim] = *v.Limits
 			}
@@ -76,10 +67,60 @@ spec:
 	if d := cmp.Diff(map[string]string{"data": "wbps=1Mi", "none": "none", "p-e": "wbps=5Mi", "wal-db-0": "wbps=6Mi"}, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	wantRequests := map[string]Request{
-		"data": {7 << 30, "fast", map[string]string{"riops": "3/Gi"}}, "none": {}, "p-e": {}, "wal-db-0": {Size: 1 << 40},
+}
+
+// TestClaimRequests verifies that the volumes of pods have the sizes of their claims and the classes of these: what a claim has beats what it
+// asks for.
+func TestClaimRequests(t *testing.T) {
+	set, err := Read(strings.NewReader(`kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: data}
+spec: {volumeAttributesClassName: fast, resources: {requests: {storage: 5Gi}}}
+status: {capacity: {storage: 7Gi}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: odd}
+spec: {volumeAttributesClassName: none, resources: {requests: {storage: -5Gi}}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: text}
+spec: {resources: {requests: {storage: large}}}
+---
+kind: VolumeAttributesClass
+apiVersion: storage.k8s.io/v1
+metadata: {name: fast}
+parameters: {riops: 3/Gi}
+---
+kind: StatefulSet
+apiVersion: apps/v1
+metadata: {name: db}
+spec:
+  replicas: 1
+  volumeClaimTemplates: [{metadata: {name: wal}, spec: {resources: {requests: {storage: 1Ti}}}}]
+  template:
+    spec:
+      containers: [{name: c}]
+      volumes:
+      - {name: v, persistentVolumeClaim: {claimName: data}}
+      - {name: w, persistentVolumeClaim: {claimName: odd}}
+      - {name: x, persistentVolumeClaim: {claimName: text}}
+      - {name: y, persistentVolumeClaim: {claimName: gone}}
+      - {name: z, emptyDir: {}}
+`), "in", ours)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if d := cmp.Diff(wantRequests, requests); d != "" {
+	set.Link()
+	got := map[string]Request{}
+	for _, v := range set.Pods[0].Volumes {
+		got[v.Claim] = v.Request
+	}
+	want := map[string]Request{
+		"data": {7 << 30, "fast", map[string]string{"riops": "3/Gi"}}, "odd": {Class: "none"}, "text": {}, "gone": {}, "": {}, "wal-db-0": {Size: 1 << 40},
+	}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
