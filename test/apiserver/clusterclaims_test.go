@@ -10,10 +10,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// attach creates a volume that is bound to a claim of the namespace claims, and its attachment to a node. It returns the name of the attachment.
-func (p *part) attach(claim, volume, node string) string {
+// attach creates the volume pv-9 of the claim data in the namespace claims, and its attachment to a node. It returns the name of that.
+func (p *part) attach(node string) string {
 	p.Helper()
-	const driver, namespace = "csi.example.com", "claims"
+	const driver, namespace, claim, volume = "csi.example.com", "claims", "data", "pv-9"
 	name := fmt.Sprintf("csi-%x", sha256.Sum256([]byte("handle-"+volume+driver+node)))
 	p.kubectl(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolume, metadata: {name: %[1]s}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: fast,
 claimRef: {namespace: %[2]s, name: %[3]s}, csi: {driver: %[4]s, volumeHandle: handle-%[1]s}}}`, volume, namespace, claim, driver), "apply", "-f", "-")
@@ -36,7 +36,7 @@ subjects: [{kind: ServiceAccount, name: %[2]s, namespace: %[3]s}]}`, role, partA
 	t.Cleanup(func() { p.kubectl("", "delete", "clusterrole,clusterrolebinding", role) }) // other tests compare the rights
 	p.namespace("claims", "")
 	p.newClaim("claims", "data", "pv-9", "", `limits.blkio.noderesource.dev: "riops=100+3/Gi..16k"`)
-	p.attach("data", "pv-9", "worker-8")
+	p.attach("worker-8")
 	p.start("--driver-limits")
 	uid := p.pod("claims", "db-0", "{containers: [{name: a, image: x}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}", "")
 	want := &poddoc.Document{Version: 1, UID: uid, Facts: podfacts.Facts{
@@ -49,14 +49,14 @@ subjects: [{kind: ServiceAccount, name: %[2]s, namespace: %[3]s}]}`, role, partA
 		t.Helper()
 		p.kubectl("", "patch", "volumeattachment", name, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(`{"status": {"attached": true, "attachmentMetadata": {%s}}}`, rates))
 	}
-	metadata(p.attach("data", "pv-9", "worker-9"), `"qos.linbit.com/device": "/dev/drbd1000", "qos.linbit.com/wbps": "1048576", "other": "x"`)
+	metadata(p.attach("worker-9"), `"qos.linbit.com/device": "/dev/drbd1000", "qos.linbit.com/wbps": "1048576", "other": "x"`)
 	data.Attachment = &policy.ClaimAttachment{Driver: "csi.example.com", Rates: map[string]string{"qos.linbit.com/wbps": "1048576"}}
 	p.equals(want)
-	metadata(p.attach("data", "pv-9", "worker-8"), `"qos.linbit.com/wbps": "5"`)
+	metadata(p.attach("worker-8"), `"qos.linbit.com/wbps": "5"`)
 	p.kubectl("", "patch", "pvc", "-n", "claims", "data", "--subresource=status", "-p", `{"status": {"capacity": {"storage": "20Gi"}}}`)
 	data.Size = 20 << 30
 	p.equals(want)
-	p.kubectl("", "delete", "volumeattachment", p.attach("data", "pv-9", "worker-9"))
+	p.kubectl("", "delete", "volumeattachment", p.attach("worker-9"))
 	data.Attachment = nil
 	p.equals(want)
 }
