@@ -1,10 +1,18 @@
 package policy
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// classed returns the volume with the class fast of its claim that has these rates of wbps and riops, "" for none.
+func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
+	v.Class = &ClaimClass{Name: "fast", Rates: map[string]string{"wbps": wbps, "riops": riops}}
+	maps.DeleteFunc(v.Class.Rates, func(_, text string) bool { return text == "" })
+	return v
+}
 
 // sized returns the volume with a size of its claim in GiB.
 func (v ClaimVolume) sized(gib int64) ClaimVolume {

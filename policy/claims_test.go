@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,13 +26,6 @@ func claimOf(name string, places ...string) ClaimVolume {
 // limited returns the volume with the annotation of its claim.
 func (v ClaimVolume) limited(text string) ClaimVolume {
 	v.Limits = &text
-	return v
-}
-
-// classed returns the volume with the class fast of its claim that has these rates of wbps and riops, "" for none.
-func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
-	v.Class = &ClaimClass{Name: "fast", Rates: map[string]string{"wbps": wbps, "riops": riops}}
-	maps.DeleteFunc(v.Class.Rates, func(_, text string) bool { return text == "" })
 	return v
 }
 
