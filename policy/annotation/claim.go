@@ -70,39 +70,16 @@ func Parameters() (out []string) {
 // ParseRates is ParseClaim for the rates among the parameters of a class of a claim. Of two rates of one key that with [OwnPrefix]
 // counts, but both have to be valid. The list is nil without rates as well.
 func ParseRates(claim, class string, parameters map[string]string, size int64) (*List, *Error) {
-	return parseMap(Origin{Claim: claim, Class: class}, Parameters(), parameters, claimSize(size).parseRate)
-}
-
-// driverPrefix is the prefix of the rates that a storage driver writes into the metadata of an attachment.
-const driverPrefix = "qos.linbit.com/"
-
-// DriverKeys returns the keys of rates in the metadata of an attachment (VolumeAttachment.status.attachmentMetadata). A storage
-// driver sets them with the result of ControllerPublishVolume. They are those that nri-volume-qos reads and linstor-csi writes:
-// whole numbers of bytes or operations per second. The key "device" beside them is not read, because the plugin finds the disks itself.
-func DriverKeys() (out []string) {
-	for k := range blkio.NumLimits {
-		out = append(out, driverPrefix+k.String())
-	}
-	return out
-}
-
-// ParseDriver is ParseClaim for the rates in the metadata of an attachment that a storage driver wrote. A rate of zero is none.
-func ParseDriver(claim, driver string, metadata map[string]string) (*List, *Error) {
-	return parseMap(Origin{Claim: claim, Driver: driver}, DriverKeys(), metadata, ParseAmount)
-}
-
-// parseMap parses the rates of a map. Its keys are those of blkio in their order, once or more, by precedence.
-func parseMap(from Origin, keys []string, values map[string]string, parse rateParser) (*List, *Error) {
-	e := claimEntry(from.Claim, "")
+	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, "")
 	var texts []string
-	for i, name := range keys {
-		value, found := values[name]
+	for i, parameter := range Parameters() {
+		value, found := parameters[parameter]
 		if !found {
 			continue
 		}
 		key, value := blkio.Key(i)%blkio.NumLimits, strings.TrimSpace(value)
-		texts = append(texts, name+"="+value)
-		rate, p := parse(key, value)
+		texts = append(texts, parameter+"="+value)
+		rate, p := claimSize(size).parseRate(key, value)
 		if p != nil {
 			return nil, New(Identity{From: from, Text: texts[len(texts)-1]}, p)
 		}
