@@ -164,7 +164,7 @@ func (s Setting) isCarried() bool { return s.Basis == Carried }
 func (s Setting) isOfClass() bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule }
 
 // isOfClaim reports whether a setting is of the limits of a claim.
-func (s Setting) isOfClaim() bool { return s.Source.Kind == FromClaim }
+func (s Setting) isOfClaim() bool { return s.Source.isOfClaim() }
 
 // WithoutAsked returns what other annotations may leave of d: what is carried, and what claims or a class have decided about claims.
 // If the new ones are refused, what the former ones asked for does not stand.
@@ -202,7 +202,7 @@ func (s Settings) below(x Setting) bool {
 
 // refuses reports whether the source of a value is among the errors, or is an annotation that is ignored.
 func (d *Desired) refuses(s Source) bool {
-	if s.Kind == FromClaim {
+	if s.isOfClaim() {
 		isAbout := func(e *annotation.Error) bool { return concernsClaim(e, s) }
 		return slices.ContainsFunc(d.Claims, isAbout) || slices.ContainsFunc(d.Errors, isAbout)
 	}

@@ -23,6 +23,10 @@ type ClaimVolume struct {
 	// Class is the VolumeAttributesClass that the claim asks for, nil without one. Whether the CSI driver has applied it does not
 	// matter: the plugin enforces the rates itself.
 	Class *ClaimClass `json:"class,omitempty"`
+	// Size is the size of the claim in bytes, zero if it is unknown. Limits and rates of the class may grow with it.
+	Size int64 `json:"size,omitempty"`
+	// Attachment has the limits that the storage driver wrote for the volume on this node, nil without any.
+	Attachment *ClaimAttachment `json:"attachment,omitempty"`
 	// Omitted has the parts of the limits that are unknown, each with the reason.
 	Omitted map[string]string `json:"omitted,omitempty"`
 }
@@ -45,6 +49,13 @@ type ClaimClass struct {
 	Rates map[string]string `json:"rates,omitempty"`
 }
 
+// ClaimAttachment is the part of a VolumeAttachment that limits a claim.
+type ClaimAttachment struct {
+	Driver string `json:"driver"`
+	// Rates has the text of each rate by the key in the metadata, see [annotation.DriverKeys].
+	Rates map[string]string `json:"rates,omitempty"`
+}
+
 // Claims has the claims of a pod: where its containers have them, and their own limits. It does not change. The claims of
 // a pod are unknown for nil.
 type Claims struct {
@@ -56,8 +67,8 @@ type Claims struct {
 type claim struct {
 	name   string
 	places []Place
-	// own has the limits of the claim itself: of its annotation and of its class, each key once. It is nil for none, and
-	// with err.
+	// own has the limits of the claim itself: of its annotation, of its class and of its storage driver, each key once. It is nil for
+	// none, and with err.
 	own []*annotation.List
 	// err is the reason why the limits do not count: they do as a whole or not at all.
 	err *annotation.Error
@@ -107,10 +118,13 @@ func (v *ClaimVolume) limits() ([]*annotation.List, *annotation.Error) {
 		}
 	}
 	if v.Limits != nil {
-		add(annotation.ParseClaim(v.Claim, *v.Limits))
+		add(annotation.ParseClaim(v.Claim, *v.Limits, v.Size))
 	}
 	if c := v.Class; c != nil {
-		add(annotation.ParseRates(v.Claim, c.Name, c.Rates))
+		add(annotation.ParseRates(v.Claim, c.Name, c.Rates, v.Size))
+	}
+	if a := v.Attachment; a != nil {
+		add(annotation.ParseDriver(v.Claim, a.Driver, a.Rates))
 	}
 	if err != nil {
 		return nil, err
@@ -197,6 +211,9 @@ func (c *Claims) sourceFor(container string) (Source, bool) {
 
 // sourceOfClaim returns the source of the limits of a claim itself.
 func sourceOfClaim(l *annotation.List) Source {
+	if l.From.Driver != "" {
+		return Source{Kind: FromDriver, Name: claimName(l.From.Claim, l.From.Driver)}
+	}
 	return Source{Kind: FromClaim, Name: claimName(l.From.Claim, l.From.Class)}
 }
 

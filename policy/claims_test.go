@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,13 +26,6 @@ func claimOf(name string, places ...string) ClaimVolume {
 // limited returns the volume with the annotation of its claim.
 func (v ClaimVolume) limited(text string) ClaimVolume {
 	v.Limits = &text
-	return v
-}
-
-// classed returns the volume with the class fast of its claim that has these rates of wbps and riops, "" for none.
-func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
-	v.Class = &ClaimClass{Name: "fast", Rates: map[string]string{"wbps": wbps, "riops": riops}}
-	maps.DeleteFunc(v.Class.Rates, func(_, text string) bool { return text == "" })
 	return v
 }
 
@@ -191,6 +183,9 @@ func TestClaimNotCounted(t *testing.T) {
 		want   string // the warning
 	}{
 		"wrong":           {"", wal.limited("wpbs=1Mi"), `"claim wal": "wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`},
+		"wrong driver":    {"", wal.limited("wbps=1Mi").driven("1.5"), `"claim wal, driver csi.example.com": "qos.linbit.com/wbps=1.5": "1.5" is not a whole number (write a whole number such as 50Mi)`},
+		"grown above":     {bounds, wal.limited("wbps=1Mi/Gi").sized(6), `"claim wal": "wbps=1Mi/Gi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
+		"unknown size":    {"", wal.limited("wbps=1Mi/Gi"), `"claim wal": "wbps=1Mi/Gi": the size of the claim is unknown (set spec.resources.requests.storage of the claim)`},
 		"wrong class":     {"", wal.limited("wbps=1Mi").classed("", "1.5"), `"claim wal, class fast": "riops=1.5": "1.5" is not a whole number (write a whole number such as 2k)`},
 		"above":           {bounds, wal.limited("wbps=6Mi"), `"claim wal": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
 		"max":             {bounds, wal.limited("rbps=1Mi wbps=max"), `"claim wal": "rbps=1Mi wbps=max": wbps=max is above the bound (write at most 5Mi, bounds.max of the node policy)`},
@@ -321,22 +316,22 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// FuzzClaimText verifies that no text of a claim, and none of its class, gives a limit beyond the bounds or below a floor,
+// FuzzClaimText verifies that no text of a claim, and none of its class or its storage driver, gives a limit beyond the bounds or below a floor,
 // rejects a container, or is printed as it is.
 func FuzzClaimText(f *testing.F) {
-	for seed, text := range []string{"wbps=50Mi", "wbps=max rbps=1", "wbps=5Mi;riops=9e18", "* wbps=1Mi", "wbps=1e36", "# \x1b", "wbps=18446744073709551616", "rbps=6Mi wbps=5242880"} {
+	for seed, text := range []string{"wbps=50Mi", "wbps=max rbps=1", "wbps=5Mi;riops=9e18", "* wbps=1Mi", "wbps=1e36", "# \x1b", "wbps=18446744073709551616", "rbps=6Mi wbps=5242880", "wbps=1Mi+1Mi/Gi..9Mi"} {
 		f.Add(text, text, uint64(seed))
 	}
 	f.Fuzz(func(t *testing.T, text, rate string, seed uint64) {
 		g, m := generator{rand.New(rand.NewPCG(seed, 20))}, &model{}
 		g.policy(m)
 		m.text += "onError: {invalid: reject, unenforceable: reject, internal: reject}\n"
-		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate)}))
+		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate).driven(rate).sized(int64(seed))}))
 		if err != nil {
 			t.Errorf("rejected: %v", err)
 		}
 		for _, s := range d.Settings {
-			if s.Source.Kind == FromClaim && (s.Amount > m.most(s.Key) || s.Amount < m.least(s.Key) || s.Amount < Default().Floors.of(s.Key)) {
+			if s.Source.isOfClaim() && (s.Amount > m.most(s.Key) || s.Amount < m.least(s.Key) || s.Amount < Default().Floors.of(s.Key)) {
 				t.Errorf("out of bounds: %+v", s)
 			}
 		}

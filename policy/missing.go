@@ -48,7 +48,7 @@ func (d *Desired) lose(lost Settings, lack *annotation.Problem) error {
 			continue
 		}
 		kind := NotEnforced
-		if s.Source.Kind == FromClaim {
+		if s.Source.isOfClaim() {
 			kind = ClaimNotEnforced
 		}
 		if text := s.Source.Text() + ": " + lack.Cause; !slices.Contains(d.Warnings, text) {

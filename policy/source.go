@@ -15,13 +15,14 @@ type SourceKind uint8
 const (
 	FromAnnotation SourceKind = iota + 1
 	FromClaim
+	FromDriver // the storage driver has written limits for a claim
 	FromClass
 	FromRule
 	FromBackstop // the sum of the limits of the pod's containers
 )
 
 var sourceKinds = [...]string{
-	FromAnnotation: "annotation", FromClaim: "claim", FromClass: "class", FromRule: "rule", FromBackstop: "backstop",
+	FromAnnotation: "annotation", FromClaim: "claim", FromDriver: "driver", FromClass: "class", FromRule: "rule", FromBackstop: "backstop",
 }
 
 // String returns the name of the kind in records. It is "" for the zero value.
@@ -42,7 +43,7 @@ func ParseSourceKind(s string) (SourceKind, bool) {
 type Source struct {
 	Kind SourceKind
 	// Name is the annotation's full key, or the name of the claim or class. Of a class that a rule
-	// or a claim names it is RULE/CLASS or CLAIM/CLASS, and for a field of the policy its path.
+	// or a claim names it is RULE/CLASS or CLAIM/CLASS, of a storage driver CLAIM/DRIVER, and for a field of the policy its path.
 	Name  string
 	Entry int // 1-based, of an annotation; 0 for a value without entries, such as a weight
 	// IsStar is true if the target is "*". Target is the target as the user wrote it, cut
@@ -60,13 +61,16 @@ const backstopText = "backstop: the sum of the containers' limits"
 // ruleName returns the Name of a class that a rule names.
 func ruleName(rule, class string) string { return rule + "/" + class }
 
-// claimName returns the Name of the limits of a claim, by its annotation or by a class.
-func claimName(claim, class string) string {
-	if class == "" {
+// claimName returns the Name of the limits of a claim, by its annotation or by a class or a storage driver.
+func claimName(claim, by string) string {
+	if by == "" {
 		return claim
 	}
-	return claim + "/" + class
+	return claim + "/" + by
 }
+
+// isOfClaim reports whether the source is the limits of a claim.
+func (s Source) isOfClaim() bool { return s.Kind == FromClaim || s.Kind == FromDriver }
 
 // Origin returns what has asked for the value. The source of a backstop has none.
 func (s Source) Origin() annotation.Origin {
@@ -76,6 +80,8 @@ func (s Source) Origin() annotation.Origin {
 		return annotation.Origin{Annotation: s.Name}
 	case s.Kind == FromClaim:
 		return annotation.Origin{Claim: first, Class: class}
+	case s.Kind == FromDriver:
+		return annotation.Origin{Claim: first, Driver: class}
 	case s.Kind == FromClass:
 		return annotation.Origin{Class: s.Name}
 	case s.Kind == FromRule && ok:

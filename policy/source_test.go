@@ -30,6 +30,7 @@ func TestSource(t *testing.T) {
 		},
 		{Source{Kind: FromClaim, Name: "data"}, "claim data", `{"annotation":"claim data","entry":0,"target":""}`},
 		{Source{Kind: FromClaim, Name: "data.0/fast"}, "claim data.0, class fast", `{"annotation":"claim data.0, class fast","entry":0,"target":""}`},
+		{Source{Kind: FromDriver, Name: "data/csi.example.com"}, "claim data, driver csi.example.com", `{"annotation":"claim data, driver csi.example.com","entry":0,"target":""}`},
 		{
 			Source{Kind: FromBackstop},
 			"backstop: the sum of the containers' limits",

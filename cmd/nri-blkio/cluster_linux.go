@@ -45,11 +45,13 @@ type clusterOptions struct {
 	exchange      string // the directory; "" for the default of the cluster part, and none for the limits part
 	exchangeGroup int
 	events        string // the directory of events; as exchange
+	attachments   bool
 }
 
 func (a *app) addClusterFlags(f *pflag.FlagSet, o *clusterOptions) {
 	f.StringVar(&o.nodeName, "node-name", a.getenv(nodeNameEnv), "this node's name at the API server, for the cluster part\n(environment: "+nodeNameEnv+")")
 	f.StringVar(&o.tokenDir, "token-dir", defaultTokenDir, "directory with token and ca.crt, for the cluster part")
+	f.BoolVar(&o.attachments, "driver-limits", false, "the cluster part also reads the limits that storage drivers write into\nVolumeAttachments (two more watches for each claim)")
 	f.StringVar(&o.exchange, "exchange-dir", "", "directory in which the cluster part writes for the limits part\n(default of the cluster part: STATE-DIR/"+health.Cluster+"; the limits part\nreads it only with this flag)")
 	f.IntVar(&o.exchangeGroup, "exchange-group", defaultExchangeGroup, "group that may write the exchange directory, and read the events directory")
 	f.StringVar(&o.events, "events-dir", "", "directory in which the limits part writes what happens to pods, for the\ncluster part, which sends it as Events (default of the cluster part:\nSTATE-DIR/events; the limits part writes it only with this flag)")
@@ -137,7 +139,11 @@ func (r *runner) clusterPart() (part.Part, error) {
 	if err != nil {
 		return part.Part{}, named(err)
 	}
-	p := cluster.New(cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), EventAPI: api, Resync: r.resync, Log: r.log})
+	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), EventAPI: api, Resync: r.resync, Log: r.log}
+	if r.attachments {
+		c.Node = r.nodeName
+	}
+	p := cluster.New(c)
 	run := func(ctx context.Context) error { return p.Run(ctx) }
 	return part.Part{Collector: p, Reload: func(*policy.Policy) {}, Run: r.publishing(health.ClusterDir(r.exchangeDir()), p.Health, run)}, nil
 }

@@ -99,7 +99,7 @@ func TestExamples(t *testing.T) {
 				text := regexp.MustCompile(`limits\.blkio\.noderesource\.dev: "(.*)"`).FindStringSubmatch(m[1])
 				if text == nil {
 					t.Errorf("%s: a claim without limits\n%s", file, m[1])
-				} else if _, err := annotation.ParseClaim("data", text[1]); err != nil {
+				} else if _, err := annotation.ParseClaim("data", text[1], 1); err != nil {
 					t.Errorf("%s: %v\n%s", file, err, m[1])
 				}
 			case strings.Contains(m[1], "limits.blkio") && strings.Contains(m[1], "kind:"):

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 		if c.Limits == nil {
 			continue
 		}
-		if _, err := annotation.ParseClaim(c.Name, *c.Limits); err != nil {
+		if _, err := annotation.ParseClaim(c.Name, *c.Limits, cmp.Or(c.Request.Size, anySize)); err != nil {
 			field := c.Template
 			if field == "" {
 				field = "metadata.annotations"
@@ -33,6 +34,10 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 	}
 	return out
 }
+
+// anySize is the size of a claim for limits that are checked for their grammar only: those of a class, and of a claim without a size. Claims of all sizes
+// and namespaces can have a class, so the bounds of no rule are certain to apply to it.
+const anySize = 1
 
 // classFindings returns the mistakes in the parameters of a class. One in a parameter without the prefix is a warning: another program
 // may read it.
@@ -60,7 +65,7 @@ func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
 			add(key, manifest.Error, "unknown parameter "+quote.Text(key)+" ("+hint+")")
 			continue
 		}
-		if _, err := annotation.ParseRates("", c.Name, map[string]string{key: c.Parameters[key]}); err != nil {
+		if _, err := annotation.ParseRates("", c.Name, map[string]string{key: c.Parameters[key]}, anySize); err != nil {
 			add(key, severity, err.WithoutOrigin())
 		}
 	}

@@ -94,7 +94,10 @@ func claimVolumes(pod *manifest.Pod) []policy.ClaimVolume {
 		if v.Claim == "" {
 			continue
 		}
-		c := policy.ClaimVolume{Name: v.Name, Claim: v.Claim, Limits: v.Limits}
+		c := policy.ClaimVolume{Name: v.Name, Claim: v.Claim, Limits: v.Limits, Size: v.Request.Size}
+		if v.Request.Parameters != nil {
+			c.Class = &policy.ClaimClass{Name: v.Request.Class, Rates: v.Request.Parameters}
+		}
 		for _, ctr := range pod.Containers {
 			place := func(volume, path string) {
 				if volume == v.Name {

@@ -128,7 +128,7 @@ func (c *client) podsSelector() fields.Selector {
 // path, because a watch of that needs another right.
 func (c *client) get(ref Ref, o metav1.ListOptions) *rest.Request {
 	group := c.core
-	if ref.Kind == AttributesClasses {
+	if ref.Kind == AttributesClasses || ref.Kind == Attachments {
 		group = c.storage
 	}
 	selector := fields.OneTermEqualSelector("metadata.name", ref.Name)

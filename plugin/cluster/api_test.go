@@ -129,6 +129,8 @@ func TestRequestsOf(t *testing.T) {
 		claimRef("a"):                   "/api/v1/namespaces/prod/persistentvolumeclaims?fieldSelector=metadata.name%3Da",
 		namespaceRef():                  "/api/v1/namespaces?fieldSelector=metadata.name%3Dprod",
 		{Kind: Pods}:                    "/api/v1/pods?fieldSelector=spec.nodeName%3Dworker-1%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed",
+		{Volumes, "", "pv"}:             "/api/v1/persistentvolumes?fieldSelector=metadata.name%3Dpv",
+		{Attachments, "", "csi-1"}:      "/apis/storage.k8s.io/v1/volumeattachments?fieldSelector=metadata.name%3Dcsi-1",
 		{AttributesClasses, "", "gold"}: "/apis/storage.k8s.io/v1/volumeattributesclasses?fieldSelector=metadata.name%3Dgold",
 	} {
 		if got := c.get(ref, metav1.ListOptions{}).URL().RequestURI(); got != want {

@@ -6,8 +6,8 @@
 // claims so, and a watch of all claims would send each change of any claim of the cluster to each
 // node. So it watches each object that a pod names with a request of its own, as the kubelet does for
 // ConfigMaps and Secrets: the API server then sends a node only what concerns its pods. Volumes
-// (PersistentVolumes) are not watched: a claim has the name of its volume, and the pod has the paths
-// at which containers have it.
+// (PersistentVolumes) and their VolumeAttachments are watched only on request, for the limits that a storage driver writes there:
+// two more watches for each claim.
 //
 // It also sends what the limits part has noted about pods (package podevent) as Events.
 //

@@ -13,9 +13,9 @@ import (
 // has not answered yet.
 type lookup func(Ref) (value any, known bool)
 
-// refs returns the objects that the document of a pod needs, as far as they are known: the class of
-// a claim is known with the claim.
-func (p *pod) refs(get lookup) []Ref {
+// refs returns the objects that the document of a pod needs, as far as they are known: the class and the volume of a claim are known
+// with the claim, and the attachment with the volume. The node is the one whose attachments are read, "" for none.
+func (p *pod) refs(get lookup, node string) []Ref {
 	out := []Ref{p.namespace()}
 	add := func(ref Ref) {
 		if ref.Name != "" && !slices.Contains(out, ref) {
@@ -27,6 +27,10 @@ func (p *pod) refs(get lookup) []Ref {
 		add(ref)
 		if c := claimOf(get(ref)); c != nil {
 			add(Ref{AttributesClasses, "", c.class})
+			if node != "" {
+				add(Ref{Volumes, "", c.volume})
+				add(p.attachment(i, c, get, node).ref)
+			}
 		}
 	}
 	return out
@@ -38,6 +42,39 @@ func (p *pod) namespace() Ref { return Ref{Namespaces, "", p.doc.Namespace} }
 // claim names the claim of a volume.
 func (p *pod) claim(i int) Ref { return Ref{Claims, p.doc.Namespace, p.doc.Volumes[i].Claim} }
 
+// attached is the attachment of a claim to the node. The zero value is none.
+type attached struct {
+	ref    Ref
+	driver string
+}
+
+// attachment returns the attachment of the claim of a volume. Only a volume that is bound to the claim counts: a tenant can name any
+// volume in a claim.
+func (p *pod) attachment(i int, c *claim, get lookup, node string) attached {
+	if node == "" || c.volume == "" {
+		return attached{}
+	}
+	value, _ := get(Ref{Volumes, "", c.volume})
+	v, _ := value.(*volume)
+	if v == nil || v.claim != p.doc.Namespace+"/"+p.doc.Volumes[i].Claim {
+		return attached{}
+	}
+	return attached{Ref{Attachments, "", v.attachment(node)}, v.driver}
+}
+
+// limits returns the limits that the storage driver wrote, nil for none.
+func (a attached) limits(get lookup) *policy.ClaimAttachment {
+	if a.driver == "" {
+		return nil
+	}
+	value, _ := get(a.ref)
+	rates, _ := value.(map[string]string)
+	if len(rates) == 0 {
+		return nil
+	}
+	return &policy.ClaimAttachment{Driver: a.driver, Rates: rates}
+}
+
 // claimOf returns nil for a claim that does not exist or is not known.
 func claimOf(value any, _ bool) *claim {
 	c, _ := value.(*claim)
@@ -45,7 +82,7 @@ func claimOf(value any, _ bool) *claim {
 }
 
 // document returns the document of a pod. Its objects are known.
-func (p *pod) document(get lookup) *poddoc.Document {
+func (p *pod) document(get lookup, node string) *poddoc.Document {
 	d := p.doc
 	d.Volumes, d.Omitted = slices.Clone(d.Volumes), maps.Clone(d.Omitted)
 	p.setNamespace(&d, get)
@@ -55,7 +92,8 @@ func (p *pod) document(get lookup) *poddoc.Document {
 		if c == nil {
 			continue
 		}
-		v.Limits, v.Class = c.limits, class(get, Ref{AttributesClasses, "", c.class})
+		v.Limits, v.Size, v.Class = c.limits, c.size, class(get, Ref{AttributesClasses, "", c.class})
+		v.Attachment = p.attachment(i, c, get, node).limits(get)
 	}
 	d.Bound()
 	return &d

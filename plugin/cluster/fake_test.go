@@ -276,6 +276,9 @@ func newTestPod(name, uid string, claims ...string) *corev1.Pod {
 
 func podRef(name string) Ref { return Ref{Pods, "prod", name} }
 
+// testNode is the node whose attachments are read.
+const testNode = "worker-1"
+
 func namespaceRef() Ref { return Ref{Namespaces, "", "prod"} }
 
 func claimRef(name string) Ref { return Ref{Claims, "prod", name} }

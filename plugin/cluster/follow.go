@@ -17,7 +17,7 @@ import (
 
 const (
 	// Requests for single objects, on average and at once. A node that starts with 250 pods and 1,000
-	// claims sends about 1,000, a usual one about 20.
+	// claims sends about 1,000, a usual one about 20. With the limits of storage drivers a claim has two requests more.
 	requestsPerSecond = 20
 	requestsAtOnce    = 50
 	// absentPause is the time after which a kind that the API server does not serve is asked for again.

@@ -13,7 +13,7 @@ const (
 	// maxObjects bounds the objects that are watched for all pods. Each takes about 25 KiB.
 	maxObjects = 4096
 	// ownObjects is the number of objects that each pod can have watched even then. The kubelet
-	// bounds the number of pods.
+	// bounds the number of pods. A claim is up to four objects.
 	ownObjects = 8
 )
 

@@ -22,6 +22,8 @@ import (
 type Config struct {
 	Dir string // the exchange directory
 	API API
+	// Node is the name of the node whose VolumeAttachments are read, "" for none.
+	Node string
 	// EventsDir is the directory with what the limits part has noted about pods, and EventAPI writes that as Events. Without
 	// them the part writes none.
 	EventsDir string
@@ -155,8 +157,8 @@ func (p *Part) sync(ctx context.Context, uid string) error {
 // the document that is already there, or an empty one, with the current labels of the namespace. A tenant can name many claims,
 // and the rule for the namespace must not wait for them.
 func (p *Part) document(pod *pod) *poddoc.Document {
-	if p.knows(pod.refs(p.objects.get)) {
-		return pod.document(p.objects.get)
+	if p.knows(pod.refs(p.objects.get, p.Node)) {
+		return pod.document(p.objects.get, p.Node)
 	}
 	if !p.knows([]Ref{pod.namespace()}) {
 		return nil
@@ -175,11 +177,11 @@ func (p *Part) document(pod *pod) *poddoc.Document {
 // watch starts and ends the watches of a pod's objects. It returns the pod, without its volumes if
 // there is no room for their claims.
 func (p *Part) watch(ctx context.Context, uid string, pod *pod) *pod {
-	if p.objects.need(ctx, uid, pod.refs(p.objects.get)) {
+	if p.objects.need(ctx, uid, pod.refs(p.objects.get, p.Node)) {
 		return pod
 	}
 	pod = pod.withoutVolumes(fmt.Sprintf("%d objects are watched on this node, the maximum", p.objects.most))
-	p.objects.need(ctx, uid, pod.refs(p.objects.get))
+	p.objects.need(ctx, uid, pod.refs(p.objects.get, p.Node))
 	return pod
 }
 

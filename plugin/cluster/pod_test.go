@@ -99,11 +99,11 @@ func TestHostilePod(t *testing.T) {
 			change(o)
 			p := reported(o).pod
 			none := func(Ref) (any, bool) { return nil, true }
-			data, err := poddoc.Format().Encode(p.document(none))
+			data, err := poddoc.Format().Encode(p.document(none, testNode))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if kept := len(p.refs(none)); kept > 1+poddoc.MaxVolumes || strings.Contains(string(data), "..") {
+			if kept := len(p.refs(none, testNode)); kept > 1+poddoc.MaxVolumes || strings.Contains(string(data), "..") {
 				t.Errorf("%d objects, document %.200s", kept, data)
 			}
 		})

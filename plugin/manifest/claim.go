@@ -3,6 +3,8 @@ package manifest
 import (
 	"cmp"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Claim is a PersistentVolumeClaim, or a template of claims in an object.
@@ -11,6 +13,14 @@ type Claim struct {
 	Position        // of its limits, if it has any
 	Template string // the path of the limits in an object of another kind; "" for a claim
 	Limits   *string
+	Request  Request
+}
+
+// Request is what a claim or a template of claims asks for beside its limits.
+type Request struct {
+	Size       int64             // in bytes, zero if it is not there
+	Class      string            // the name of its VolumeAttributesClass, or ""
+	Parameters map[string]string // of the class, of the volume of a pod; nil if no manifest has it
 }
 
 // VolumeClass is a VolumeAttributesClass.
@@ -29,21 +39,32 @@ func (d *document) claim(v value, s *strays) {
 	c := Claim{Object: d.object, Position: d.position(v.node.Line)}
 	c.Namespace = cmp.Or(c.Namespace, "default")
 	c.Limits, c.Line = d.claimLimits(v, s)
+	c.Request = requestOf(v)
 	c.Line = cmp.Or(c.Line, v.node.Line)
 	d.set.Claims = append(d.set.Claims, c)
 }
 
-// claimTemplate reads a template of claims, and returns the limits of the claims.
-func (d *document) claimTemplate(v value, s *strays) *string {
-	limits, line := d.claimLimits(v, s)
-	if limits != nil {
-		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits)
+// requestOf reads a claim or a template of claims. The size is the one that it has, or asks for.
+func requestOf(v value) Request {
+	out := Request{Class: v.field("spec", "volumeAttributesClassName").text()}
+	text := cmp.Or(v.field("status", "capacity", "storage").text(), v.field("spec", "resources", "requests", "storage").text())
+	if size, err := resource.ParseQuantity(text); err == nil {
+		out.Size = max(size.Value(), 0)
 	}
-	return limits
+	return out
 }
 
-func (d *document) addClaimTemplate(path string, line int, limits string) {
-	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits})
+// claimTemplate reads a template of claims, and gives its limits to the volume.
+func (d *document) claimTemplate(vol *Volume, v value, s *strays) {
+	limits, line := d.claimLimits(v, s)
+	vol.Limits, vol.Request = limits, requestOf(v)
+	if limits != nil {
+		d.addClaimTemplate(v.path.Child("metadata", "annotations").String(), line, *limits, vol.Request)
+	}
+}
+
+func (d *document) addClaimTemplate(path string, line int, limits string, of Request) {
+	d.set.Claims = append(d.set.Claims, Claim{Object: d.object, Position: d.position(line), Template: cutPath(path), Limits: &limits, Request: of})
 }
 
 // claimLimits returns the limits of a claim or of a template of claims, nil for none, and their line.
@@ -80,24 +101,30 @@ func (d *document) isVolumeClass(v value) bool {
 	return d.object.Kind == "VolumeAttributesClass" && strings.HasPrefix(v.field("apiVersion").text(), "storage.k8s.io/")
 }
 
-// Link gives the volumes of all pods the limits of their claims, and the pods the labels of their namespaces. These objects
+// Link gives the volumes of all pods the limits of their claims and of the classes of these, and the pods the labels of their namespaces. These objects
 // and the pod can be in different manifests.
 func (s *Set) Link() {
 	type name struct{ namespace, name string }
-	limits := map[name]*string{}
+	claims := map[name]*Claim{}
 	for i := range s.Claims {
 		if c := &s.Claims[i]; c.Template == "" {
-			limits[name{c.Namespace, c.Name}] = c.Limits
+			claims[name{c.Namespace, c.Name}] = c
 		}
+	}
+	classes := map[string]map[string]string{}
+	for i := range s.Classes {
+		classes[s.Classes[i].Name] = s.Classes[i].Parameters
 	}
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		p.NamespaceLabels = s.Namespaces[p.Namespace]
 		for _, volumes := range [][]Volume{p.Volumes, p.Second} {
 			for k := range volumes {
-				if v := &volumes[k]; v.Claim != "" {
-					v.Limits = cmp.Or(limits[name{p.Namespace, v.Claim}], v.Limits)
+				v := &volumes[k]
+				if c := claims[name{p.Namespace, v.Claim}]; c != nil && v.Claim != "" {
+					v.Limits, v.Request = cmp.Or(c.Limits, v.Limits), c.Request
 				}
+				v.Request.Parameters = classes[v.Request.Class]
 			}
 		}
 	}

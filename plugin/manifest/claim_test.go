@@ -68,3 +68,59 @@ spec:
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
+
+// TestClaimRequests verifies that the volumes of pods have the sizes of their claims and the classes of these: what a claim has beats what it
+// asks for.
+func TestClaimRequests(t *testing.T) {
+	set, err := Read(strings.NewReader(`kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: data}
+spec: {volumeAttributesClassName: fast, resources: {requests: {storage: 5Gi}}}
+status: {capacity: {storage: 7Gi}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: odd}
+spec: {volumeAttributesClassName: none, resources: {requests: {storage: -5Gi}}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: text}
+spec: {resources: {requests: {storage: large}}}
+---
+kind: VolumeAttributesClass
+apiVersion: storage.k8s.io/v1
+metadata: {name: fast}
+parameters: {riops: 3/Gi}
+---
+kind: StatefulSet
+apiVersion: apps/v1
+metadata: {name: db}
+spec:
+  replicas: 1
+  volumeClaimTemplates: [{metadata: {name: wal}, spec: {resources: {requests: {storage: 1Ti}}}}]
+  template:
+    spec:
+      containers: [{name: c}]
+      volumes:
+      - {name: v, persistentVolumeClaim: {claimName: data}}
+      - {name: w, persistentVolumeClaim: {claimName: odd}}
+      - {name: x, persistentVolumeClaim: {claimName: text}}
+      - {name: y, persistentVolumeClaim: {claimName: gone}}
+      - {name: z, emptyDir: {}}
+`), "in", ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Link()
+	got := map[string]Request{}
+	for _, v := range set.Pods[0].Volumes {
+		got[v.Claim] = v.Request
+	}
+	want := map[string]Request{
+		"data": {7 << 30, "fast", map[string]string{"riops": "3/Gi"}}, "odd": {Class: "none"}, "text": {}, "gone": {}, "": {}, "wal-db-0": {Size: 1 << 40},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}

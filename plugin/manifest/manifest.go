@@ -203,6 +203,8 @@ type Volume struct {
 	Driver   string // of a csi volume
 	// Limits is the annotation of the claim; nil without one, and if no manifest has the claim.
 	Limits *string
+	// Request is that of the claim; zero if no manifest has it.
+	Request Request
 }
 
 // Sources that the API has, and that are no more than a name here, have no constant.

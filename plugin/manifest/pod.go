@@ -35,7 +35,7 @@ func (d *document) pod(object, template value, s *strays) {
 		vol := v.volume()
 		if vol.Source == "ephemeral" {
 			vol.Claim = p.Name + "-" + vol.Name
-			vol.Limits = d.claimTemplate(v.field("ephemeral", "volumeClaimTemplate"), s)
+			d.claimTemplate(&vol, v.field("ephemeral", "volumeClaimTemplate"), s)
 		}
 		p.Volumes = append(p.Volumes, vol)
 	}
@@ -68,7 +68,8 @@ func (p *Pod) addClaims(spec value, s *strays) {
 	var ofSecond []Volume
 	for v := range spec.field("volumeClaimTemplates").items() {
 		name := v.field("metadata", "name").text()
-		vol := Volume{Name: name, Source: PersistentVolumeClaim, Limits: v.doc.claimTemplate(v, s)}
+		vol := Volume{Name: name, Source: PersistentVolumeClaim}
+		v.doc.claimTemplate(&vol, v, s)
 		isSame := func(v Volume) bool { return v.Name == name }
 		p.Volumes, ofSecond = slices.DeleteFunc(p.Volumes, isSame), slices.DeleteFunc(ofSecond, isSame)
 		for i, list := range []*[]Volume{&p.Volumes, &ofSecond} {

@@ -169,7 +169,7 @@ func (s *strays) read(n *yaml.Node, path []string) {
 		case s.hasPlaceholder(val, name):
 			isPlaceholder = true
 		case name == s.keys.ClaimKey():
-			s.addClaimTemplate(v.path.String(), n.Content[i].Line, val.text())
+			s.addClaimTemplate(v.path.String(), n.Content[i].Line, val.text(), Request{})
 			s.claims[n] = true
 		default:
 			p.Annotations[name], p.Lines[name] = val.text(), n.Content[i].Line

@@ -14,8 +14,9 @@ import (
 
 // claim is a claim of a pod's volume. limits is "" for none.
 type claim struct {
-	name, limits, class string
-	places              []policy.Place
+	name, limits, class, driver string
+	size                        int64 // GiB
+	places                      []policy.Place
 }
 
 // live returns the document of a pod, which has the annotations of the pod at first, and nothing else.
@@ -129,15 +130,10 @@ func facts() map[string]command {
 			p := w.mustPod(args[0])
 			w.node.SetLive(p.uid, &podfacts.Facts{Namespace: p.namespace, Name: p.name, NamespaceLabels: pairs(nil, args[1:], itself)})
 		},
-		"claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES]": change(func(p *pod, live *podfacts.Facts, args []string) {
+		"claim POD CLAIM LIMITS|- [CONTAINER:PATH]... [class=RATES] [driver=RATES] [size=GIB]": change(func(p *pod, live *podfacts.Facts, args []string) {
 			c := claim{name: args[0], limits: strings.TrimPrefix(args[1], "-")}
 			for _, arg := range args[2:] {
-				if rates, isClass := strings.CutPrefix(arg, "class="); isClass {
-					c.class = rates
-					continue
-				}
-				container, path, _ := strings.Cut(arg, ":")
-				c.places = append(c.places, policy.Place{Container: container, Path: path})
+				c.set(arg)
 			}
 			if len(c.places) == 0 {
 				c.places = []policy.Place{{Container: "a", Path: "/data"}, {Container: "b", Path: "/data"}}
@@ -167,14 +163,33 @@ func facts() map[string]command {
 	}
 }
 
+// set sets a part of a claim.
+func (c *claim) set(arg string) {
+	name, value, _ := strings.Cut(arg, "=")
+	switch name {
+	case "class":
+		c.class = value
+	case "driver":
+		c.driver = value
+	case "size":
+		c.size, _ = strconv.ParseInt(value, 10, 64)
+	default:
+		container, path, _ := strings.Cut(arg, ":")
+		c.places = append(c.places, policy.Place{Container: container, Path: path})
+	}
+}
+
 func volumes(of []claim) (out []policy.ClaimVolume) {
 	for _, c := range of {
-		v := policy.ClaimVolume{Claim: c.name, Places: c.places}
+		v := policy.ClaimVolume{Claim: c.name, Places: c.places, Size: c.size << 30}
 		if c.limits != "" {
 			v.Limits = &c.limits
 		}
 		if c.class != "" {
 			v.Class = &policy.ClaimClass{Name: "gold", Rates: pairs(nil, strings.Fields(c.class), itself)}
+		}
+		if c.driver != "" {
+			v.Attachment = &policy.ClaimAttachment{Driver: "csi.example.com", Rates: pairs(nil, strings.Fields(c.driver), itself)}
 		}
 		out = append(out, v)
 	}

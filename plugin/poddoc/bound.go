@@ -77,14 +77,22 @@ func boundVolume(v *policy.ClaimVolume) {
 		}
 	}
 	if c := v.Class; c != nil {
-		c.Rates = valid(c.Rates)
-		for _, value := range c.Rates {
-			if len(value) > MaxRate {
-				c.Rates = nil
-				v.Omitted = with(v.Omitted, PartParameters, fmt.Sprintf("a rate of more than %d bytes", MaxRate))
-			}
+		c.Rates = boundRates(v, PartParameters, c.Rates)
+	}
+	if a := v.Attachment; a != nil {
+		a.Rates = boundRates(v, PartMetadata, a.Rates)
+	}
+}
+
+// boundRates returns the rates, and omits them if one is too long.
+func boundRates(v *policy.ClaimVolume, part string, rates map[string]string) map[string]string {
+	for _, value := range rates {
+		if len(validText(value)) > MaxRate {
+			v.Omitted = with(v.Omitted, part, fmt.Sprintf("a rate of more than %d bytes", MaxRate))
+			return nil
 		}
 	}
+	return valid(rates)
 }
 
 // with returns a map with one more key.

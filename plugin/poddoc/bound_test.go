@@ -86,13 +86,15 @@ func TestBoundVolume(t *testing.T) {
 				Name: "v", Claim: "c", Limits: &long,
 				Places: []policy.Place{{Container: "b", Path: "rel/./x"}, {Container: "a", Path: "/z/"}, {Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "a", Path: "/" + strings.Repeat("p", maxPath)}, {Container: "../x", Path: "/y"}},
 				Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
+
+				Attachment: &policy.ClaimAttachment{Driver: "csi", Rates: map[string]string{"qos.linbit.com/rbps": strings.Repeat("1", MaxRate+1)}},
 			}},
 		},
 	}
 	d.Bound()
 	equal(t, []policy.ClaimVolume{{
-		Name: "v", Claim: "c", Places: []policy.Place{{Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "b", Path: "/rel/x"}}, Class: &policy.ClaimClass{Name: "gold"},
-		Omitted: map[string]string{PartLimits: "more than 4096 bytes", PartParameters: "a rate of more than 64 bytes"},
+		Name: "v", Claim: "c", Places: []policy.Place{{Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "b", Path: "/rel/x"}}, Class: &policy.ClaimClass{Name: "gold"}, Attachment: &policy.ClaimAttachment{Driver: "csi"},
+		Omitted: map[string]string{PartLimits: "more than 4096 bytes", PartParameters: "a rate of more than 64 bytes", PartMetadata: "a rate of more than 64 bytes"},
 	}}, d.Volumes)
 	encoded(t, &d)
 }
@@ -112,7 +114,8 @@ func FuzzBound(f *testing.F) {
 		for i := range n {
 			d.Volumes = append(d.Volumes, policy.ClaimVolume{
 				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Places: []policy.Place{{Container: "a", Path: path}},
-				Class: &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": text}},
+				Class:      &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": text}},
+				Attachment: &policy.ClaimAttachment{Driver: "csi", Rates: map[string]string{"qos.linbit.com/wbps": text}}, Size: int64(n),
 			})
 		}
 		d.Bound()

@@ -29,8 +29,9 @@
 //     runtime reported are not too large. Otherwise it is unknown whether they were edited.
 //   - A document without annotations that are not too large says nothing but the labels of the namespace.
 //   - The limits of a volume are the text of the claim's annotation [ClaimKey], for the grammar of limits
-//     without a target. Its class has rates by the keys of [annotation.Parameters]. The claim's own annotation
-//     wins over its class. A claim or a class that does not exist has neither.
+//     without a target. Its class has rates by the keys of [annotation.Parameters], its attachment those of the storage driver by the
+//     keys of [annotation.DriverKeys]. The claim's own annotation wins over its class, and that over the driver. A claim, a class or an
+//     attachment that does not exist has none. The size is that which limits grow with.
 //   - The mounts of a volume are where the containers have it: the destination of a mount, or the
 //     path of a device for a raw block volume, as in the runtime's description of the container.
 //

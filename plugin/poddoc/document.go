@@ -13,7 +13,7 @@ const (
 	MaxVolumes   = 128      // claims of a pod
 	MaxPlaces    = 1000     // where the containers of a pod have claims; a document has no room for so many
 	MaxText      = 4 << 10  // bytes of a claim's annotation
-	MaxRate      = 64       // bytes of a rate in a class
+	MaxRate      = 64       // bytes of a rate in a class, or of a storage driver
 )
 
 // Bounds of the parts of a document beside the annotations, in bytes as encoded. They leave room for the rest.
@@ -29,6 +29,7 @@ const ClaimKey = "limits.blkio.noderesource.dev"
 const (
 	PartLimits     = "limits"
 	PartParameters = "parameters" // of its class
+	PartMetadata   = "metadata"   // of its attachment
 )
 
 // Document is what the API server knows about one pod. A part that is nil is unknown to it, or too large: then Omitted has the cause.

@@ -52,10 +52,17 @@ func volumeSize(v *policy.ClaimVolume) int {
 		size += entrySize + len(m.Container) + len(m.Path)
 	}
 	if c := v.Class; c != nil {
-		size += entrySize + len(c.Name)
-		for key, value := range c.Rates {
-			size += entrySize + len(key) + len(value)
-		}
+		size += entrySize + len(c.Name) + ratesSize(c.Rates)
+	}
+	if a := v.Attachment; a != nil {
+		size += entrySize + len(a.Driver) + ratesSize(a.Rates)
+	}
+	return size
+}
+
+func ratesSize(rates map[string]string) (size int) {
+	for key, value := range rates {
+		size += entrySize + len(key) + len(value)
 	}
 	return size
 }

@@ -46,7 +46,8 @@ func TestFormat(t *testing.T) {
 		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
 		`{"name":"data","claim":"data-db-0","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
-		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}}},` +
+		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}},` +
+		`"size":10737418240,"attachment":{"driver":"CSI.example.com","rates":{"qos.linbit.com/rbps":"7"}}},` +
 		`{"name":"gone","claim":"gone"},` +
 		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
@@ -89,6 +90,10 @@ func TestDecodeStrictly(t *testing.T) {
 		"relative":          {replace(`"/wal"`, `"wal"`), "mounts: invalid value"},
 		"parameter":         {replace(annotation.OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
 		"long rate":         {replace(`"1k"`, `"`+strings.Repeat("1", 65)+`"`), "class.rates: invalid value"},
+		"negative size":     {replace(`"size":1`, `"size":-1`), "size: invalid value"},
+		"huge size":         {replace(`"size":10737418240`, `"size":9223372036854775808`), "cannot unmarshal"},
+		"driver":            {replace("CSI.example.com", "a/b"), `attachment.driver: invalid value "a/b"`},
+		"metadata":          {replace("qos.linbit.com/rbps", "qos.linbit.com/device"), `attachment.rates: invalid value "qos.linbit.com/device"`},
 		"omitted part":      {replace(`"limits":"more`, `"mounts":"more`), `omitted: invalid value "mounts"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -216,12 +221,12 @@ func TestSize(t *testing.T) {
 			Labels:          map[string]string{"d": ""},
 			NamespaceLabels: map[string]string{"e": "f"},
 			Volumes: []policy.ClaimVolume{
-				{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast")},
+				{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast"), Attachment: &policy.ClaimAttachment{Driver: "csi", Rates: map[string]string{"k": "5"}}},
 				{Name: "w", Claim: "x"},
 			},
 		},
 	}
-	if got, want := d.size(), 8*entrySize+3+1+2+(1+4+8+7+4+7)+2; got != want {
+	if got, want := d.size(), 10*entrySize+3+1+2+(1+4+8+7+4+7)+2+(3+2); got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
 }

@@ -30,6 +30,7 @@ func sample() *Document {
 					Name: "data", Claim: "data-db-0", Limits: &limits,
 					Places: []policy.Place{{Container: "db", Path: "/var/lib/postgresql"}, {Container: "db", Path: "/wal"}, {Container: "init", Path: "/data"}},
 					Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "50Mi", annotation.OwnPrefix + "riops": "1k"}},
+					Size:   10 << 30, Attachment: &policy.ClaimAttachment{Driver: "CSI.example.com", Rates: map[string]string{"qos.linbit.com/rbps": "7"}},
 				},
 				{Name: "gone", Claim: "gone"},
 				{

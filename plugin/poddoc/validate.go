@@ -6,6 +6,8 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
@@ -103,6 +105,8 @@ func validateVolume(v *policy.ClaimVolume) error {
 		return invalid("claim", v.Claim)
 	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
 		return invalid("limits", *v.Limits)
+	case v.Size < 0:
+		return invalid("size", strconv.FormatInt(v.Size, 10))
 	case v.Limits != nil && v.Omitted[PartLimits] != "":
 		return errOmitted
 	}
@@ -111,7 +115,7 @@ func validateVolume(v *policy.ClaimVolume) error {
 			return invalid("mounts", p.Path)
 		}
 	}
-	return errors.Join(validateClass(v.Class), omitted(v.Omitted, PartLimits, PartParameters))
+	return errors.Join(validateClass(v.Class), validateAttachment(v.Attachment), omitted(v.Omitted, PartLimits, PartParameters, PartMetadata))
 }
 
 // isPlace reports whether a container can have a volume at a place.
@@ -126,9 +130,26 @@ func validateClass(c *policy.ClaimClass) error {
 	case !IsName(c.Name):
 		return invalid("class.name", c.Name)
 	}
-	for key, value := range c.Rates {
-		if !slices.Contains(annotation.Parameters(), key) || len(value) > MaxRate || !isText(value) {
-			return invalid("class.rates", key)
+	return validateRates("class.rates", c.Rates, annotation.Parameters())
+}
+
+// IsDriver reports whether s has the form of the name of a storage driver.
+func IsDriver(s string) bool { return len(s) <= maxLabel && IsName(strings.ToLower(s)) }
+
+func validateAttachment(a *policy.ClaimAttachment) error {
+	switch {
+	case a == nil:
+		return nil
+	case !IsDriver(a.Driver):
+		return invalid("attachment.driver", a.Driver)
+	}
+	return validateRates("attachment.rates", a.Rates, annotation.DriverKeys())
+}
+
+func validateRates(field string, rates map[string]string, keys []string) error {
+	for key, value := range rates {
+		if !slices.Contains(keys, key) || len(value) > MaxRate || !isText(value) {
+			return invalid(field, key)
 		}
 	}
 	return nil

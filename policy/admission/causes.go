@@ -115,6 +115,7 @@ func limitCauses() string {
 		{is(after(blank + `*$`)), "/data", "", ""},
 		{is(after(`(?:` + blank + `+[^= \t\r]+=[^ \t\r]*)*` + blank + `+[^= \t\r]+` + end)), "/data wbps:1Mi", "wbps:1Mi", "a word after the target"},
 		unknownKey(isNot(after(`(?:`+key+`[^ \t\r]*)+`+blank+`*$`)), "/data "),
+		{is(key + `[0-9.][^ \t\r/]*/[kKmMgGtT]`), "/data wbps=1Mi/Gi", "1Mi/Gi", "a rate"},
 	}...), valueCauses(blank+`+`, "/data ", end)...))
 }
 

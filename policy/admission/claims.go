@@ -33,7 +33,7 @@ func claimTexts() map[string]any {
 		"ClaimEmpty":    literal(": " + claimText("")),
 		"ClaimTooLarge": literal(": " + strings.Replace(claimText(strings.Repeat("x", annotation.Most().Value+1)), "64 KiB", "4 KiB", 1)),
 
-		"Parameter": parameter(), "ParameterRate": parameterRate(), "RateBytes": rateBytes,
+		"Grown": grown, "Parameter": parameter(), "ParameterRate": parameterRate(), "RateBytes": rateBytes,
 		"ParameterCauses":   chain("limits", valueCauses(`^`, "/data ", `$`)),
 		"ParameterKeyCause": chain("limits", []cause{unknownKey("", "/data ")}),
 		"RateTooLarge":      literal(": the rate is longer than 64 bytes (write a whole number such as 50Mi)"),
@@ -43,7 +43,7 @@ func claimTexts() map[string]any {
 // claimText returns the cause and the hint of the grammar about the annotation of a claim. It panics if there is no mistake, as
 // errorText does.
 func claimText(value string) string {
-	_, err := annotation.ParseClaim("data", value)
+	_, err := annotation.ParseClaim("data", value, 1)
 	if err == nil {
 		panic("no mistake in the limits of a claim: " + value)
 	}
@@ -51,10 +51,11 @@ func claimText(value string) string {
 	return p.String()
 }
 
-// claimEntry matches an entry of the annotation of a claim. It accepts fractions, zeros, and rates that are too large or repeated.
+// claimEntry matches an entry of the annotation of a claim. It accepts fractions, zeros, and rates that are too large or repeated, also as numbers of
+// a rate that grows. These are apart by ";", which is in no entry.
 func claimEntry() string {
 	one := keys(every) + `=` + rate()
-	return `^` + blank + `*` + one + `(?:` + blank + `+` + one + `)*` + blank + `*$`
+	return `^` + blank + `*` + one + `(?:[ \t\r;]+` + one + `)*` + blank + `*$`
 }
 
 // claimCauses returns the causes of a wrong entry of the annotation of a claim.
@@ -66,6 +67,7 @@ func claimCauses() string {
 		{is(isTarget), "/data wbps=1Mi", "/data", "the first word"},
 		{is(`(?:^|` + blank + `)[^= \t\r]+` + end), "wbps:1Mi", "wbps:1Mi", "a word"},
 		unknownKey(isNot(`^`+keys(every)+`=[^ \t\r]*(?:`+blank+`+`+keys(every)+`=[^ \t\r]*)*$`), ""),
+		{is(`(?:^|` + blank + `)` + keys(every) + `=[^ \t\r]*/[kKmMgGtT]`), "wbps=1Mi/GB", "1Mi/GB", ""},
 	}, valueCauses(`(?:^|`+blank+`)`, "", end)...))
 }
 

@@ -83,6 +83,11 @@ func rate() string {
 	return oneOf("max", `\+?`+number+oneOf(strings.Join(annotation.Suffixes(), "|"), exponent)+`?`)
 }
 
+// grown matches a key with a rate that grows with the size of a claim, whatever the form of its numbers is.
+const grown = `^[a-z]+=` + numeral + `(?:\+` + numeral + `)?/Gi(?:\.\.` + numeral + `)?$`
+
+const numeral = `[0-9.][0-9a-zA-Z.]*`
+
 // limits matches the limits after the target of a valid entry, up to its end. A quoted path
 // cannot be a part of it: no quote is.
 func limits() string {

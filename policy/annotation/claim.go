@@ -9,10 +9,11 @@ import (
 
 // ParseClaim parses the annotation of a claim, which has limits without a target:
 //
-//	rbps=200Mi wbps=50Mi
+//	rbps=200Mi wbps=50Mi riops=100+3/Gi
 //
-// Separators and comments are those of a pod's annotation. The list has one entry, whose target is the claim. The list is nil with an error.
-func ParseClaim(claim, text string) (*List, *Error) {
+// Separators and comments are those of a pod's annotation. A rate may grow with the size of the claim, which is in bytes. The list has
+// one entry, whose target is the claim. The list is nil with an error.
+func ParseClaim(claim, text string, size int64) (*List, *Error) {
 	from, e := Origin{Claim: claim}, claimEntry(claim, text)
 	if len(text) > maxValue {
 		return nil, New(Identity{From: from}, &Problem{"the value is longer than 64 KiB", "write for example " + hintClaim})
@@ -23,7 +24,7 @@ func ParseClaim(claim, text string) (*List, *Error) {
 			p = targetOf(entry)
 		}
 		if p == nil {
-			p = e.addLimits(entry)
+			p = e.addLimits(entry, claimSize(size).parseRate)
 		}
 		if p != nil {
 			return nil, New(Identity{From: from, Text: text}, p)
@@ -68,7 +69,7 @@ func Parameters() (out []string) {
 
 // ParseRates is ParseClaim for the rates among the parameters of a class of a claim. Of two rates of one key that with [OwnPrefix]
 // counts, but both have to be valid. The list is nil without rates as well.
-func ParseRates(claim, class string, parameters map[string]string) (*List, *Error) {
+func ParseRates(claim, class string, parameters map[string]string, size int64) (*List, *Error) {
 	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, "")
 	var texts []string
 	for i, parameter := range Parameters() {
@@ -78,7 +79,7 @@ func ParseRates(claim, class string, parameters map[string]string) (*List, *Erro
 		}
 		key, value := blkio.Key(i)%blkio.NumLimits, strings.TrimSpace(value)
 		texts = append(texts, parameter+"="+value)
-		rate, p := parseRate(key, value)
+		rate, p := claimSize(size).parseRate(key, value)
 		if p != nil {
 			return nil, New(Identity{From: from, Text: texts[len(texts)-1]}, p)
 		}

@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func TestParseClaim(t *testing.T) {
 		" rbps=max\twiops=2k ":               {blkio.Rbps: blkio.Max, blkio.Wiops: 2000},
 		"# the database\nwbps=1Mi;\nriops=9": {blkio.Wbps: 1 << 20, blkio.Riops: 9},
 	} {
-		l, err := ParseClaim("data", text)
+		l, err := ParseClaim("data", text, 1<<30)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -43,7 +44,7 @@ func TestParseClaim(t *testing.T) {
 
 		strings.Repeat(";", maxValue+1): `the value is longer than 64 KiB (write for example "wbps=50Mi")`,
 	} {
-		l, err := ParseClaim("data", text)
+		l, err := ParseClaim("data", text, 1<<30)
 		if err == nil || l != nil || err.Error() != `nri-blkio: "claim data": `+want || err.Kind() != Invalid {
 			t.Errorf("%.100q: %+v\n got %v\nwant %s", text, l, err, want)
 		}
@@ -63,7 +64,7 @@ func TestParseRates(t *testing.T) {
 		"zero":           {rates: map[string]string{OwnPrefix + "wbps": "0"}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
 		"second invalid": {rates: map[string]string{OwnPrefix + "wbps": "1Mi", "wbps": "2MB"}, err: `"wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
 	} {
-		l, err := ParseRates("data", "fast", tt.rates)
+		l, err := ParseRates("data", "fast", tt.rates, 1<<30)
 		switch {
 		case tt.err != "":
 			if err == nil || l != nil || err.Error() != `nri-blkio: "claim data, class fast": `+tt.err {
@@ -82,7 +83,7 @@ func TestParseRates(t *testing.T) {
 // TestWithout verifies that a list keeps the keys that another one does not have.
 func TestWithout(t *testing.T) {
 	parse := func(text string) *List {
-		l, err := ParseClaim("data", text)
+		l, err := ParseClaim("data", text, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,11 +103,11 @@ func TestWithout(t *testing.T) {
 
 // FuzzClaim verifies that any text of a claim is limits of the claim, or an error of one printable line.
 func FuzzClaim(f *testing.F) {
-	for _, text := range []string{"wbps=50Mi rbps=max", "* wbps=1", "# x\nwiops=2k;", "\x00", `"/a b" wbps=1`, "wbps=1e36"} {
+	for _, text := range []string{"wbps=50Mi rbps=max", "* wbps=1", "# x\nwiops=2k;", "\x00", `"/a b" wbps=1`, "wbps=1e36", "riops=1+3/Gi..9 wbps=7Ei/Gi"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := ParseClaim("data", text)
+		l, err := ParseClaim("data", text, math.MaxInt64)
 		if err != nil {
 			checkLine(t, err.Error())
 			return

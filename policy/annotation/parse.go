@@ -187,12 +187,15 @@ func checkText(text string) *Problem {
 	return nil
 }
 
+// rateParser parses the value of a key.
+type rateParser func(k blkio.Key, value string) (blkio.Amount, *Problem)
+
 // addLimits parses "key=value...", and adds the limits to those of the entry.
-func (e *Entry) addLimits(rest string) *Problem {
+func (e *Entry) addLimits(rest string, parse rateParser) *Problem {
 	var word string
 	for ; rest != ""; rest = trimBlanks(rest) {
 		word, rest = cutWord(rest)
-		if p := e.setKey(word); p != nil {
+		if p := e.setKey(word, parse); p != nil {
 			return p
 		}
 	}
@@ -201,7 +204,7 @@ func (e *Entry) addLimits(rest string) *Problem {
 
 // parseLimits parses "key=value...".
 func (e *Entry) parseLimits(rest string) *Problem {
-	if p := e.addLimits(rest); p != nil {
+	if p := e.addLimits(rest, parseRate); p != nil {
 		return p
 	}
 	if e.Limits.IsZero() {
@@ -249,7 +252,7 @@ func cutTarget(text string) (word, rest string, p *Problem) {
 }
 
 // setKey parses "wbps=50Mi".
-func (e *Entry) setKey(word string) *Problem {
+func (e *Entry) setKey(word string, parse rateParser) *Problem {
 	name, value, found := strings.Cut(word, "=")
 	k, known := blkio.ParseKey(blkio.IOMax, name)
 	switch {
@@ -268,7 +271,7 @@ func (e *Entry) setKey(word string) *Problem {
 	case e.Limits[k] != blkio.Unset:
 		return &Problem{"duplicate key " + quote.Text(name), "write it once"}
 	}
-	rate, p := parseRate(k, value)
+	rate, p := parse(k, value)
 	if p != nil {
 		return p
 	}

@@ -74,6 +74,11 @@ func checkNumber(k blkio.Key, s string) *Problem {
 		return &Problem{quote.Text(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
 	case s[0] == '"' || s[0] == '\'':
 		return &Problem{"value " + quote.Text(s) + " is quoted", "write it without quotes"}
+	case isGrowth(s):
+		return &Problem{
+			quote.Text(s) + " grows with the size of a claim",
+			"only a claim's own annotation and a VolumeAttributesClass can have it; write a whole number such as " + example(k),
+		}
 	case !isDigit(s[0]) && isNoLimit(s):
 		return &Problem{"invalid rate " + quote.Text(s), "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":

@@ -82,6 +82,11 @@ func TestClaimMessages(t *testing.T) {
 		"* wbps=50Mi":                          `"* wbps=50Mi": ` + target,
 		`"/a b" wbps=50Mi`:                     `"\"/a b\" wbps=50Mi": ` + target,
 		"wbps=50MB":                            `"wbps=50MB": invalid quantity (write a whole number such as 50Mi)`,
+		"riops=100+3/Gi..16k wbps=1Mi/Gi":      "",
+		"riops=100+3/GB":                       `"riops=100+3/GB": invalid growth (write for example 50Mi+1Mi/Gi..200Mi)`,
+		"riops=100+0/Gi":                       `"riops=100+0/Gi": a rate of 0 stops all I/O (write max for no limit)`,
+		"riops=3/Gi riops=4/Gi":                `"riops=3/Gi riops=4/Gi": duplicate key (write it once)`,
+		"wbps=1Mi/Gi..8Ei":                     `"wbps=1Mi/Gi..8Ei": a rate is too large (write less than 8Ei, or max for no limit)`,
 		"wbps=0":                               `"wbps=0": a rate of 0 stops all I/O (write max for no limit)`,
 		"rbps=1Mi wbps=1.5":                    `"rbps=1Mi wbps=1.5": a rate is not a whole number (write a whole number such as 50Mi)`,
 		"wbps=1Mi;\nwbps=2Mi":                  `"wbps=1Mi;\nwbps=2Mi": duplicate key (write it once)`,
@@ -162,16 +167,21 @@ func TestClaimKeys(t *testing.T) {
 	}
 }
 
+// isUnseen reports whether the policies may accept a mistake: a fraction, and a maximum that is too small.
+func isUnseen(err *annotation.Error) bool {
+	return strings.Contains(err.Cause, "is not a whole number") || strings.HasPrefix(err.Cause, "maximum ")
+}
+
 // agreesOnClaim reports whether the policy rejects limits of a claim. It fails the test if the grammar accepts those, or if the
-// policy accepts a mistake other than a fraction.
+// policy accepts a mistake that isUnseen does not except.
 func agreesOnClaim(t testing.TB, p *validating, value string) (isRejected bool) {
 	t.Helper()
 	denials, errs := p.decide(t, createClaim(map[string]string{claimKey: value}))
 	if len(errs) > 0 {
 		t.Errorf("%.300q: %v", value, errs)
 	}
-	_, err := annotation.ParseClaim("data", value)
-	if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxText && (err == nil || !strings.Contains(err.Cause, "is not a whole number")) {
+	_, err := annotation.ParseClaim("data", value, 1<<30)
+	if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxText && (err == nil || !isUnseen(err)) {
 		t.Errorf("%.300q: denied %q, by the grammar %v", value, denials, err)
 	}
 	return len(denials) > 0
@@ -226,6 +236,9 @@ func TestLargeClaims(t *testing.T) {
 		"entries":       {fill("a;"), true},
 		"words":         {fill("a "), true},
 		"duplicates":    {fill("wbps=1Mi "), true},
+		"growth":        {fill("wbps=1+1/Gi..2 "), true},
+		"growth, 2":     {fill("wbps=1/Gi;"), true},
+		"a growth":      {"wbps=1" + fill("0")[:poddoc.MaxText-20] + "/Gi", true},
 		"duplicates, 2": {fill("wbps=1Mi;"), true},
 		"a rate":        {"wbps=1" + fill("0")[:poddoc.MaxText-20], true},
 		"an exponent":   {"wbps=1e" + fill("0")[:poddoc.MaxText-20], false},

@@ -38,6 +38,7 @@ func TestMessages(t *testing.T) {
 		{limits, `"/" wbps=1Mi`, limits + `: entry 1 "\"/\" wbps=1Mi": the target is the root filesystem of the container (write rootfs)`},
 		{limits, `"/a wbps=1Mi`, limits + `: entry 1 "\"/a wbps=1Mi": unterminated quote (write \" for a quote inside a quoted path)`},
 		{limits, "@Data wbps=1Mi", limits + `: entry 1 "@Data wbps=1Mi": invalid volume name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
+		{limits, "/data wbps=50Mi+1Mi/Gi", limits + `: entry 1 "/data wbps=50Mi+1Mi/Gi": a rate grows with the size of a claim (only a claim's own annotation and a VolumeAttributesClass can have it; write a whole number such as 50Mi)`},
 		{limits, "/data wbps=50MB", limits + `: entry 1 "/data wbps=50MB": invalid quantity (write a whole number such as 50Mi)`},
 		{limits, "/data wbps=-1", limits + `: entry 1 "/data wbps=-1": a rate is negative (write a whole number such as 50Mi, or max for no limit)`},
 		{limits, "/data wbps=0", limits + `: entry 1 "/data wbps=0": a rate of 0 stops all I/O (write max for no limit)`},

@@ -92,6 +92,7 @@ func TestCluster(t *testing.T) {
 	p.newClass("silver", "rbps: 10Mi")
 	data.Class = &policy.ClaimClass{Name: "silver", Rates: map[string]string{"rbps": "10Mi"}}
 	p.newClaim("prod", "raw", "", "", "")
+	want.Volumes[1].Size = 1 << 30
 	p.equals(want)
 	// A pod that is created again under its name has another document.
 	p.deletePod("prod", "db-0")
@@ -116,12 +117,12 @@ func documentOfDB(uid string, limits *string) *poddoc.Document {
 			NamespaceLabels: map[string]string{"tier": "gold"},
 			Volumes: []policy.ClaimVolume{
 				{
-					Name: "data", Claim: "data-db-0", Limits: limits,
+					Name: "data", Claim: "data-db-0", Limits: limits, Size: 1 << 30,
 					Places: []policy.Place{{Container: "db", Path: "/var/lib/db"}, {Container: "init", Path: "/init"}},
 					Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": "200Mi", "blkio.noderesource.dev/riops": "1k"}},
 				},
 				{Name: "raw", Claim: "raw", Places: []policy.Place{{Container: "db", Path: "/dev/raw"}}},
-				{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/tmp"}}},
+				{Name: "tmp", Claim: "db-0-tmp", Size: 1 << 30, Places: []policy.Place{{Container: "db", Path: "/tmp"}}},
 			},
 		},
 	}

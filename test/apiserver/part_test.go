@@ -110,15 +110,16 @@ func exchangeDir(t *testing.T) string {
 	return dir
 }
 
-// start starts the process.
-func (p *part) start() {
+// start starts the process, with more arguments.
+func (p *part) start(more ...string) {
 	p.Helper()
 	file, err := program()
 	if err != nil {
 		p.Fatal(err)
 	}
 	host, port, _ := net.SplitHostPort(p.proxy.Addr().String())
-	p.cmd = exec.CommandContext(context.Background(), file, "run", "--only=cluster", "--node-name="+p.node, "--exchange-dir="+p.dir, "--events-dir="+p.notes, "--token-dir="+p.token, "--resync=1s")
+	args := []string{"run", "--only=cluster", "--node-name=" + p.node, "--exchange-dir=" + p.dir, "--events-dir=" + p.notes, "--token-dir=" + p.token, "--resync=1s"}
+	p.cmd = exec.CommandContext(context.Background(), file, append(args, more...)...)
 	p.cmd.Env = append(os.Environ(), "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
 	p.cmd.Stderr = &p.log
 	if err := p.cmd.Start(); err != nil {

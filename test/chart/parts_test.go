@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -112,6 +113,18 @@ func checkSelector(t *testing.T, name string, pod *corev1.PodTemplateSpec, selec
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil || s.Empty() || !s.Matches(labels.Set(pod.Labels)) {
 		t.Errorf("%s selects %v, its pods have %v: %v", name, selector, pod.Labels, err)
+	}
+}
+
+// TestDriverLimits verifies that the flag and the rights to read VolumeAttachments come together.
+func TestDriverLimits(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false} {
+		text := strings.Join(slices.Collect(maps.Values(render(t, "cluster: {enabled: true, driverLimits: "+value+"}"))), "")
+		for _, part := range []string{"- --driver-limits\n", "resources: [persistentvolumes]\n", "resources: [volumeattachments]\n"} {
+			if strings.Contains(text, part) != want {
+				t.Errorf("driverLimits %s: %q is there: %t", value, part, !want)
+			}
+		}
 	}
 }
 
