@@ -235,7 +235,9 @@ func (e *evaluation) claims(cs []Container) {
 			continue
 		}
 		if err := e.pod.checkClaim(c); err != nil {
-			e.out.Claims = append(e.out.Claims, err)
+			if err.Reason != annotation.OfPod { // those of the pod itself are in force
+				e.out.Claims = append(e.out.Claims, err)
+			}
 			e.warnings.add(warning{what: err.From.String(), text: err.WithoutOrigin()})
 			e.out.warned(ClaimNotEnforced)
 			continue

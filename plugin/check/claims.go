@@ -23,9 +23,11 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 			if field == "" {
 				field = "metadata.annotations"
 			}
-			out = append(out, manifest.Finding{
-				Position: c.Position, Object: c.Object, Field: field, Severity: manifest.Error, Text: err.WithoutOrigin(),
-			})
+			severity := manifest.Error
+			if err.Reason == annotation.OfPod { // operators copy annotations to pods and claims alike
+				severity = manifest.Warning
+			}
+			out = append(out, manifest.Finding{Position: c.Position, Object: c.Object, Field: field, Severity: severity, Text: err.WithoutOrigin()})
 		}
 	}
 	for i := range set.Classes {
@@ -37,7 +39,7 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 // classFindings returns the mistakes in the parameters of a class. One in a parameter without the prefix is a warning: another program
 // may read it.
 func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
-	known := annotation.Parameters()
+	known, own := annotation.Parameters(), annotation.OwnParameters()
 	add := func(key string, severity manifest.Severity, text string) {
 		at := c.Position
 		at.Line = c.Lines[key]
@@ -50,10 +52,10 @@ func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
 			severity = manifest.Error
 		}
 		if !slices.Contains(known, key) {
-			hint := spelling.Hint(key, known[:len(known)/2]...)
+			hint := spelling.Hint(key, own...)
 			switch {
 			case isOwn && hint == "":
-				hint = "there are " + strings.Join(known[:len(known)/2], ", ")
+				hint = "there are " + strings.Join(own, ", ")
 			case !isOwn && (hint == "" || !strings.Contains(key, "/")):
 				continue // of the driver
 			}
