@@ -46,7 +46,8 @@ const hintClaim = `"wbps=50Mi"`
 // targetOf returns the problem of limits that begin with a target.
 func targetOf(entry string) *Problem {
 	word, _ := cutWord(entry)
-	if strings.Contains(word, "=") || entry[0] != '"' && noTargetIn(word) {
+	isTarget := word == "*" || word == "rootfs" || strings.HasPrefix(word, claimPrefix) || strings.IndexByte(`/"@`, word[0]) >= 0
+	if !isTarget || strings.Contains(word, "=") {
 		return nil
 	}
 	return &Problem{quote.Text(word) + " is a target", "the limits of a claim have none; write for example " + hintClaim}
@@ -82,12 +83,6 @@ func haveTargets(value string) (have bool) {
 		}
 	}
 	return have
-}
-
-// noTargetIn reports whether a word is no target.
-func noTargetIn(word string) bool {
-	_, p := parseTarget(word)
-	return p != nil
 }
 
 // OwnPrefix is the prefix of the rates of this program in the parameters of a class.

@@ -87,8 +87,8 @@ func TestMixtures(t *testing.T) {
 			}
 			b.WriteString(from[random.IntN(len(from))])
 		}
-		for _, key := range []string{"limits", "weight"} {
-			annotations := map[string]string{key + "." + annotation.Domain + "/containers": b.String()}
+		for _, key := range []string{"limits." + annotation.Domain + "/containers", "weight." + annotation.Domain + "/containers", claimKey} {
+			annotations := map[string]string{key: b.String()}
 			if !agrees(t, p, annotations) && len(mistakes(annotations)) == 0 {
 				valid++
 			}
@@ -166,6 +166,13 @@ func TestLarge(t *testing.T) {
 		annotations := map[string]string{}
 		for i := range tt.keys {
 			annotations[fmt.Sprintf("%sc%02d", limits, i)] = tt.value
+		}
+		if tt.keys == 1 { // also as the same annotation with the key without a scope, and beside it
+			annotations = map[string]string{claimKey: tt.value}
+			if isDenied := agrees(t, p, annotations); isDenied != tt.isDenied {
+				t.Errorf("%s: denied %t without a scope", name, isDenied)
+			}
+			annotations["limits."+annotation.Domain+"/containers"] = tt.value
 		}
 		p.largest = 0
 		if isDenied := agrees(t, p, annotations); isDenied != tt.isDenied {
