@@ -40,6 +40,7 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 // may read it.
 func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
 	known, own := annotation.Parameters(), annotation.OwnParameters()
+	valid := map[string]string{} // so far
 	add := func(key string, severity manifest.Severity, text string) {
 		at := c.Position
 		at.Line = c.Lines[key]
@@ -62,8 +63,10 @@ func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
 			add(key, manifest.Error, "unknown parameter "+quote.Text(key)+" ("+hint+")")
 			continue
 		}
-		if _, err := annotation.ParseRates("", c.Name, map[string]string{key: c.Parameters[key]}); err != nil {
+		valid[key] = c.Parameters[key]
+		if _, err := annotation.ParseRates("", c.Name, valid); err != nil {
 			add(key, severity, err.WithoutOrigin())
+			delete(valid, key)
 		}
 	}
 	return out

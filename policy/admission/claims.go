@@ -71,7 +71,7 @@ func claimEntry() string {
 func claimCauses() string {
 	return chain(claimKind, append([]cause{
 		{is(control), "wbps=1Mi\x1b", "", ""},
-		{is(ofPod()), "/data wbps=1Mi; wbps=1Mi", "/data", "the first word"},
+		{is(`^` + oneOf(unquoted, `"`)), "/data wbps=1Mi; wbps=1Mi", "/data", "the first word"},
 		{is(`(?:^|` + blank + `)[^= \t\r]+` + end), "wbps:1Mi", "wbps:1Mi", "a word"},
 		unknownKey(isNot(`^`+keys(every)+`=[^ \t\r]*(?:`+blank+`+`+keys(every)+`=[^ \t\r]*)*$`), ""),
 	}, valueCauses(`(?:^|`+blank+`)`, "", end)...))

@@ -60,8 +60,11 @@ func ofClaim() string {
 	return `^(?:(?:[ \t\r;]*|` + blank + `*#[^\n]*)\n)*[ \t\r;]*` + entry + rest + `(?:\n` + line + `)*$`
 }
 
+// unquoted matches targets of pods without quotes.
+const unquoted = `(?:\*|rootfs|(?:[/@]|pvc:)[^= \t\r]*)` + end
+
 // ofPod matches an entry of the annotation of a claim that begins with a target.
-func ofPod() string { return `^` + blank + `*(?:\*|rootfs|(?:[/"@]|pvc:)[^= \t\r]*)` + end }
+func ofPod() string { return `^` + blank + `*` + oneOf(unquoted, quoted) }
 
 // oneOf matches one of the patterns.
 func oneOf(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }

@@ -130,7 +130,7 @@ func TestOfPod(t *testing.T) {
 	pattern := regexp.MustCompile(ofPod())
 	for _, entry := range []string{
 		"* wbps=1", "rootfs wbps=1", "/data wbps=1", `"/a b" wbps=1`, "@data wbps=1", "pvc:a wbps=1", " /data", "@", "/", "*",
-		"wbps=1", "** wbps=1", "rootfsx wbps=1", "/a=b wbps=1", `"a=b" wbps=1`, "data wbps=1", "#a", "*=1", "pvc wbps=1",
+		`"/a wbps=1`, `"/a=b c" wbps=1`, "wbps=1", "** wbps=1", "rootfsx wbps=1", "/a=b wbps=1", `"a=b" wbps=1`, "data wbps=1", "#a", "*=1", "pvc wbps=1",
 	} {
 		_, err := annotation.ParseClaim("data", entry)
 		if got, of := pattern.MatchString(entry), err != nil && err.Reason == annotation.OfPod; got != of {

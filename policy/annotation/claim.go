@@ -17,7 +17,7 @@ func ParseClaim(claim, text string) (*List, *Error) {
 	if len(text) > maxValue {
 		return nil, New(Identity{From: from}, &Problem{"the value is longer than 64 KiB", "write for example " + hintClaim})
 	}
-	if haveTargets(text) {
+	if HaveTargets(text) {
 		return nil, New(Identity{From: from, Text: text, Reason: OfPod}, &Problem{
 			"limits with targets are those of a pod, and have no effect on a claim", "write for example " + hintClaim,
 		})
@@ -46,8 +46,8 @@ const hintClaim = `"wbps=50Mi"`
 // targetOf returns the problem of limits that begin with a target.
 func targetOf(entry string) *Problem {
 	word, _ := cutWord(entry)
-	isTarget := word == "*" || word == "rootfs" || strings.HasPrefix(word, claimPrefix) || strings.IndexByte(`/"@`, word[0]) >= 0
-	if !isTarget || strings.Contains(word, "=") {
+	isName := word[0] == '/' || word[0] == '@' || strings.HasPrefix(word, claimPrefix)
+	if word != "*" && word != "rootfs" && word[0] != '"' && (!isName || strings.Contains(word, "=")) {
 		return nil
 	}
 	return &Problem{quote.Text(word) + " is a target", "the limits of a claim have none; write for example " + hintClaim}
@@ -74,11 +74,12 @@ func lacksTarget(entry string) bool {
 	return found && word != "" && !strings.ContainsFunc(word, isOther)
 }
 
-// haveTargets reports whether a value is the annotation of a pod rather than that of a claim, valid or not: it has entries, and each
+// HaveTargets reports whether a value is the annotation of a pod rather than that of a claim, valid or not: it has entries, and each
 // of them begins with a target.
-func haveTargets(value string) (have bool) {
+func HaveTargets(value string) (have bool) {
 	for entry := range splitEntries(value) {
-		if have = targetOf(entry) != nil; !have {
+		isOpen := entry[0] == '"' && quoteEnd(entry) < 0
+		if have = targetOf(entry) != nil && !isOpen; !have {
 			return false
 		}
 	}
