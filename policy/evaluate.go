@@ -150,7 +150,7 @@ const Guarded blkio.WarningKind = "guarded"
 const NotEnforced blkio.WarningKind = "class_not_enforced"
 
 // IgnoredAnnotations is the kind of the warning that a rule ignores annotations of the pod, or the limits of its
-// claims, and that the pod has the annotation of a claim.
+// claims, that the pod has the annotation of a claim, or a claim that of a pod.
 const IgnoredAnnotations blkio.WarningKind = "annotations_ignored"
 
 // noMemoryLimit is a warning. In a measurement of docs/explanation/writeback.md, one such writer made another
