@@ -167,12 +167,8 @@ func TestLarge(t *testing.T) {
 		for i := range tt.keys {
 			annotations[fmt.Sprintf("%sc%02d", limits, i)] = tt.value
 		}
-		if tt.keys == 1 { // also as the same annotation with the key without a scope, and beside it
-			annotations = map[string]string{claimKey: tt.value}
-			if isDenied := agrees(t, p, annotations); isDenied != tt.isDenied {
-				t.Errorf("%s: denied %t without a scope", name, isDenied)
-			}
-			annotations["limits."+annotation.Domain+"/containers"] = tt.value
+		if tt.keys == 1 {
+			annotations = withoutScope(t, p, tt.value, tt.isDenied)
 		}
 		p.largest = 0
 		if isDenied := agrees(t, p, annotations); isDenied != tt.isDenied {
@@ -183,4 +179,16 @@ func TestLarge(t *testing.T) {
 			t.Errorf("%s: cost %d", name, p.largest)
 		}
 	}
+}
+
+// withoutScope verifies that the policy decides on limits with the key without a scope as well. It returns them, and the same limits
+// with the scope.
+func withoutScope(t *testing.T, p *validating, value string, isDenied bool) map[string]string {
+	t.Helper()
+	annotations := map[string]string{claimKey: value}
+	if got := agrees(t, p, annotations); got != isDenied {
+		t.Errorf("%.50q: denied %t without a scope", value, got)
+	}
+	annotations["limits."+annotation.Domain+"/containers"] = value
+	return annotations
 }
