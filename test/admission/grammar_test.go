@@ -167,9 +167,7 @@ func TestLarge(t *testing.T) {
 		for i := range tt.keys {
 			annotations[fmt.Sprintf("%sc%02d", limits, i)] = tt.value
 		}
-		if tt.keys == 1 {
-			annotations = withoutScope(t, p, tt.value, tt.isDenied)
-		}
+		annotations = withoutScope(t, p, annotations, tt.isDenied)
 		p.largest = 0
 		if isDenied := agrees(t, p, annotations); isDenied != tt.isDenied {
 			t.Errorf("%s: denied %t", name, isDenied)
@@ -181,14 +179,20 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// withoutScope verifies that the policy decides on limits with the key without a scope as well. It returns them, and the same limits
-// with the scope.
-func withoutScope(t *testing.T, p *validating, value string, isDenied bool) map[string]string {
+// withoutScope verifies for one annotation that the policy decides on its value with the key without a scope as well. It returns that
+// with both keys, and more annotations as they are.
+func withoutScope(t *testing.T, p *validating, annotations map[string]string, isDenied bool) map[string]string {
 	t.Helper()
-	annotations := map[string]string{claimKey: value}
-	if got := agrees(t, p, annotations); got != isDenied {
-		t.Errorf("%.50q: denied %t without a scope", value, got)
+	if len(annotations) > 1 {
+		return annotations
 	}
-	annotations["limits."+annotation.Domain+"/containers"] = value
-	return annotations
+	out := map[string]string{}
+	for _, value := range annotations {
+		out[claimKey] = value
+		if got := agrees(t, p, out); got != isDenied {
+			t.Errorf("%.50q: denied %t without a scope", value, got)
+		}
+		out["limits."+annotation.Domain+"/containers"] = value
+	}
+	return out
 }
