@@ -72,6 +72,8 @@ type claim struct {
 	own []*annotation.List
 	// err is the reason why the limits do not count: they do as a whole or not at all.
 	err *annotation.Error
+	// ofPod is the reason why the annotation is ignored: it is that of a pod. It is nil for none.
+	ofPod *annotation.Error
 }
 
 // UnknownClaims returns claims that are unknown for a reason.
@@ -87,7 +89,12 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 			continue
 		}
 		c := claim{name: v.Claim, places: slices.Clone(v.Places)}
-		c.own, c.err = v.limits()
+		if c.own, c.err = v.limits(); c.err != nil && c.err.Reason == annotation.OfPod {
+			plain := *v
+			plain.Limits = nil
+			c.ofPod = c.err
+			c.own, c.err = plain.limits()
+		}
 		out.list = append(out.list, c)
 		slices.SortFunc(out.list, func(a, b claim) int { return strings.Compare(a.name, b.name) })
 	}
@@ -166,7 +173,7 @@ func (c *Claims) Equal(o *Claims) bool {
 func (c *Claims) Changed(former *Claims) (names []string) {
 	limits := func(of *Claims, name string) (limits claim) {
 		if i, found := of.find(name); found {
-			limits.own, limits.err = of.list[i].own, of.list[i].err
+			limits.own, limits.err, limits.ofPod = of.list[i].own, of.list[i].err, of.list[i].ofPod
 		}
 		return limits
 	}
@@ -185,7 +192,7 @@ func (c *Claims) HasLimits() bool {
 	return slices.ContainsFunc(c.all(), func(c claim) bool { return c.hasLimits() })
 }
 
-func (c *claim) hasLimits() bool { return len(c.own) > 0 || c.err != nil }
+func (c *claim) hasLimits() bool { return len(c.own) > 0 || c.err != nil || c.ofPod != nil }
 
 // places returns the paths at which a container has a claim.
 func (c *Claims) places(claim, container string) (out []string) {
@@ -235,7 +242,7 @@ func (c *Claims) targets(named []string) annotation.Targets {
 func (c *Claims) withoutLimits() *Claims {
 	out := &Claims{unknown: c.unknown, list: slices.Clone(c.list)}
 	for i := range out.list {
-		out.list[i].own, out.list[i].err = nil, nil
+		out.list[i].own, out.list[i].err, out.list[i].ofPod = nil, nil, nil
 	}
 	return out
 }
@@ -250,6 +257,10 @@ func (e *evaluation) claims(cs []Container) {
 		c := &e.pod.claims.list[i]
 		if !slices.ContainsFunc(c.places, func(p Place) bool { return p.Container == cs[0].Name }) {
 			continue
+		}
+		if c.ofPod != nil {
+			e.warnings.add(warning{what: c.ofPod.From.String(), text: c.ofPod.WithoutOrigin()})
+			e.out.warned(IgnoredAnnotations)
 		}
 		if err := e.pod.checkClaim(c); err != nil {
 			e.out.Claims = append(e.out.Claims, err)

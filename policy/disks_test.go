@@ -40,7 +40,7 @@ func TestParseDisks(t *testing.T) {
 		{Weights: WeightsAuto, QOS: &blkio.CostQOS{Min: 9500, Max: 9500}},
 	}
 	got, err := ParseFile([]byte(fullDisks))
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, byClasses()); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 }

@@ -81,7 +81,7 @@ type podsDocument struct {
 	// What annotations may request: [Bounds].
 	Bounds boundsDocument `json:"bounds"`
 	// Limits, a weight, or both: [Classes and rules]. NAME is at most 63 of a-z, 0-9 and `-`, does not begin or
-	// end with `-`, and is not `none`. Default: none.
+	// end with `-`, and is not `none`. The field replaces the default. Default: `{batch: {weight: 10}}`.
 	Classes map[string]classDocument `json:"classes,omitempty"`
 	// The policy for the pods that a rule matches: [Classes and rules]. Default: none.
 	Rules []ruleDocument `json:"rules,omitempty"`
@@ -92,8 +92,8 @@ type podsDocument struct {
 // scalar is the text of a string, a number or a boolean.
 type scalar = strict.Scalar
 
-// newDocument returns the document of a policy without its header. It also leaves out disks, classes, rules,
-// budgets, and bounds of rates, because the default has none.
+// newDocument returns the document of a policy without its header. It also leaves out disks, rules, budgets, and bounds of rates,
+// because the default has none, and classes, because a file that has some replaces those of the default.
 func newDocument(p *Policy) *document {
 	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
@@ -164,6 +164,9 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 // fill validates the fields about pods, and sets those of a policy.
 func (d *podsDocument) fill(p *Policy, v *validator) {
 	p.Bounds = d.Bounds.bounds(v, field.NewPath("bounds"), &Bounds{}, &p.Floors)
+	if d.Classes == nil {
+		p.Classes = Default().Classes
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.Classes)) { // the same errors each time
 		if p.Classes == nil {
 			p.Classes = make(map[string]*Class, len(d.Classes))

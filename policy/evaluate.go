@@ -86,8 +86,9 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 	return d, nil
 }
 
-// warnIgnored adds a warning if the rule ignores annotations that the pod has, or limits of its claims.
+// warnIgnored adds a warning if annotations of the pod, or limits of its claims, are ignored.
 func (p *Pod) warnIgnored(d *Desired) {
+	p.warnOfClaim(d)
 	if d.Ignored = p.ignored; p.ignored {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
 		d.Unenforced = append(d.Unenforced, p.ignoring(annotation.Ignored, "the node policy ignores the annotations of the pod"))
@@ -97,6 +98,20 @@ func (p *Pod) warnIgnored(d *Desired) {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the limits of claims")
 		d.Unenforced = append(d.Unenforced, p.ignoring(annotation.IgnoredClaims, "the node policy ignores the limits of claims"))
 		d.warned(IgnoredAnnotations)
+	}
+}
+
+// warnOfClaim adds a warning if the pod has the annotation of a claim. If a claim of the pod has limits, the annotation was meant for that,
+// and what is requested is in force.
+func (p *Pod) warnOfClaim(d *Desired) {
+	err := p.request.OfClaim()
+	if err == nil {
+		return
+	}
+	d.Warnings = append(d.Warnings, err.From.String()+": "+err.WithoutOrigin())
+	d.warned(IgnoredAnnotations)
+	if !p.HasClaimLimits() {
+		d.Unenforced = append(d.Unenforced, err)
 	}
 }
 
@@ -135,7 +150,7 @@ const Guarded blkio.WarningKind = "guarded"
 const NotEnforced blkio.WarningKind = "class_not_enforced"
 
 // IgnoredAnnotations is the kind of the warning that a rule ignores annotations of the pod, or the limits of its
-// claims.
+// claims, that the pod has the annotation of a claim, or a claim that of a pod.
 const IgnoredAnnotations blkio.WarningKind = "annotations_ignored"
 
 // noMemoryLimit is a warning. In a measurement of docs/explanation/writeback.md, one such writer made another

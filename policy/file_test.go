@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const fileHead = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
@@ -25,10 +27,15 @@ func TestParseFile(t *testing.T) {
 	on.Writeback.Repair, off.Writeback.Repair = RepairOn, RepairOff
 	none := Default()
 	none.HostKernelHandlers = []string{}
+	unclassed, one := Default(), Default()
+	unclassed.Classes, one.Classes = nil, map[string]*Class{"a": {Name: "a", weights: annotation.WeightOfAll("classes.a", 5)}}
+	one.Classes["a"].targets = one.Classes["a"].weights.Targets()
 	tests := []struct {
 		name, text string
 		want       *Policy
 	}{
+		{"no classes", fileHead + "classes: {}\n", unclassed},
+		{"other classes", fileHead + "classes: {a: {weight: 5}}\n", one},
 		{"least", fileHead, Default()},
 		{"full", fileHead + "mode: observe\nonError: {invalid: ignore, unenforceable: ignore, internal: reject}\nfloors: {bps: 1Mi, iops: 2k}\nbounds: {weight: {max: 10000}}\nhostKernelHandlers: ['', runc]\n", full},
 		{"some", "# ours\n---\n" + fileHead + "onError: {invalid: ignore}\nfloors:\n  bps: 2\n", some},
@@ -43,7 +50,7 @@ func TestParseFile(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
+		if diff := cmp.Diff(tt.want, got, byClasses()); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 	}
@@ -170,7 +177,7 @@ func TestDocument(t *testing.T) {
 			Backstop: true, HandOver: true, DirtyGuard: 32 << 20, Repair: RepairOn, Contested: Strict,
 			Budget: Budget{FilesPerSecond: 3, ExtraBps: 1 << 20, CPU: 5},
 		},
-		HostKernelHandlers: []string{"", "runc"},
+		HostKernelHandlers: []string{"", "runc"}, Classes: Default().Classes,
 	}
 	d := newDocument(want)
 	d.APIVersion, d.Kind = apiVersion, fileKind
@@ -179,7 +186,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ParseFile(text)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, byClasses()); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 	if paths := fileFormat().Paths(); len(paths) != 87 || !slices.Contains(paths, "writeback.budget.cpu") {

@@ -2,8 +2,11 @@ package policy
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -20,6 +23,11 @@ const (
 	keyEach  = "limits.blkio.noderesource.dev/containers"
 	keyTotal = "limits.blkio.noderesource.dev/pod-total"
 )
+
+// byClasses compares classes of policies.
+func byClasses() cmp.Option {
+	return cmp.Comparer(func(a, b *Class) bool { return reflect.DeepEqual(a, b) })
+}
 
 func on(disks ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: disks} }
 

@@ -95,6 +95,12 @@ func (g generator) entries(n, low int, weights bool, more ...string) (out []mode
 				k := blkio.Key(g.IntN(int(blkio.NumLimits)))
 				en.values[k] = g.rate(k, low)
 			}
+			if g.oneIn(3) {
+				en.values[blkio.Wbps], en.values[blkio.Riops] = en.values[blkio.Rbps], en.values[blkio.Wiops]
+			}
+			if en.values == (byKey[blkio.Amount]{}) {
+				en.values[blkio.Wbps] = g.rate(blkio.Wbps, low)
+			}
 		}
 		out = append(out, en)
 	}
@@ -104,13 +110,21 @@ func (g generator) entries(n, low int, weights bool, more ...string) (out []mode
 // String returns an entry in the grammar of annotations.
 func (en *modelEntry) String() string {
 	text := en.target
+	bytes, operations := en.values[blkio.Rbps], en.values[blkio.Riops]
+	isBytes, isOperations := bytes == en.values[blkio.Wbps], operations == en.values[blkio.Wiops]
+	if isBytes && bytes != blkio.Unset {
+		text += " bps=" + annotation.FormatAmount(blkio.Rbps, bytes)
+	}
+	if isOperations && operations != blkio.Unset {
+		text += " iops=" + annotation.FormatAmount(blkio.Riops, operations)
+	}
 	for k, v := range en.values {
-		switch {
-		case v == blkio.Unset:
-		case blkio.Key(k) == blkio.DiskWeight:
+		switch k := blkio.Key(k); {
+		case v == blkio.Unset, isBytes && (k == blkio.Rbps || k == blkio.Wbps), isOperations && (k == blkio.Riops || k == blkio.Wiops):
+		case k == blkio.DiskWeight:
 			text += fmt.Sprintf(" %d", v)
 		default:
-			text += " " + blkio.Key(k).String() + "=" + annotation.FormatAmount(blkio.Key(k), v)
+			text += " " + k.String() + "=" + annotation.FormatAmount(k, v)
 		}
 	}
 	return text
@@ -204,14 +218,29 @@ func (g generator) pod(m *model) {
 		}
 		if scope != "pod-total" && g.oneIn(3) {
 			s.class = []string{"a", "b", "c", "absent"}[g.IntN(4)]
-			m.annotations[keyClass+scope] = s.class
+			g.annotate(m, keyClass+scope, s.class)
 		}
 		if len(s.limits) > 0 {
-			m.annotations["limits.blkio.noderesource.dev/"+scope] = strings.Join(texts(s.limits), "; ")
+			g.annotate(m, "limits.blkio.noderesource.dev/"+scope, strings.Join(texts(s.limits), "; "))
 		}
 		if len(s.weights) > 0 {
-			m.annotations[keyWeight+scope] = strings.Join(texts(s.weights), "; ")
+			g.annotate(m, keyWeight+scope, strings.Join(texts(s.weights), "; "))
 		}
+	}
+}
+
+// annotate adds an annotation, for the scope containers also with the key without a scope. Beside limits with a scope there can be the
+// annotation of a claim.
+func (g generator) annotate(m *model, key, value string) {
+	bare, hasBare := strings.CutSuffix(key, "/containers")
+	if !hasBare || g.oneIn(2) {
+		m.annotations[key] = value
+	}
+	switch {
+	case hasBare && (m.annotations[key] == "" || g.oneIn(3)):
+		m.annotations[bare] = value
+	case hasBare && strings.HasPrefix(key, "limits.") && g.oneIn(2):
+		m.annotations[bare] = "wbps=1Mi riops=100+3/Gi"
 	}
 }
 

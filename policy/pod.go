@@ -237,7 +237,8 @@ func (p *Pod) StarOf(container string) bool {
 
 // IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
 func (p *Pod) IsEmpty() bool {
-	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims
+	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims &&
+		p.request.OfClaim() == nil
 }
 
 // Action returns the action for an error, as Policy.Action.

@@ -1,6 +1,9 @@
 package policy
 
-import "github.com/nri-blkio/nri-blkio/blkio"
+import (
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
 
 // Mode selects whether limits are enforced or only reported.
 type Mode string
@@ -75,11 +78,14 @@ type Policy struct {
 
 // Default returns the policy of a node that has no policy file.
 func Default() *Policy {
+	const batch = "batch" // for work that can wait
+	weights := annotation.WeightOfAll("classes."+batch, 10)
 	return &Policy{
 		Mode:    ModeEnforce,
 		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
 		Floors:  Floors{Bps: 64 << 10, Iops: 8},
 		Bounds:  Bounds{MaxWeight: blkio.DefaultWeight},
+		Classes: map[string]*Class{batch: {Name: batch, weights: weights, targets: weights.Targets()}},
 		Writeback: Writeback{
 			Backstop: true, HandOver: true, Repair: RepairAuto, Contested: Majority,
 			Budget: Budget{FilesPerSecond: 100, ExtraBps: 16 << 20, CPU: 10},

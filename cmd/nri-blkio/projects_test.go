@@ -38,6 +38,8 @@ var variations = []struct{ name, text string }{
 	{"class", `class.$2/$3: "gold"`},
 	{"template", `$1.$2/$3: "$4 wbps={{ .rate }}"`},
 	{"claim", `$1.$2: "$5"`},
+	{"no scope", `$1.$2: "* bps=9Mi iops=max"`},
+	{"no scope, mixed", `$1.$2: "* wbps=9Mi; $5"`},
 }
 
 // project is a manifest in the shape of those that people render or write for a public project, in one variation.

@@ -23,7 +23,7 @@ func TestAdmissionPolicies(t *testing.T) {
 	reserved := regexp.MustCompile(pattern[1]) // CEL and Go have the syntax of RE2
 	own := []string{"required-plugins.noderesource.dev", "tolerate-missing-plugins.noderesource.dev", annotation.Domain + "/pod-total"}
 	for _, kind := range annotation.Kinds() {
-		own = append(own, kind+"."+annotation.Domain+"/containers")
+		own = append(own, kind+"."+annotation.Domain, kind+"."+annotation.Domain+"/containers")
 	}
 	for _, key := range own {
 		if !reserved.MatchString(key) {

@@ -24,9 +24,11 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 			if field == "" {
 				field = "metadata.annotations"
 			}
-			out = append(out, manifest.Finding{
-				Position: c.Position, Object: c.Object, Field: field, Severity: manifest.Error, Text: err.WithoutOrigin(),
-			})
+			severity := manifest.Error
+			if err.Reason == annotation.OfPod { // operators copy annotations to pods and claims alike
+				severity = manifest.Warning
+			}
+			out = append(out, manifest.Finding{Position: c.Position, Object: c.Object, Field: field, Severity: severity, Text: err.WithoutOrigin()})
 		}
 	}
 	for i := range set.Classes {
@@ -42,7 +44,8 @@ const anySize = 1
 // classFindings returns the mistakes in the parameters of a class. One in a parameter without the prefix is a warning: another program
 // may read it.
 func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
-	known := annotation.Parameters()
+	known, own := annotation.Parameters(), annotation.OwnParameters()
+	valid := map[string]string{} // so far
 	add := func(key string, severity manifest.Severity, text string) {
 		at := c.Position
 		at.Line = c.Lines[key]
@@ -55,18 +58,20 @@ func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
 			severity = manifest.Error
 		}
 		if !slices.Contains(known, key) {
-			hint := spelling.Hint(key, known[:len(known)/2]...)
+			hint := spelling.Hint(key, own...)
 			switch {
 			case isOwn && hint == "":
-				hint = "there are " + strings.Join(known[:len(known)/2], ", ")
+				hint = "there are " + strings.Join(own, ", ")
 			case !isOwn && (hint == "" || !strings.Contains(key, "/")):
 				continue // of the driver
 			}
 			add(key, manifest.Error, "unknown parameter "+quote.Text(key)+" ("+hint+")")
 			continue
 		}
-		if _, err := annotation.ParseRates("", c.Name, map[string]string{key: c.Parameters[key]}, anySize); err != nil {
+		valid[key] = c.Parameters[key]
+		if _, err := annotation.ParseRates("", c.Name, valid, anySize); err != nil {
 			add(key, severity, err.WithoutOrigin())
+			delete(valid, key)
 		}
 	}
 	return out

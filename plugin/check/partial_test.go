@@ -123,11 +123,24 @@ func TestClaimFindings(t *testing.T) {
 		{"a wrong claim", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a, annotations: {\n  " + limits + ": wbps=1MB}}\n", []string{
 			`error f:4: PersistentVolumeClaim default/a: metadata.annotations: "wbps=1MB": invalid quantity "1MB" (write 1M or 1Mi)`,
 		}, 1},
+		{"the limits of a pod", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a, annotations: {\n  " + limits + ": '* wbps=1Mi'}}\n", []string{
+			`warning f:4: PersistentVolumeClaim default/a: metadata.annotations: "* wbps=1Mi": limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`,
+		}, 1},
+		{"mixed limits", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a, annotations: {\n  " + limits + ": '* wbps=1Mi; rbps=1'}}\n", []string{
+			`error f:4: PersistentVolumeClaim default/a: metadata.annotations: "* wbps=1Mi; rbps=1": "*" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		}, 1},
 		{"a near miss", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a, annotations: {\n  limits.blkio.nodersource.dev: wbps=1Mi}}\n", []string{
 			`error f:4: PersistentVolumeClaim a: metadata.annotations: annotation "limits.blkio.nodersource.dev" has no effect (did you mean "limits.blkio.noderesource.dev"?)`,
 		}, 1},
 		{"a field of an operator", "apiVersion: example.com/v1\nkind: Database\nmetadata: {name: d}\nspec: {volumeClaimTemplate: {metadata: {annotations: {\n  " + limits + ": wbps=1MB}}}}\n", []string{
 			`error f:5: Database d: spec.volumeClaimTemplate.metadata.annotations: "wbps=1MB": invalid quantity "1MB" (write 1M or 1Mi)`,
+		}, 1},
+		{"limits of a pod in a field of an operator", "apiVersion: example.com/v1\nkind: Database\nmetadata: {name: d}\nspec: {volumeClaimTemplate: {metadata: {annotations: {\n  " + limits + ": '* wbps=1Mi'}}}}\n", []string{
+			`warning f:5: Database d: spec.volumeClaimTemplate.metadata.annotations: "* wbps=1Mi": limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`,
+		}, 1},
+		{"two keys in a class", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: c}\nparameters:\n  blkio.noderesource.dev/iops: '9'\n  blkio.noderesource.dev/bps: 1Mi\n" +
+			"  blkio.noderesource.dev/wbps: 1Mi\n  wbps: 2Mi\n  iops: '3000'\n", []string{
+			`error f:7: VolumeAttributesClass c: parameters: "blkio.noderesource.dev/bps=1Mi": the keys "wbps" and "bps" set the same limit (bps and iops set both directions; write one of the two keys)`,
 		}, 1},
 		{
 			"a class", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: c}\nparameters:\n  blkio.noderesource.dev/wbps: 1MB\n" +
@@ -135,7 +148,7 @@ func TestClaimFindings(t *testing.T) {
 			[]string{
 				`error f:6: VolumeAttributesClass c: parameters: unknown parameter "blkio.noderesource.dev/rpbs" (did you mean "blkio.noderesource.dev/rbps"?)`,
 				`error f:5: VolumeAttributesClass c: parameters: "blkio.noderesource.dev/wbps=1MB": invalid quantity "1MB" (write 1M or 1Mi)`,
-				`error f:7: VolumeAttributesClass c: parameters: unknown parameter "blkio.noderesource.dev/x" (there are blkio.noderesource.dev/rbps, blkio.noderesource.dev/wbps, blkio.noderesource.dev/riops, blkio.noderesource.dev/wiops)`,
+				`error f:7: VolumeAttributesClass c: parameters: unknown parameter "blkio.noderesource.dev/x" (there are blkio.noderesource.dev/rbps, blkio.noderesource.dev/wbps, blkio.noderesource.dev/riops, blkio.noderesource.dev/wiops, blkio.noderesource.dev/bps, blkio.noderesource.dev/iops)`,
 				`warning f:8: VolumeAttributesClass c: parameters: "wbps=1MB": invalid quantity "1MB" (write 1M or 1Mi)`,
 			},
 			1,

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
@@ -168,7 +169,7 @@ func (s *strays) read(n *yaml.Node, path []string) {
 			s.report(val.node.Line, v.path.String(), Error, "annotation "+quoted(key)+" is not a string"+inQuotes(val.node))
 		case s.hasPlaceholder(val, name):
 			isPlaceholder = true
-		case name == s.keys.ClaimKey():
+		case name == s.keys.ClaimKey() && (isOfClaims(path) || !annotation.HaveTargets(val.text())):
 			s.addClaimTemplate(v.path.String(), n.Content[i].Line, val.text(), Request{})
 			s.claims[n] = true
 		default:
@@ -179,6 +180,14 @@ func (s *strays) read(n *yaml.Node, path []string) {
 	if isPlaceholder || len(p.Annotations) > 0 {
 		s.set.Pods = append(s.set.Pods, p)
 	}
+}
+
+// isOfClaims reports whether the name of a field says that it is about claims. The annotation of limits has one key on claims and on pods.
+func isOfClaims(path []string) bool {
+	return slices.ContainsFunc(path, func(name string) bool {
+		name = strings.ToLower(name)
+		return strings.Contains(name, "claim") || strings.Contains(name, "pvc")
+	})
 }
 
 // isServers reports whether a field is the API server's, which names the fields of others.

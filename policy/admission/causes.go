@@ -20,12 +20,12 @@ type cause struct {
 	noun   string // the noun that replaces the quoted text
 }
 
-// ofClaim is the kind of samples that are annotations of claims.
-const ofClaim = "claim"
+// claimKind is the kind of samples that are annotations of claims.
+const claimKind = "claim"
 
 // text returns the cause and the hint of the grammar about a value of a kind.
 func text(kind, value string) string {
-	if kind == ofClaim {
+	if kind == claimKind {
 		return claimText(value)
 	}
 	return errorText(map[string]string{kind + "." + annotation.Domain + "/containers": value})
@@ -120,7 +120,12 @@ func limitCauses() string {
 }
 
 // unknownKey is the cause of a key that no limit has. Its sample begins with a target, or with nothing.
-func unknownKey(when, target string) cause { return cause{when, target + "bps=50Mi", "bps", ""} }
+func unknownKey(when, target string) cause { return cause{when, target + "rate=50Mi", "rate", ""} }
+
+// overlap is the cause of two keys that set the same limit.
+func overlap(when string) cause {
+	return cause{when, "/data bps=1Mi rbps=1Mi", `"bps" and "rbps"`, ""}
+}
 
 // valueCauses returns the causes of a wrong value of a known key, between patterns for what is before the key and behind the
 // value. Their samples begin with a target, or with nothing.
@@ -139,6 +144,7 @@ func valueCauses(before, target, behind string) []cause {
 func rateCauses() string {
 	return chain("limits", []cause{
 		{is(repeated()), "/data wbps=1Mi wbps=1Mi", "wbps", ""},
+		overlap(is(overlapping())),
 		{is(fractions()), "/data wbps=65536.5", "65536.5", "a rate"},
 		{`t.findAll(r'` + rates(every) + `').exists(rate, quantity(rate.split('=')[1]).compareTo(quantity('0')) == 0)`, "/data wbps=0", "wbps=0", "a rate of 0"},
 		{
@@ -175,7 +181,6 @@ func keyCauses() string {
 	var b strings.Builder
 	for _, c := range []struct{ pattern, sample, word string }{
 		{`!key.matches(r'` + ofKind() + `') ? `, "none." + annotation.Domain + "/containers", ""},
-		{`key.matches(r'^[^/]*/?$') ? `, "limits." + annotation.Domain, ""},
 		{`key.endsWith('/pod') ? `, "limits." + annotation.Domain + "/pod", "pod"},
 		{`key.matches(r'/container[.]') ? `, "limits." + annotation.Domain + "/container.A", "A"},
 		{``, "limits." + annotation.Domain + "/db", "db"},

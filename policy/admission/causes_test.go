@@ -20,12 +20,12 @@ func TestLiteral(t *testing.T) {
 // TestChain verifies that each cause but the last has a condition, and no text of a sample is left.
 func TestChain(t *testing.T) {
 	got := chain("limits", []cause{
-		{"t == 'a'", "/data bps=50Mi", "bps", ""},
+		{"t == 'a'", "/data rate=50Mi", "rate", ""},
 		{"t == 'b'", "/data wbps=-5Mi", "-5Mi", "a rate"},
 		{"t == 'c'", "/data wbps=0", "wbps=0", "a rate of 0"},
 		{"", "/data", "", ""},
 	})
-	want := `t == 'a' ? 'unknown key (the keys are rbps, wbps, riops and wiops)'
+	want := `t == 'a' ? 'unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)'
       : t == 'b' ? 'a rate is negative (write a whole number such as 50Mi, or max for no limit)'
       : t == 'c' ? 'a rate of 0 stops all I/O (write max for no limit)'
       : 'no limit after the target (write for example "/data wbps=50Mi")'`
@@ -105,7 +105,7 @@ func TestCauses(t *testing.T) {
 		{"500", `unknown target (write "/path", @VOLUME, pvc:CLAIM, rootfs or *)`, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"* 5 6", "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", `text after the weight (separate entries by ";")`},
 		{"* 0005\t0", "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", `text after the weight (separate entries by ";")`},
-		{"/a wbps=1Mi bps=", "unknown key (the keys are rbps, wbps, riops and wiops)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a wbps=1Mi rate=", "unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a wbps= riops=-1", "key has no value (write for example wbps=50Mi)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a wbps=-x", "a rate is negative (write a whole number such as 50Mi, or max for no limit)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
 		{"/a rbps=max wbps=50MB", "invalid quantity" + number, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},

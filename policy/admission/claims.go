@@ -25,9 +25,11 @@ func claimTexts() map[string]any {
 	return map[string]any{
 		// The policies of the grammar, with what their bindings do.
 		"Bindings": map[string]string{
-			"nri-blkio-grammar": "Deny", "nri-blkio-grammar-claims": "Deny", "nri-blkio-grammar-claims-warn": "Warn", "nri-blkio-grammar-classes": "Deny",
+			"nri-blkio-grammar": "Deny", "nri-blkio-grammar-warn": "Warn", "nri-blkio-grammar-claims": "Deny", "nri-blkio-grammar-claims-warn": "Warn", "nri-blkio-grammar-classes": "Deny",
 		},
-		"ClaimKey": claimKey, "ClaimBytes": claimBytes, "ClaimsReadable": claimsReadable, "ClaimEntry": claimEntry(), "ClaimCauses": claimCauses(),
+		"ClaimKey": claimKey, "OfClaim": ofClaim(), "OfPod": ofPod(),
+		"OfPodCause": literal(": " + claimText("* wbps=1Mi")), "OfClaimCause": literal(": " + ofClaimText()),
+		"ClaimBytes": claimBytes, "ClaimsReadable": claimsReadable, "ClaimEntry": claimEntry(), "ClaimCauses": claimCauses(),
 		"ClaimKeyCause": literal(": unknown annotation of a claim " + claimHint),
 		"UnusedCause":   literal(": the annotation has no effect on a claim, only on pods " + claimHint),
 		"ClaimEmpty":    literal(": " + claimText("")),
@@ -36,6 +38,7 @@ func claimTexts() map[string]any {
 		"Grown": grown, "Parameter": parameter(), "ParameterRate": parameterRate(), "RateBytes": rateBytes,
 		"ParameterCauses":   chain("limits", valueCauses(`^`, "/data ", `$`)),
 		"ParameterKeyCause": chain("limits", []cause{unknownKey("", "/data ")}),
+		"ParametersOverlap": "'parameters: ' + " + chain("limits", []cause{overlap("")}),
 		"RateTooLarge":      literal(": the rate is longer than 64 bytes (write a whole number such as 50Mi)"),
 	}
 }
@@ -51,6 +54,13 @@ func claimText(value string) string {
 	return p.String()
 }
 
+// ofClaimText returns the cause and the hint of the grammar about the annotation of a claim on a pod.
+func ofClaimText() string {
+	err := annotation.Parse(map[string]string{claimKey: "wbps=1Mi"}).OfClaim()
+	p := annotation.Problem{Cause: err.Cause, Hint: err.Hint}
+	return p.String()
+}
+
 // claimEntry matches an entry of the annotation of a claim. It accepts fractions, zeros, and rates that are too large or repeated, also as numbers of
 // a rate that grows. These are apart by ";", which is in no entry.
 func claimEntry() string {
@@ -60,11 +70,9 @@ func claimEntry() string {
 
 // claimCauses returns the causes of a wrong entry of the annotation of a claim.
 func claimCauses() string {
-	// A first word without a value that only a target begins with, or a path with blanks.
-	isTarget := `^(?:\*|rootfs|(?:[/"@]|pvc:)[^= \t\r]*)` + end
-	return chain(ofClaim, append([]cause{
+	return chain(claimKind, append([]cause{
 		{is(control), "wbps=1Mi\x1b", "", ""},
-		{is(isTarget), "/data wbps=1Mi", "/data", "the first word"},
+		{is(`^` + oneOf(unquoted, `"`)), "/data wbps=1Mi; wbps=1Mi", "/data", "the first word"},
 		{is(`(?:^|` + blank + `)[^= \t\r]+` + end), "wbps:1Mi", "wbps:1Mi", "a word"},
 		unknownKey(isNot(`^`+keys(every)+`=[^ \t\r]*(?:`+blank+`+`+keys(every)+`=[^ \t\r]*)*$`), ""),
 		{is(`(?:^|` + blank + `)` + keys(every) + `=[^ \t\r]*/[kKmMgGtT]`), "wbps=1Mi/GB", "1Mi/GB", ""},

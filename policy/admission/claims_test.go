@@ -14,11 +14,12 @@ import (
 func TestClaimEntry(t *testing.T) {
 	pattern := regexp.MustCompile(claimEntry())
 	for _, s := range []string{
-		"wbps=50Mi", " rbps=max\twiops=2k \r", "wbps=1.5Ki riops=1e3", "wbps=0", "wbps=1 wbps=1", "wbps=0.3Mi", "riops=4Gi",
+		"wbps=50Mi", " rbps=max\twiops=2k \r", "wbps=1.5Ki riops=1e3", "wbps=0", "wbps=1 wbps=1", "bps=1 iops=2", "bps=1 rbps=2", "wbps=0.3Mi", "riops=4Gi",
 		"riops=1;riops=3", // the numbers of a rate that grows
+		"wbps", "wbps=", "wbps =1", "wpbs=1", "WBPS=1", "* wbps=1", "/data wbps=1", "wbps=1 /data", "wbps=50MB", "wbps=-1", "wbps=1,rbps=1", "wbps=1rbps=1", `"a" wbps=1`, "wbps=\"1\"",
 	} {
 		_, err := annotation.ParseClaim("data", s, 1<<30)
-		isRate := err != nil && regexp.MustCompile("whole|too large|stops all|duplicate").MatchString(err.Cause)
+		isRate := err != nil && regexp.MustCompile("whole|too large|stops all|duplicate|same limit").MatchString(err.Cause)
 		if got := pattern.MatchString(s); got != (err == nil || isRate) {
 			t.Errorf("%q matches %t; the grammar: %v", s, got, err)
 		}
@@ -35,8 +36,8 @@ func TestClaimCauses(t *testing.T) {
 		`"/a b" wbps=1Mi`:    `the first word is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		"wbps":               "a word is not key=value (write for example wbps=50Mi, without blanks in it)",
 		"wbps=1Mi /data":     "a word is not key=value (write for example wbps=50Mi, without blanks in it)",
-		"wbps=1Mi bps=2Mi":   "unknown key (the keys are rbps, wbps, riops and wiops)",
-		"/data=1":            "unknown key (the keys are rbps, wbps, riops and wiops)",
+		"wbps=1Mi rate=2Mi":  "unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)",
+		"/data=1":            "unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)",
 		"wbps=1Mi rbps=":     "key has no value (write for example wbps=50Mi)",
 		"wbps=-1":            "a rate is negative (write a whole number such as 50Mi, or max for no limit)",
 		"wbps=None riops=1":  "invalid rate (write max for no limit)",
@@ -57,7 +58,7 @@ func TestClaimCauses(t *testing.T) {
 func TestParameters(t *testing.T) {
 	key, rate := regexp.MustCompile(parameter()), regexp.MustCompile(parameterRate())
 	for text, want := range map[string]bool{
-		"blkio.noderesource.dev/wbps": true, "wbps": false, "blkioXnoderesource.dev/riops": false, "blkio.noderesource.dev/wpbs": false,
+		"blkio.noderesource.dev/wbps": true, "blkio.noderesource.dev/iops": true, "wbps": false, "iops": false, "blkioXnoderesource.dev/riops": false, "blkio.noderesource.dev/wpbs": false,
 		"limits.blkio.noderesource.dev/wbps": false, "example.com/wbps": false, "blkio.noderesource.dev/wbps/a": false,
 	} {
 		if key.MatchString(text) != want {
@@ -70,8 +71,8 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%q matches %t; the grammar: %v", text, got, p)
 		}
 	}
-	if rate.MatchString("bps=1") {
-		t.Error("an unknown key matches")
+	if rate.MatchString("rate=1") || !rate.MatchString("bps=1") {
+		t.Error("an unknown key matches, or a known one does not")
 	}
 }
 

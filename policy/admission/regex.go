@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,8 +45,26 @@ func ofKind() string { return `^` + oneOf(annotation.Kinds()...) + `[.]` + domai
 // validKey matches the keys with a valid kind and scope.
 func validKey() string {
 	scopes := append(annotation.Scopes(), `container[.]`+label)
-	return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `/` + oneOf(scopes...) + `$`
+	return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `(?:/` + oneOf(scopes...) + `)?$`
 }
+
+// bareKey matches the keys with a valid kind and without a scope.
+func bareKey() string { return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `$` }
+
+// ofClaim matches the value of a pod's annotation if it has entries, and each of them is as in the annotation of a claim: it begins with
+// key=value. Lines before the first entry are comments, or have only separators.
+func ofClaim() string {
+	const entry = `[a-zA-Z.]+=[^;\n]*`
+	rest := `(?:;` + blank + `*(?:` + entry + `)?)*`
+	line := blank + `*(?:#[^\n]*|(?:` + entry + `)?` + rest + `)`
+	return `^(?:(?:[ \t\r;]*|` + blank + `*#[^\n]*)\n)*[ \t\r;]*` + entry + rest + `(?:\n` + line + `)*$`
+}
+
+// unquoted matches targets of pods without quotes.
+const unquoted = `(?:\*|rootfs|(?:[/@]|pvc:)[^= \t\r]*)` + end
+
+// ofPod matches an entry of the annotation of a claim that begins with a target.
+func ofPod() string { return `^` + blank + `*` + oneOf(unquoted, quoted) }
 
 // oneOf matches one of the patterns.
 func oneOf(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
@@ -64,12 +83,7 @@ func target() string {
 
 // keys matches the names of the keys for which include returns true.
 func keys(include func(blkio.Key) bool) string {
-	var names []string
-	for k := range blkio.NumLimits {
-		if include(k) {
-			names = append(names, k.String())
-		}
-	}
+	names := slices.DeleteFunc(annotation.LimitKeys(), func(name string) bool { return !include(annotation.KeysOf(name)[0]) })
 	return oneOf(names...)
 }
 
@@ -121,9 +135,22 @@ func fractions() string {
 
 // repeated matches the limits of an entry in which a key is repeated.
 func repeated() string {
+	return repeatedIf(func(name, other string) bool { return name == other })
+}
+
+// overlapping matches the limits of an entry in which two keys set the same key of the kernel, or a key is repeated.
+func overlapping() string {
+	return repeatedIf(func(name, other string) bool {
+		return slices.ContainsFunc(annotation.KeysOf(other), func(k blkio.Key) bool { return slices.Contains(annotation.KeysOf(name), k) })
+	})
+}
+
+// repeatedIf matches the limits of an entry in which a key is before one that is the same.
+func repeatedIf(isSame func(name, other string) bool) string {
 	var patterns []string
-	for k := range blkio.NumLimits {
-		patterns = append(patterns, blank+k.String()+`=.*`+blank+k.String()+`=`)
+	for _, name := range annotation.LimitKeys() {
+		others := slices.DeleteFunc(annotation.LimitKeys(), func(other string) bool { return !isSame(name, other) })
+		patterns = append(patterns, blank+name+`=.*`+blank+oneOf(others...)+`=`)
 	}
 	return oneOf(patterns...)
 }

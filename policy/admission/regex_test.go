@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
@@ -74,7 +75,10 @@ func TestKeys(t *testing.T) {
 		"limits.blkio.noderesource.dev/container.":                           {true, true, false},
 		"limits.blkio.noderesource.dev/pod":                                  {true, true, false},
 		"limits.blkio.noderesource.dev/containers/a":                         {true, true, false},
-		"limits.blkio.noderesource.dev":                                      {true, true, false},
+		"limits.blkio.noderesource.dev":                                      {true, true, true},
+		"class.blkio.noderesource.dev":                                       {true, true, true},
+		"limits.blkio.noderesource.dev/":                                     {true, true, false},
+		"blkio.noderesource.dev":                                             {true, false, false},
 		"a.limits.blkio.noderesource.dev/containers":                         {true, false, false},
 		"blkio.noderesource.dev/containers":                                  {true, false, false},
 		"xblkio.noderesource.dev/containers":                                 {},
@@ -88,6 +92,65 @@ func TestKeys(t *testing.T) {
 		}
 		if got := annotation.Concerns(map[string]string{key: ""}); got != want[0] {
 			t.Errorf("%s: the plugin's is %t", key, got)
+		}
+	}
+}
+
+// TestOfClaim verifies that the values of pods' annotations match that the grammar takes for those of claims.
+func TestOfClaim(t *testing.T) {
+	pattern := regexp.MustCompile(ofClaim())
+	check := func(value string) bool {
+		of := annotation.Parse(map[string]string{claimKey: value}).OfClaim() != nil
+		if got := pattern.MatchString(value); got != of {
+			t.Errorf("%q matches %t; the grammar: %t", value, got, of)
+		}
+		return of
+	}
+	if !check("wbps=50Mi riops=100+3/Gi") || check("* wbps=50Mi") || check("wbps=50Mi; /data rbps=1") {
+		t.Error("the grammar has changed")
+	}
+	parts := []string{"wbps=1Mi", "x.y=", "=", ";", "\n", "#", " ", "\t", "\r", "* rbps=1", `"/a;b"`, "/a=b", "@a", "a"}
+	random, hits := rand.New(rand.NewPCG(1, 2)), 0
+	for range 50_000 {
+		var value strings.Builder
+		for range 1 + random.IntN(8) {
+			value.WriteString(parts[random.IntN(len(parts))])
+		}
+		if check(value.String()) {
+			hits++
+		}
+	}
+	if hits < 500 {
+		t.Errorf("%d values are those of claims", hits)
+	}
+}
+
+// TestOfPod verifies that those entries of a claim match that the grammar takes for those of pods.
+func TestOfPod(t *testing.T) {
+	pattern := regexp.MustCompile(ofPod())
+	for _, entry := range []string{
+		"* wbps=1", "rootfs wbps=1", "/data wbps=1", `"/a b" wbps=1`, "@data wbps=1", "pvc:a wbps=1", " /data", "@", "/", "*",
+		`"/a wbps=1`, `"/a=b c" wbps=1`, "wbps=1", "** wbps=1", "rootfsx wbps=1", "/a=b wbps=1", `"a=b" wbps=1`, "data wbps=1", "#a", "*=1", "pvc wbps=1",
+	} {
+		_, err := annotation.ParseClaim("data", entry, 1<<30)
+		if got, of := pattern.MatchString(entry), err != nil && err.Reason == annotation.OfPod; got != of {
+			t.Errorf("%q matches %t; the grammar: %v", entry, got, err)
+		}
+	}
+}
+
+// TestOverlapping verifies which limits have two keys for one limit, or a key twice.
+func TestOverlapping(t *testing.T) {
+	both, same := regexp.MustCompile(overlapping()), regexp.MustCompile(repeated())
+	for limits, want := range map[string][2]bool{
+		" wbps=1 wbps=2": {true, true}, " iops=1\triops=3 iops=2": {true, true}, " bps=1 rbps=2": {true, false}, " wbps=1 riops=2 bps=3": {true, false},
+		" iops=1 wiops=2": {true, false}, " riops=1 iops=2": {true, false}, " bps=1 iops=2": {}, " rbps=1 wbps=2 riops=3 wiops=4": {}, " wbps=1 iops=2": {},
+	} {
+		if got := [2]bool{both.MatchString(limits), same.MatchString(limits)}; got != want {
+			t.Errorf("%q: overlapping and repeated are %v, want %v", limits, got, want)
+		}
+		if errs := annotation.Parse(map[string]string{claimKey: "*" + limits}).Each().Errors(); len(errs) > 0 != want[0] {
+			t.Errorf("%q: %v", limits, errs)
 		}
 	}
 }

@@ -24,6 +24,7 @@ func sizeTexts() map[string]any {
 		"TooMany":     literal(": " + errorText(each(most.TotalEntries/most.Entries+1, strings.Repeat(wrong, most.Entries)))),
 		"TooLong":     literal(": " + tooLong(strings.Repeat(wrong, most.Entries+1))),
 		"TooLarge":    literal(": " + text("limits", strings.Repeat("x", most.Value+1))),
+		"Doubled":     literal(": " + errorText(map[string]string{"weight." + annotation.Domain: "5", "weight." + annotation.Domain + "/containers": "6"})),
 		"Empty":       literal(": " + text("limits", "")),
 	}
 }

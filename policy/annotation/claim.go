@@ -18,6 +18,11 @@ func ParseClaim(claim, text string, size int64) (*List, *Error) {
 	if len(text) > maxValue {
 		return nil, New(Identity{From: from}, &Problem{"the value is longer than 64 KiB", "write for example " + hintClaim})
 	}
+	if HaveTargets(text) {
+		return nil, New(Identity{From: from, Text: text, Reason: OfPod}, &Problem{
+			"limits with targets are those of a pod, and have no effect on a claim", "write for example " + hintClaim,
+		})
+	}
 	for entry := range splitEntries(text) {
 		p := checkText(entry)
 		if p == nil {
@@ -42,27 +47,63 @@ const hintClaim = `"wbps=50Mi"`
 // targetOf returns the problem of limits that begin with a target.
 func targetOf(entry string) *Problem {
 	word, _ := cutWord(entry)
-	if strings.Contains(word, "=") || entry[0] != '"' && noTargetIn(word) {
+	isName := word[0] == '/' || word[0] == '@' || strings.HasPrefix(word, claimPrefix)
+	if word != "*" && word != "rootfs" && word[0] != '"' && (!isName || strings.Contains(word, "=")) {
 		return nil
 	}
 	return &Problem{quote.Text(word) + " is a target", "the limits of a claim have none; write for example " + hintClaim}
 }
 
-// noTargetIn reports whether a word is no target.
-func noTargetIn(word string) bool {
-	_, p := parseTarget(word)
-	return p != nil
+// lackTargets reports whether a value is the annotation of a claim rather than that of a pod, valid or not: it has entries, and each
+// of them begins with key=value.
+func lackTargets(value string) (lack bool) {
+	if len(value) > maxValue {
+		return false
+	}
+	for entry := range splitEntries(value) {
+		if lack = lacksTarget(entry); !lack {
+			return false
+		}
+	}
+	return lack
+}
+
+// lacksTarget reports whether an entry begins with a word and an equals sign.
+func lacksTarget(entry string) bool {
+	word, _, found := strings.Cut(entry, "=")
+	isOther := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '.' }
+	return found && word != "" && !strings.ContainsFunc(word, isOther)
+}
+
+// HaveTargets reports whether a value is the annotation of a pod rather than that of a claim, valid or not: it has entries, and each
+// of them begins with a target.
+func HaveTargets(value string) (have bool) {
+	for entry := range splitEntries(value) {
+		isOpen := entry[0] == '"' && quoteEnd(entry) < 0
+		if have = targetOf(entry) != nil && !isOpen; !have {
+			return false
+		}
+	}
+	return have
 }
 
 // OwnPrefix is the prefix of the rates of this program in the parameters of a class.
 const OwnPrefix = Domain + "/"
 
-// Parameters returns the keys of rates in the parameters of a class, by precedence: each with [OwnPrefix], and plain.
-func Parameters() (out []string) {
-	for _, prefix := range []string{OwnPrefix, ""} {
-		for k := range blkio.NumLimits {
-			out = append(out, prefix+k.String())
-		}
+// OwnParameters returns the keys of rates of this program in the parameters of a class.
+func OwnParameters() (out []string) {
+	for _, key := range LimitKeys() {
+		out = append(out, OwnPrefix+key)
+	}
+	return out
+}
+
+// Parameters returns the keys of rates in the parameters of a class, by precedence: [OwnParameters], and the keys of the kernel. A plain
+// "iops" is not one: drivers of clouds have it, for the sum of both directions.
+func Parameters() []string {
+	out := OwnParameters()
+	for k := range blkio.NumLimits {
+		out = append(out, k.String())
 	}
 	return out
 }
@@ -72,19 +113,23 @@ func Parameters() (out []string) {
 func ParseRates(claim, class string, parameters map[string]string, size int64) (*List, *Error) {
 	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, "")
 	var texts []string
-	for i, parameter := range Parameters() {
+	for _, parameter := range Parameters() {
 		value, found := parameters[parameter]
 		if !found {
 			continue
 		}
-		key, value := blkio.Key(i)%blkio.NumLimits, strings.TrimSpace(value)
+		value, name, isOwn := strings.TrimSpace(value), strings.TrimPrefix(parameter, OwnPrefix), strings.HasPrefix(parameter, OwnPrefix)
 		texts = append(texts, parameter+"="+value)
-		rate, p := claimSize(size).parseRate(key, value)
+		rate, p := claimSize(size).parseRate(KeysOf(name)[0], value)
+		repeats := e.repeats(name)
+		if p == nil && isOwn {
+			p = repeats
+		}
 		if p != nil {
 			return nil, New(Identity{From: from, Text: texts[len(texts)-1]}, p)
 		}
-		if e.Limits[key] == blkio.Unset {
-			e.Limits[key] = rate
+		if repeats == nil {
+			e.set(name, rate)
 		}
 	}
 	if e.Limits.IsZero() {

@@ -14,6 +14,7 @@ import (
 func TestParseClaim(t *testing.T) {
 	for text, want := range map[string]blkio.Limits{
 		"wbps=50Mi":                          {blkio.Wbps: 50 << 20},
+		"bps=50Mi iops=9":                    {50 << 20, 50 << 20, 9, 9},
 		" rbps=max\twiops=2k ":               {blkio.Rbps: blkio.Max, blkio.Wiops: 2000},
 		"# the database\nwbps=1Mi;\nriops=9": {blkio.Wbps: 1 << 20, blkio.Riops: 9},
 	} {
@@ -35,9 +36,13 @@ func TestParseClaim(t *testing.T) {
 		"wbps=1Mi wbps=2Mi":     `"wbps=1Mi wbps=2Mi": duplicate key "wbps" (write it once)`,
 		"wbps=1Mi; wbps=2Mi":    `"wbps=1Mi; wbps=2Mi": duplicate key "wbps" (write it once)`,
 		"wbps=0":                `"wbps=0": wbps=0 stops all I/O (write max for no limit)`,
-		"* wbps=1Mi":            `"* wbps=1Mi": "*" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
-		"/data wbps=1Mi":        `"/data wbps=1Mi": "/data" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
-		`"/a b" wbps=1Mi`:       `"\"/a b\" wbps=1Mi": "\"/a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"bps=1Mi; rbps=2Mi":     `"bps=1Mi; rbps=2Mi": the keys "bps" and "rbps" set the same limit (bps and iops set both directions; write one of the two keys)`,
+		"iops=":                 `"iops=": key "iops" has no value (write for example iops=2k)`,
+		"* wbps=1Mi":            `"* wbps=1Mi": limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`,
+		"/data wbps=1Mi; @wal":  `"/data wbps=1Mi; @wal": limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`,
+		"wbps=1Mi; /data rbps=": `"wbps=1Mi; /data rbps=": "/data" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"/a wbps=1Mi; rbps=1":   `"/a wbps=1Mi; rbps=1": "/a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		`"/a b" wbps=1;wbps=2`:  `"\"/a b\" wbps=1;wbps=2": "\"/a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		"wbps=1Mi\npvc:a rbps=": `"wbps=1Mi\npvc:a rbps=": "pvc:a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		"wbps=1\x00":            `"wbps=1\x00": control character in the entry (remove it)`,
 		"wbps=\xff":             `"wbps=\xff": invalid UTF-8 (write the annotation again)`,
@@ -61,6 +66,9 @@ func TestParseRates(t *testing.T) {
 	}{
 		"none":           {},
 		"own first":      {rates: map[string]string{OwnPrefix + "wbps": " 1Mi ", "wbps": "2048", "riops": "100"}, want: blkio.Limits{blkio.Wbps: 1 << 20, blkio.Riops: 100}},
+		"pairs":          {rates: map[string]string{OwnPrefix + "bps": "1Mi", OwnPrefix + "iops": "9", "wbps": "2048"}, want: blkio.Limits{1 << 20, 1 << 20, 9, 9}},
+		"of a driver":    {rates: map[string]string{"iops": "3000", "bps": "x"}},
+		"repeated":       {rates: map[string]string{OwnPrefix + "bps": "1Mi", OwnPrefix + "wbps": "2Mi"}, err: `"blkio.noderesource.dev/bps=1Mi": the keys "wbps" and "bps" set the same limit (bps and iops set both directions; write one of the two keys)`},
 		"zero":           {rates: map[string]string{OwnPrefix + "wbps": "0"}, err: `"blkio.noderesource.dev/wbps=0": wbps=0 stops all I/O (write max for no limit)`},
 		"second invalid": {rates: map[string]string{OwnPrefix + "wbps": "1Mi", "wbps": "2MB"}, err: `"wbps=2MB": invalid quantity "2MB" (write 2M or 2Mi)`},
 	} {
@@ -103,7 +111,7 @@ func TestWithout(t *testing.T) {
 
 // FuzzClaim verifies that any text of a claim is limits of the claim, or an error of one printable line.
 func FuzzClaim(f *testing.F) {
-	for _, text := range []string{"wbps=50Mi rbps=max", "* wbps=1", "# x\nwiops=2k;", "\x00", `"/a b" wbps=1`, "wbps=1e36", "riops=1+3/Gi..9 wbps=7Ei/Gi"} {
+	for _, text := range []string{"wbps=50Mi rbps=max", "bps=5Mi iops=9", "bps=5Mi; wbps=1", "* wbps=1", "# x\nwiops=2k;", "\x00", `"/a b" wbps=1`, "wbps=1e36", "riops=1+3/Gi..9 wbps=7Ei/Gi"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

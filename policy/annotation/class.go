@@ -36,7 +36,7 @@ func (q *Scope) parseClass(key, value string) {
 		p = &Problem{"invalid class name", hintLabel}
 	}
 	if p != nil {
-		q.classErr = New(Identity{From: Origin{Annotation: key}, Text: value}, p)
+		q.errs = append(q.errs, New(Identity{From: Origin{Annotation: key}, Text: value}, p))
 		return
 	}
 	q.Class = &Class{Key: key, Name: name}

@@ -73,6 +73,7 @@ func TestParseLimits(t *testing.T) {
 		{"# none", `the value is empty (write for example "* wbps=50Mi")`},
 		{"* wbps=1Mi; rootfs wbps=2Mi", "2 entries in one element (write one element of the list for each)"},
 		{"* wbps=50MB", `invalid quantity "50MB" (write 50M or 50Mi)`},
+		{"* bps=50Mi rbps=1Mi", `the keys "bps" and "rbps" set the same limit (bps and iops set both directions; write one of the two keys)`},
 		{"* wpbs=50Mi", `unknown key "wpbs" (did you mean "wbps"?)`},
 		{"rootfs wbps=3Mi", `duplicate target "rootfs", first in entry 1 (write all its limits into one entry)`},
 		{strings.Repeat(" ", 65<<10), "the value is longer than 64 KiB (name fewer targets, or use *)"},

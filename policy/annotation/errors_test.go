@@ -68,14 +68,22 @@ var entryErrors = []struct{ value, want string }{
 	// Keys.
 	{"/data wpbs=50Mi", `entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`},
 	{"/data WBPS=50Mi", `entry 1 "/data WBPS=50Mi": unknown key "WBPS" (did you mean "wbps"?)`},
-	{"/data bps=50Mi", `entry 1 "/data bps=50Mi": unknown key "bps" (the keys are rbps, wbps, riops and wiops)`},
-	{"/data =50Mi", `entry 1 "/data =50Mi": unknown key "" (the keys are rbps, wbps, riops and wiops)`},
+	{"/data bsp=50Mi", `entry 1 "/data bsp=50Mi": unknown key "bsp" (did you mean "bps"?)`},
+	{"/data =50Mi", `entry 1 "/data =50Mi": unknown key "" (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)`},
+	{"/data bps=50Mi rbps=10Mi", `entry 1 "/data bps=50Mi rbps=10Mi": the keys "bps" and "rbps" set the same limit (bps and iops set both directions; write one of the two keys)`},
+	{"/data wiops=9 iops=9", `entry 1 "/data wiops=9 iops=9": the keys "wiops" and "iops" set the same limit (bps and iops set both directions; write one of the two keys)`},
+	{"/data iops=9 iops=9", `entry 1 "/data iops=9 iops=9": duplicate key "iops" (write it once)`},
+	{"/data iops=", `entry 1 "/data iops=": key "iops" has no value (write for example iops=2k)`},
+	{"/data bps", `entry 1 "/data bps": key "bps" has no value (write for example bps=50Mi)`},
+	{"/data bps=0", `entry 1 "/data bps=0": rbps=0 stops all I/O (write max for no limit)`},
+	{"/data iops=4Gi", `entry 1 "/data iops=4Gi": "4Gi" is too large (write at most 4294967294, or max for no limit)`},
+	{"bps=50Mi", `entry 1 "bps=50Mi": no target before "bps=50Mi" (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`},
 	{"/data wbps=1Mi wbps=1Mi", `entry 1 "/data wbps=1Mi wbps=1Mi": duplicate key "wbps" (write it once)`},
 	{"/data wbps", `entry 1 "/data wbps": key "wbps" has no value (write for example wbps=50Mi)`},
 	{"/data riops=", `entry 1 "/data riops=": key "riops" has no value (write for example riops=2k)`},
 	{"/data wbps = 1Mi", `entry 1 "/data wbps = 1Mi": key "wbps" has no value (write for example wbps=50Mi)`},
 	{"/data wbps:1Mi", `entry 1 "/data wbps:1Mi": "wbps:1Mi" is not key=value (write for example wbps=50Mi, without blanks in it)`},
-	{"/data wbps=1Mi /logs=1Mi", `entry 1 "/data wbps=1Mi /logs=1Mi": unknown key "/logs" (the keys are rbps, wbps, riops and wiops)`},
+	{"/data wbps=1Mi /logs=1Mi", `entry 1 "/data wbps=1Mi /logs=1Mi": unknown key "/logs" (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)`},
 	{"/data @wal wbps=1Mi", `entry 1 "/data @wal wbps=1Mi": "@wal" is a second target (separate entries by ";"; quote a path with blanks)`},
 	{"/data /logs wbps=1Mi", `entry 1 "/data /logs wbps=1Mi": "/logs" is a second target (separate entries by ";"; quote a path with blanks)`},
 }
@@ -228,9 +236,12 @@ func TestKeyErrors(t *testing.T) {
 	const label = " (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"
 	const kinds = "unknown annotation (there are limits.blkio.noderesource.dev, weight.blkio.noderesource.dev and class.blkio.noderesource.dev)"
 	tests := []struct{ key, want string }{
-		{"limits.blkio.noderesource.dev", "limits.blkio.noderesource.dev: no scope after the prefix" + scopes},
-		{"limits.blkio.noderesource.dev/", "limits.blkio.noderesource.dev/: no scope after the prefix" + scopes},
+		{"limits.blkio.noderesource.dev/", "limits.blkio.noderesource.dev/: no scope after the slash" + scopes},
+		{"blkio.noderesource.dev", "blkio.noderesource.dev: " + kinds},
 		{"limits.blkio.noderesource.dev/pod", `limits.blkio.noderesource.dev/pod: invalid scope "pod"` + scopes},
+		{"class.blkio.noderesource.dev/pod", `class.blkio.noderesource.dev/pod: invalid scope "pod"` + scopes},
+		{"limits.blkio.noderesource.dev/pod.total", `limits.blkio.noderesource.dev/pod.total: unknown scope "pod.total" (did you mean "pod-total"?)`},
+		{"limits.blkio.noderesource.dev/total", `limits.blkio.noderesource.dev/total: unknown scope "total" (write container.NAME, containers or pod-total)`},
 		{"weight.blkio.noderesource.dev/pod", `weight.blkio.noderesource.dev/pod: invalid scope "pod"` + scopes},
 		{"limits.blkio.noderesource.dev/container", `limits.blkio.noderesource.dev/container: unknown scope "container" (did you mean "containers"?)`},
 		{"limits.blkio.noderesource.dev/pod_total", `limits.blkio.noderesource.dev/pod_total: unknown scope "pod_total" (did you mean "pod-total"?)`},
@@ -245,6 +256,7 @@ func TestKeyErrors(t *testing.T) {
 		{"limit.blkio.noderesource.dev/containers", `limit.blkio.noderesource.dev/containers: unknown annotation (did you mean "limits.blkio.noderesource.dev"?)`},
 		{"latency.blkio.noderesource.dev/containers", "latency.blkio.noderesource.dev/containers: " + kinds},
 		{"blkio.noderesource.dev/containers", "blkio.noderesource.dev/containers: " + kinds},
+		{"class.blkio.noderesource.dev", `class.blkio.noderesource.dev: "* wbps=1Mi": invalid class name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
 		{"class.blkio.noderesource.dev/containers", `class.blkio.noderesource.dev/containers: "* wbps=1Mi": invalid class name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
 		{"class.blkio.noderesource.dev/pod-total", `class.blkio.noderesource.dev/pod-total: "* wbps=1Mi": a class applies to containers (write class.blkio.noderesource.dev/containers)`},
 	}

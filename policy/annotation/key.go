@@ -15,6 +15,9 @@ const (
 	ScopeTotal = "pod-total"
 )
 
+// limitsKey is the annotation of limits of a claim, and on a pod that of the scope containers.
+const limitsKey = KindLimits + "." + Domain
+
 // IsKey reports whether the key of an annotation has the plugin's domain, valid or not.
 func IsKey(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")

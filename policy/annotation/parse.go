@@ -22,8 +22,9 @@ const (
 type Entry struct {
 	Number int // 1-based; 0 for a weight without a target
 	Target Target
-	Limits blkio.Limits // of an annotation of limits
-	Weight uint32       // of an annotation of weights, otherwise 0
+	Limits blkio.Limits          // of an annotation of limits
+	Weight uint32                // of an annotation of weights, otherwise 0
+	paired [blkio.NumLimits]bool // set by "bps" or "iops"
 	text   string
 }
 
@@ -254,37 +255,30 @@ func cutTarget(text string) (word, rest string, p *Problem) {
 // setKey parses "wbps=50Mi".
 func (e *Entry) setKey(word string, parse rateParser) *Problem {
 	name, value, found := strings.Cut(word, "=")
-	k, known := blkio.ParseKey(blkio.IOMax, name)
+	keys := KeysOf(name)
 	switch {
-	case !found && known:
-		return &Problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(k)}
+	case keys != nil && value == "":
+		return &Problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(keys[0])}
 	case !found && strings.IndexByte(`/"@`, word[0]) >= 0:
 		return &Problem{quote.Text(word) + " is a second target", `separate entries by ";"; quote a path with blanks`}
 	case !found:
 		return &Problem{quote.Text(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
-	case !known:
-		p := &Problem{Cause: "unknown key " + quote.Text(name), Hint: spelling.Hint(name, keyNames()...)}
+	case keys == nil:
+		p := &Problem{Cause: "unknown key " + quote.Text(name), Hint: spelling.Hint(name, LimitKeys()...)}
 		if p.Hint == "" {
-			p.Hint = "the keys are rbps, wbps, riops and wiops"
+			p.Hint = "the keys are rbps, wbps, riops and wiops, and for both directions bps and iops"
 		}
 		return p
-	case e.Limits[k] != blkio.Unset:
-		return &Problem{"duplicate key " + quote.Text(name), "write it once"}
 	}
-	rate, p := parse(k, value)
+	if p := e.repeats(name); p != nil {
+		return p
+	}
+	rate, p := parse(keys[0], value)
 	if p != nil {
 		return p
 	}
-	e.Limits[k] = rate
+	e.set(name, rate)
 	return nil
-}
-
-func keyNames() []string {
-	var names []string
-	for k := range blkio.NumLimits {
-		names = append(names, k.String())
-	}
-	return names
 }
 
 // parseTarget parses the first word of an entry of an annotation.
@@ -321,13 +315,12 @@ func parseTarget(word string) (Target, *Problem) {
 func noTarget(word string) *Problem {
 	p := &Problem{Cause: "unknown target " + quote.Text(word), Hint: spelling.Hint(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
-	_, isKey := blkio.ParseKey(blkio.IOMax, key)
 	switch {
 	case isDisk(word): // it could reach disks of others, and a tenant does not know the node's disks
 		return &Problem{"disk: targets are only for classes of the node policy", `write "/path", @VOLUME, pvc:CLAIM, rootfs or *`}
 	case word[0] == '#':
 		return &Problem{"a comment must start its line", `put a newline before "#"`}
-	case isKey:
+	case KeysOf(key) != nil:
 		return &Problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, pvc:CLAIM, rootfs or * first`}
 	case word[0] == '.' || strings.Contains(word, "/"):
 		return &Problem{"path " + quote.Text(word) + " is not absolute", "write a path in the container that starts with /"}

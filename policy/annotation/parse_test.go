@@ -22,8 +22,12 @@ func TestEntries(t *testing.T) {
 		value string
 		want  []Entry
 	}{
-		"one":                 {"/data wbps=1Mi", []Entry{entry(1, path("/data"), blkio.Limits{blkio.Wbps: mi})}},
-		"all keys":            {"/d rbps=1 wbps=2 riops=3 wiops=4", []Entry{entry(1, path("/d"), blkio.Limits{1, 2, 3, 4})}},
+		"one":      {"/data wbps=1Mi", []Entry{entry(1, path("/data"), blkio.Limits{blkio.Wbps: mi})}},
+		"all keys": {"/d rbps=1 wbps=2 riops=3 wiops=4", []Entry{entry(1, path("/d"), blkio.Limits{1, 2, 3, 4})}},
+		"both directions": {"/d bps=2Mi iops=9; * bps=max wiops=5", []Entry{
+			{Number: 1, Target: path("/d"), Limits: blkio.Limits{2 * mi, 2 * mi, 9, 9}, paired: [blkio.NumLimits]bool{true, true, true, true}},
+			{Number: 2, Target: star, Limits: blkio.Limits{blkio.Rbps: blkio.Max, blkio.Wbps: blkio.Max, blkio.Wiops: 5}, paired: [blkio.NumLimits]bool{blkio.Rbps: true, blkio.Wbps: true}},
+		}},
 		"max":                 {"* wbps=max", []Entry{entry(1, star, blkio.Limits{blkio.Wbps: blkio.Max})}},
 		"a newline":           {"rootfs wbps=1Mi\n/d rbps=1Mi", []Entry{entry(1, rootfs, blkio.Limits{blkio.Wbps: mi}), entry(2, path("/d"), blkio.Limits{blkio.Rbps: mi})}},
 		"a semicolon":         {"rootfs wbps=1Mi;/d rbps=1Mi;", []Entry{entry(1, rootfs, blkio.Limits{blkio.Wbps: mi}), entry(2, path("/d"), blkio.Limits{blkio.Rbps: mi})}},

@@ -27,6 +27,8 @@ const (
 	NotAllowed                    // the rule rejects annotations
 	Ignored                       // the rule ignores annotations
 	IgnoredClaims                 // the rule ignores limits of claims
+	OfClaim                       // limits of a claim are on a pod
+	OfPod                         // limits of a pod are on a claim
 	OutOfBounds                   // the policy has bounds or a floor
 	UnknownClass                  // the policy has no class of this name
 	UnknownClaim                  // the limits of the claim cannot be read
@@ -46,7 +48,7 @@ const (
 // String returns the name of the reason in identities.
 func (r Reason) String() string {
 	return [...]string{
-		"malformed", "not allowed", "ignored", "ignored claims", "out of bounds", "unknown class", "unknown claim", "no mount", "no room", "needs limit",
+		"malformed", "not allowed", "ignored", "ignored claims", "of claim", "of pod", "out of bounds", "unknown class", "unknown claim", "no mount", "no room", "needs limit",
 		"conflict", "too many mounts", "no disk", "no control", "no pod cgroup", "foreign handler", "claims not known", "cannot be limited",
 	}[r]
 }

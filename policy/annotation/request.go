@@ -26,7 +26,8 @@ func Kinds() []string { return []string{KindLimits, KindWeight, KindClass} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	keys    []string          // of this domain; sorted
+	keys    []string          // of this domain, without that of ofClaim; sorted
+	ofClaim *Error            // why an annotation has no effect; nil for none
 	podWide []*Error          // of keys that concern no known scope
 	named   map[string]*Scope // by container
 	each    *Scope            // "containers"; nil where nothing is asked
@@ -38,11 +39,11 @@ type Request struct {
 
 // Scope holds the annotations of one scope of a pod.
 type Scope struct {
-	Limits   *List  // nil for none
-	Weights  *List  // nil for none
-	Class    *Class // nil for none, and for an invalid one
-	star     bool   // a limit has the target "*"
-	classErr *Error // why the choice of a class is invalid; nil if it is not
+	Limits  *List    // nil for none
+	Weights *List    // nil for none
+	Class   *Class   // nil for none, and for an invalid one
+	star    bool     // a limit has the target "*"
+	errs    []*Error // of the choice of a class, and of two keys for one annotation
 }
 
 // Parse parses a pod's annotations. It has no error, because each mistake belongs to the scope that it is in: a
@@ -65,8 +66,14 @@ func Parse(annotations map[string]string) *Request {
 		return r.tooMuch(keys[0], "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
 			"write /containers once for what all containers share")
 	}
-	for _, key := range keys {
-		if r.parse(key, annotations[key]); r.entries > maxTotal {
+	if value := annotations[limitsKey]; lackTargets(value) {
+		r.ofClaim = New(Identity{From: Origin{Annotation: limitsKey}, Text: value, Reason: OfClaim}, &Problem{
+			"limits without a target are those of a claim, and have no effect on a pod", `write "* wbps=50Mi" to limit each container`,
+		})
+		r.keys = slices.DeleteFunc(keys, func(key string) bool { return key == limitsKey })
+	}
+	for _, key := range r.keys {
+		if r.parse(annotations, key); r.entries > maxTotal {
 			return r.tooMuch(key, "more than "+strconv.Itoa(maxTotal)+" entries in the annotations of one pod together",
 				"name fewer targets, or use *")
 		}
@@ -112,8 +119,9 @@ func isOurs(prefix string) bool {
 	return ok && (kind == "" || strings.HasSuffix(kind, "."))
 }
 
-func (r *Request) parse(key, value string) {
+func (r *Request) parse(annotations map[string]string, key string) {
 	kind, name := CutKey(key)
+	value := annotations[key]
 	if !slices.Contains(Kinds(), kind) {
 		p := &Problem{"unknown annotation", spelling.Hint(strings.TrimSuffix(key, "/"+name), "limits."+Domain, "weight."+Domain, "class."+Domain)}
 		if p.Hint == "" {
@@ -121,6 +129,18 @@ func (r *Request) parse(key, value string) {
 		}
 		r.podWide = append(r.podWide, New(Identity{From: Origin{Annotation: key}}, p))
 		return
+	}
+	if key == kind+"."+Domain {
+		name = ScopeEach
+		if explicit, both := annotations[key+"/"+name]; both {
+			if explicit != value {
+				each := orNew(&r.each)
+				each.errs = append(each.errs, New(Identity{From: Origin{Annotation: key}}, &Problem{
+					"the key without a scope means /containers, and both have different values", "remove one of them",
+				}))
+			}
+			return
+		}
 	}
 	scope, p := r.scope(name)
 	if p != nil {
@@ -136,7 +156,7 @@ func (r *Request) parse(key, value string) {
 		r.entries += scope.Weights.count
 	case KindClass:
 		if name == ScopeTotal {
-			scope.classErr = New(Identity{From: Origin{Annotation: key}, Text: value}, &Problem{"a class applies to containers", "write class." + Domain + "/containers"})
+			scope.errs = append(scope.errs, New(Identity{From: Origin{Annotation: key}, Text: value}, &Problem{"a class applies to containers", "write class." + Domain + "/containers"}))
 			return
 		}
 		scope.parseClass(key, value)
@@ -144,8 +164,7 @@ func (r *Request) parse(key, value string) {
 	}
 }
 
-// hintScope names the scopes. In the convention of other NRI plugins /pod and
-// the bare key mean each container, which many would not expect.
+// hintScope names the scopes. In the convention of other NRI plugins /pod means each container, which many would not expect.
 const hintScope = "write /containers for each container, /pod-total for the pod as a whole, or /container.NAME"
 
 // scope returns the request of the scope with this name.
@@ -156,7 +175,7 @@ func (r *Request) scope(name string) (*Scope, *Problem) {
 	case ScopeTotal:
 		return orNew(&r.total), nil
 	case "":
-		return nil, &Problem{"no scope after the prefix", hintScope}
+		return nil, &Problem{"no scope after the slash", hintScope}
 	case "pod":
 		return nil, &Problem{"invalid scope " + quote.Text(name), hintScope}
 	}
@@ -228,6 +247,15 @@ func (r *Request) Each() *Scope { return r.each }
 // Total returns the scope pod-total, or nil if it is not annotated.
 func (r *Request) Total() *Scope { return r.total }
 
+// OfClaim returns why an annotation of the pod is ignored: it has the form of a claim's, and operators copy annotations to pods and
+// claims alike. It returns nil if no annotation is.
+func (r *Request) OfClaim() *Error {
+	if r == nil {
+		return nil
+	}
+	return r.ofClaim
+}
+
 // Empty reports whether the pod has no annotation that counts.
 func (r *Request) Empty() bool { return r == nil || len(r.keys) == 0 }
 
@@ -272,8 +300,5 @@ func (q *Scope) Errors() []*Error {
 	if q.Weights != nil {
 		errs = append(errs, q.Weights.errors...)
 	}
-	if q.classErr != nil {
-		errs = append(errs, q.classErr)
-	}
-	return errs
+	return append(errs, q.errs...)
 }

@@ -75,12 +75,15 @@ func TestClaimMessages(t *testing.T) {
 	for value, want := range map[string]string{
 		"rbps=200Mi wbps=50Mi":                 "",
 		"# the database\nwbps=1Mi;\nriops=max": "",
-		"wpbs=50Mi":                            `"wpbs=50Mi": unknown key (the keys are rbps, wbps, riops and wiops)`,
+		"wpbs=50Mi":                            `"wpbs=50Mi": unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)`,
 		"rbps=1Mi; wbps":                       `"wbps": a word is not key=value (write for example wbps=50Mi, without blanks in it)`,
 		"":                                     `the value is empty (write for example "wbps=50Mi", or remove the annotation)`,
 		" ;\n# none":                           `the value is empty (write for example "wbps=50Mi", or remove the annotation)`,
-		"* wbps=50Mi":                          `"* wbps=50Mi": ` + target,
-		`"/a b" wbps=50Mi`:                     `"\"/a b\" wbps=50Mi": ` + target,
+		"* wbps=50Mi; rbps=1":                  `"* wbps=50Mi": ` + target,
+		`rbps=1; "/a b" wbps=50Mi`:             `"\"/a b\" wbps=50Mi": ` + target,
+		"bps=1; wbps=2":                        `"bps=1; wbps=2": the keys set the same limit (bps and iops set both directions; write one of the two keys)`,
+		"bps=1Mi iops=max":                     "",
+		"* wbps=50Mi":                          "", // of a pod
 		"wbps=50MB":                            `"wbps=50MB": invalid quantity (write a whole number such as 50Mi)`,
 		"riops=100+3/Gi..16k wbps=1Mi/Gi":      "",
 		"riops=100+3/GB":                       `"riops=100+3/GB": invalid growth (write for example 50Mi+1Mi/Gi..200Mi)`,
@@ -149,7 +152,7 @@ func TestClaimKeys(t *testing.T) {
 		"class.blkio.noderesource.dev/container.a": {"", "class.blkio.noderesource.dev/container.a" + unused},
 		"limit.blkio.noderesource.dev":             {"limit.blkio.noderesource.dev" + unknown, ""},
 		"blkio.noderesource.dev/wbps":              {"blkio.noderesource.dev/wbps" + unknown, ""},
-		"weight.blkio.noderesource.dev":            {"weight.blkio.noderesource.dev" + unknown, ""},
+		"weight.blkio.noderesource.dev":            {"", "weight.blkio.noderesource.dev" + unused},
 		"limits.blkio.noderesource.dev/data":       {"limits.blkio.noderesource.dev/data" + unknown, ""},
 	} {
 		annotations := map[string]string{key: "wbps=1"}
@@ -172,6 +175,28 @@ func isUnseen(err *annotation.Error) bool {
 	return strings.Contains(err.Cause, "is not a whole number") || strings.HasPrefix(err.Cause, "maximum ")
 }
 
+// TestOfPod verifies that the limits of a pod cause a warning on a claim, and are not rejected.
+func TestOfPod(t *testing.T) {
+	p, warn := readValidating(t, admission.GrammarFile, ofClaims), readValidating(t, admission.GrammarFile, ofClaims+"-warn")
+	const warning = claimKey + `: limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`
+	for value, want := range map[string]string{
+		"* wbps=50Mi": warning, "# a\n\"/a b;c\" wbps=1;@data x\n": warning, "rootfs": warning, "wbps=1Mi": "", "": "", "# *": "",
+		strings.Repeat(" ", poddoc.MaxText-len("* wbps=1")) + "* wbps=1": warning,
+	} {
+		annotations := map[string]string{claimKey: value}
+		for _, r := range []*request{createClaim(annotations), createSet(nil, annotations)} {
+			if warnings, errs := warn.decide(t, r); strings.Join(warnings, "") != want || len(errs) > 0 {
+				t.Errorf("%.50q on a %s: %q, %v", value, r.kind, warnings, errs)
+			}
+			if want != "" {
+				p.expect(t, value, r)
+			}
+			r.old = r.object
+			warn.expect(t, value+" from before the policy", r)
+		}
+	}
+}
+
 // agreesOnClaim reports whether the policy rejects limits of a claim. It fails the test if the grammar accepts those, or if the
 // policy accepts a mistake that isUnseen does not except.
 func agreesOnClaim(t testing.TB, p *validating, value string) (isRejected bool) {
@@ -181,7 +206,8 @@ func agreesOnClaim(t testing.TB, p *validating, value string) (isRejected bool) 
 		t.Errorf("%.300q: %v", value, errs)
 	}
 	_, err := annotation.ParseClaim("data", value, 1<<30)
-	if len(denials) > 0 != (err != nil) && len(value) <= poddoc.MaxText && (err == nil || !isUnseen(err)) {
+	isWrong := err != nil && err.Reason != annotation.OfPod
+	if len(denials) > 0 != isWrong && len(value) <= poddoc.MaxText && (!isWrong || !isUnseen(err)) {
 		t.Errorf("%.300q: denied %q, by the grammar %v", value, denials, err)
 	}
 	return len(denials) > 0
@@ -225,6 +251,7 @@ func FuzzClaimGrammar(f *testing.F) {
 func TestLargeClaims(t *testing.T) {
 	t.Parallel()
 	p, tenants := readValidating(t, admission.GrammarFile, ofClaims), readValidating(t, admission.TenantsFile)
+	warn := readValidating(t, admission.GrammarFile, ofClaims+"-warn")
 	fill := func(text string) string { return strings.Repeat(text, poddoc.MaxText/len(text)) }
 	for name, tt := range map[string]struct {
 		value    string
@@ -242,8 +269,9 @@ func TestLargeClaims(t *testing.T) {
 		"duplicates, 2": {fill("wbps=1Mi;"), true},
 		"a rate":        {"wbps=1" + fill("0")[:poddoc.MaxText-20], true},
 		"an exponent":   {"wbps=1e" + fill("0")[:poddoc.MaxText-20], false},
-		"quotes":        {fill(`"`), true},
-		"a quoted path": {`"/` + fill(`\"`)[:poddoc.MaxText-20] + `" wbps=1`, true},
+		"quotes":        {fill(`"`), false},
+		"a quoted path": {`"/` + fill(`\"`)[:poddoc.MaxText-20] + `" wbps=1`, false},
+		"targets":       {fill(`*;`), false},
 		"64 KiB":        {strings.Repeat("wbps=1Mi ", 7000), true},
 		"200 KiB":       {strings.Repeat("wbps=1Mi;", 23000), true},
 	} {
@@ -256,12 +284,13 @@ func TestLargeClaims(t *testing.T) {
 				templates = append(templates, map[string]string{claimKey: tt.value})
 			}
 			isRead := n*len(tt.value) <= 2*poddoc.MaxText
-			for _, p := range []*validating{p, tenants} {
+			for _, p := range []*validating{p, tenants, warn} {
 				p.largest = 0
 				r := createSet(templates...)
 				r.old = set(slices.Repeat([]map[string]string{{claimKey: "x"}}, n)...)
 				denials, errs := p.decide(t, r)
-				if want := tt.isDenied && isRead || p == tenants || len(tt.value) > poddoc.MaxText; len(errs) > 0 || len(denials) > 0 != want {
+				want := tt.isDenied && isRead || p == tenants || len(tt.value) > poddoc.MaxText
+				if len(errs) > 0 || p != warn && len(denials) > 0 != want {
 					t.Errorf("%s in %d templates: %q, %v", name, n, denials, errs)
 				}
 				if p.largest > celconfig.RuntimeCELCostBudget/2 {
@@ -298,7 +327,7 @@ func TestClaimTenants(t *testing.T) {
 	if denials, errs := p.decide(t, r); len(denials) != 1 || len(errs) > 0 {
 		t.Errorf("a changed annotation: %q, %v", denials, errs)
 	}
-	// The key of a claim has no scope for a pod.
+	// A pod can have the key of a claim.
 	if denials, _ := p.decide(t, create(map[string]string{claimKey: "x"}, admission.AllowLabel, "none")); len(denials) != 1 || !strings.Contains(denials[0], ": pods of namespace") {
 		t.Errorf("on a pod: %q", denials)
 	}

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/policy/admission"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -32,7 +31,7 @@ func createClass(parameters map[string]string) *request {
 func TestClassMessages(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile, ofClasses)
 	const own = annotation.OwnPrefix
-	const unknown = `unknown key (the keys are rbps, wbps, riops and wiops)`
+	const unknown = `unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)`
 	for _, tt := range []struct {
 		parameters map[string]string
 		want       string
@@ -40,6 +39,10 @@ func TestClassMessages(t *testing.T) {
 		{nil, ""},
 		{map[string]string{own + "wbps": "50Mi", own + "riops": "max", "wbps": "50MB", "type": "gp3"}, ""},
 		{map[string]string{"rbps": "x", "wpbs": "1", "qos.linbit.com/wbps": "x", "example.com/wbps": "x", "xblkio.noderesource.dev/wbps": "x"}, ""},
+		{map[string]string{own + "bps": "50Mi", own + "iops": "max", own + "a": "1"}, `parameters: "blkio.noderesource.dev/a=1": ` + unknown},
+		{map[string]string{own + "bps": "50Mi", own + "iops": "9", "bps": "x", "iops": "3000"}, ""},
+		{map[string]string{own + "bps": "50Mi", own + "wbps": "9"}, "parameters: the keys set the same limit (bps and iops set both directions; write one of the two keys)"},
+		{map[string]string{own + "riops": "50", own + "iops": "9"}, "parameters: the keys set the same limit (bps and iops set both directions; write one of the two keys)"},
 		{map[string]string{own + "wpbs": "50Mi"}, `parameters: "blkio.noderesource.dev/wpbs=50Mi": ` + unknown},
 		{map[string]string{claimKey: "wbps=50Mi"}, `parameters: "limits.blkio.noderesource.dev=wbps=50Mi": ` + unknown},
 		{map[string]string{own + "wbps": "50MB"}, `parameters: "blkio.noderesource.dev/wbps=50MB": invalid quantity (write a whole number such as 50Mi)`},
@@ -77,8 +80,7 @@ func TestClassMessages(t *testing.T) {
 // fraction.
 func agreesOnRate(t testing.TB, p *validating, value string) {
 	t.Helper()
-	for k := range blkio.NumLimits {
-		key := annotation.OwnPrefix + k.String()
+	for _, key := range annotation.OwnParameters() {
 		denials, errs := p.decide(t, createClass(map[string]string{key: value}))
 		if len(errs) > 0 {
 			t.Errorf("%.300q: %v", value, errs)

@@ -63,6 +63,8 @@ func samples(t testing.TB) []sample {
 		for _, prefix := range []string{"", "/data ", "/data wbps=", "/data wiops="} {
 			add(limits+"container.db", prefix+text)
 		}
+		add(strings.TrimSuffix(limits, "/"), text)
+		add(strings.TrimSuffix(class, "/"), text)
 		add(limits+"pod-total", text+" wbps=1Mi")
 		add(weight+"containers", text)
 		add(weight+"containers", "/data "+text)

@@ -87,8 +87,8 @@ func TestMixtures(t *testing.T) {
 			}
 			b.WriteString(from[random.IntN(len(from))])
 		}
-		for _, key := range []string{"limits", "weight"} {
-			annotations := map[string]string{key + "." + annotation.Domain + "/containers": b.String()}
+		for _, key := range []string{"limits." + annotation.Domain + "/containers", "weight." + annotation.Domain + "/containers", claimKey} {
+			annotations := map[string]string{key: b.String()}
 			if !agrees(t, p, annotations) && len(mistakes(annotations)) == 0 {
 				valid++
 			}
@@ -167,6 +167,7 @@ func TestLarge(t *testing.T) {
 		for i := range tt.keys {
 			annotations[fmt.Sprintf("%sc%02d", limits, i)] = tt.value
 		}
+		annotations = withoutScope(t, p, annotations, tt.isDenied)
 		p.largest = 0
 		if isDenied := agrees(t, p, annotations); isDenied != tt.isDenied {
 			t.Errorf("%s: denied %t", name, isDenied)
@@ -176,4 +177,22 @@ func TestLarge(t *testing.T) {
 			t.Errorf("%s: cost %d", name, p.largest)
 		}
 	}
+}
+
+// withoutScope verifies for one annotation that the policy decides on its value with the key without a scope as well. It returns that
+// with both keys, and more annotations as they are.
+func withoutScope(t *testing.T, p *validating, annotations map[string]string, isDenied bool) map[string]string {
+	t.Helper()
+	if len(annotations) > 1 {
+		return annotations
+	}
+	out := map[string]string{}
+	for _, value := range annotations {
+		out[claimKey] = value
+		if got := agrees(t, p, out); got != isDenied {
+			t.Errorf("%.50q: denied %t without a scope", value, got)
+		}
+		out["limits."+annotation.Domain+"/containers"] = value
+	}
+	return out
 }

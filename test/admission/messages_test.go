@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/nri-blkio/nri-blkio/policy/admission"
 )
@@ -20,7 +21,7 @@ const (
 	total    = "limits.blkio.noderesource.dev/pod-total"
 	valid    = "/data wbps=50Mi"
 	wrong    = "/data wpbs=50Mi"
-	wrongWhy = limits + `: entry 1 "/data wpbs=50Mi": unknown key (the keys are rbps, wbps, riops and wiops)`
+	wrongWhy = limits + `: entry 1 "/data wpbs=50Mi": unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)`
 )
 
 // TestMessages verifies that a denial has the annotation, the entry, the cause and the correction.
@@ -51,7 +52,12 @@ func TestMessages(t *testing.T) {
 		{weight, "/data 10001", weight + `: entry 1 "/data 10001": invalid weight (write a whole number from 1 to 10000; the default is 100)`},
 		{weight, "/data 5 6", weight + `: entry 1 "/data 5 6": text after the weight (separate entries by ";")`},
 		{"limits.blkio.noderesource.dev/pod", valid, "limits.blkio.noderesource.dev/pod: invalid scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"},
-		{"limits.blkio.noderesource.dev", valid, "limits.blkio.noderesource.dev: no scope after the prefix (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"},
+		{"limits.blkio.noderesource.dev", wrong, strings.Replace(wrongWhy, "/containers", "", 1)},
+		{"limits.blkio.noderesource.dev", valid + "; wbps=1Mi", `limits.blkio.noderesource.dev: entry 2 "wbps=1Mi": no target before the limits (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`},
+		{"weight.blkio.noderesource.dev", "0", `weight.blkio.noderesource.dev: entry 1 "0": invalid weight (write a whole number from 1 to 10000; the default is 100)`},
+		{"class.blkio.noderesource.dev", "Gold", "class.blkio.noderesource.dev: invalid class name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"},
+		{limits, "/data bps=1 rbps=1", limits + `: entry 1 "/data bps=1 rbps=1": the keys set the same limit (bps and iops set both directions; write one of the two keys)`},
+		{limits, "/data iops=5Gi", limits + `: entry 1 "/data iops=5Gi": a rate is too large (write at most 4294967294, or max for no limit)`},
 		{"limits.blkio.noderesource.dev/db", valid, "limits.blkio.noderesource.dev/db: unknown scope (write container.NAME, containers or pod-total)"},
 		{class, " none ", class + `: "none" is not a class: only the node policy can leave a pod without one (write the name of a class of the node policy, or remove the annotation)`},
 		{class, "Gold", class + `: invalid class name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
@@ -62,6 +68,67 @@ func TestMessages(t *testing.T) {
 		denials, errs := p.decide(t, create(map[string]string{tt.key: tt.value}))
 		if diff := cmp.Diff([]string{tt.want}, denials); diff != "" || len(errs) > 0 {
 			t.Errorf("%q: %v, -want +got:\n%s", tt.value, errs, diff)
+		}
+	}
+}
+
+// TestBareKeys verifies that a key without a scope is an error beside another value with the scope containers, if one of them is new, and
+// that the annotation of a claim is not rejected on a pod, but causes a warning.
+func TestBareKeys(t *testing.T) {
+	p, warn := readValidating(t, admission.GrammarFile), readValidating(t, admission.GrammarFile, "nri-blkio-grammar-warn")
+	const bare, bareWeight = "limits.blkio.noderesource.dev", "weight.blkio.noderesource.dev"
+	const conflict = ": the key without a scope means /containers, and both have different values (remove one of them)"
+	const ofClaim = bare + `: limits without a target are those of a claim, and have no effect on a pod (write "* wbps=50Mi" to limit each container)`
+	for name, tt := range map[string]struct {
+		before, after   map[string]string
+		denial, warning string
+	}{
+		"bare":                   {nil, map[string]string{bare: valid, bareWeight: "5", "class.blkio.noderesource.dev": "a"}, "", ""},
+		"equal":                  {nil, map[string]string{bare: valid, limits: valid}, "", ""},
+		"two values":             {nil, map[string]string{bare: valid, limits: valid + ";"}, bare + conflict, ""},
+		"two weights":            {nil, map[string]string{bareWeight: "5", weight: "6"}, bareWeight + conflict, ""},
+		"one is new":             {map[string]string{bareWeight: "5"}, map[string]string{bareWeight: "5", weight: "6"}, bareWeight + conflict, ""},
+		"the bare one is new":    {map[string]string{weight: "6"}, map[string]string{bareWeight: "5", weight: "6"}, bareWeight + conflict, ""},
+		"both are old":           {map[string]string{bareWeight: "5", weight: "6"}, map[string]string{bareWeight: "5", weight: "6", limits: valid}, "", ""},
+		"another scope":          {nil, map[string]string{bare: valid, total: "* wbps=1"}, "", ""},
+		"a wrong one is ignored": {nil, map[string]string{bare: wrong, limits: wrong}, wrongWhy, ""},
+		"of a claim":             {nil, map[string]string{bare: "wbps=50Mi riops=100+3/Gi"}, "", ofClaim},
+		"of a claim, and scopes": {nil, map[string]string{bare: "# a\n wbps=50Mi", limits: valid, weight: "6"}, "", ofClaim},
+		"of a claim, old":        {map[string]string{bare: "wbps=1"}, map[string]string{bare: "wbps=1", limits: valid}, "", ""},
+	} {
+		for _, w := range workloads() {
+			r := &request{resource: w.resource, kind: w.kind, object: w.of(tt.after), namespace: corev1.Namespace{}}
+			if tt.before != nil {
+				r.old = w.of(tt.before)
+			}
+			if denials, errs := p.decide(t, r); strings.Join(denials, "") != tt.denial || len(errs) > 0 {
+				t.Errorf("%s, %s: %q, %v", w.kind, name, denials, errs)
+			}
+			if warnings, errs := warn.decide(t, r); strings.Join(warnings, "") != tt.warning || len(errs) > 0 {
+				t.Errorf("%s, %s: warnings %q, %v", w.kind, name, warnings, errs)
+			}
+		}
+		if isWrong := len(mistakes(tt.after)) > 0; isWrong != (tt.denial != "") && tt.before == nil {
+			t.Errorf("%s: by the grammar %v", name, mistakes(tt.after))
+		}
+	}
+}
+
+// TestLargeOfClaim verifies that the annotation of a claim on a pod can be evaluated at each size, and is never rejected.
+func TestLargeOfClaim(t *testing.T) {
+	p, warn := readValidating(t, admission.GrammarFile), readValidating(t, admission.GrammarFile, "nri-blkio-grammar-warn")
+	for name, value := range map[string]string{
+		"entries":  "wbps=1" + strings.Repeat(";a.b=", 6<<10),
+		"letters":  strings.Repeat("x", 32<<10-1) + "=",
+		"comments": strings.Repeat("#\n", 16<<10-10) + "wbps=1",
+		"64 KiB":   "wbps=" + strings.Repeat("1", 64<<10-5),
+	} {
+		for _, p := range []*validating{p, warn} {
+			p.largest = 0
+			denials, errs := p.decide(t, create(map[string]string{claimKey: value, limits: valid, "class.blkio.noderesource.dev": "a"}))
+			if isWarned := p == warn && len(value) <= 32<<10; len(errs) > 0 || len(denials) > 0 != isWarned || p.largest > celconfig.RuntimeCELCostBudget/2 {
+				t.Errorf("%s: %q, %v, cost %d", name, denials, errs, p.largest)
+			}
 		}
 	}
 }
@@ -147,7 +214,7 @@ func TestTenants(t *testing.T) {
 		"limits.wieght":       "invalid",
 		"":                    "invalid",
 	} {
-		of := map[string]string{limits: "limits", weight: "weight", class: "class", unknown: "unknown"}
+		of := map[string]string{limits: "limits", weight: "weight", class: "class", unknown: "unknown", claimKey: "limits", "class.blkio.noderesource.dev": "class"}
 		for key, kind := range of {
 			var want []string
 			switch {

@@ -83,11 +83,13 @@ func (c cluster) rejectsWorkloads() {
 // rejectsClaims: limits of claims, of templates of claims, and of classes are read as well.
 func (c cluster) rejectsClaims() {
 	c.Helper()
-	const unknown, mayNot = "unknown key (the keys are rbps, wbps, riops and wiops)", "limits.blkio.noderesource.dev: claims of namespace nothing may not have this annotation"
+	const unknown, mayNot = "unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)", "limits.blkio.noderesource.dev: claims of namespace nothing may not have this annotation"
 	for _, tt := range []struct{ manifest, want string }{
 		{ofClaim("default", "limits.blkio.noderesource.dev", "rbps=200Mi wbps=50Mi"), "persistentvolumeclaim/data created"},
 		{ofClaim("default", "limits.blkio.noderesource.dev", "wpbs=50Mi"), unknown},
-		{ofClaim("default", "limits.blkio.noderesource.dev", "* wbps=50Mi"), "the first word is a target"},
+		{ofClaim("default", "limits.blkio.noderesource.dev", "* wbps=50Mi; rbps=1"), "the first word is a target"},
+		{ofClaim("default", "limits.blkio.noderesource.dev", "* wbps=50Mi"), "limits with targets are those of a pod, and have no effect on a claim"},
+		{ofClaim("default", "limits.blkio.noderesource.dev", "* wbps=50Mi"), "persistentvolumeclaim/data created"},
 		{ofClaim("default", "limit.blkio.noderesource.dev", "wbps=50Mi"), "unknown annotation of a claim"},
 		{ofClaim("default", "limits.blkio.noderesource.dev/containers", "* wbps=50Mi"), "the annotation has no effect on a claim"},
 		{ofClaim("default", "limits.blkio.noderesource.dev/containers", "* wbps=50Mi"), "persistentvolumeclaim/data created"},
@@ -98,6 +100,8 @@ func (c cluster) rejectsClaims() {
 		{ofSet("default", "wpbs=50Mi"), unknown},
 		{ofSet("nothing", "wbps=50Mi"), mayNot},
 		{ofClass("{blkio.noderesource.dev/wbps: 50Mi, rbps: x}"), "volumeattributesclass.storage.k8s.io/slow created"},
+		{ofClass("{blkio.noderesource.dev/bps: 50Mi, blkio.noderesource.dev/iops: 2k, iops: '3000'}"), "volumeattributesclass.storage.k8s.io/slow created"},
+		{ofClass("{blkio.noderesource.dev/bps: 50Mi, blkio.noderesource.dev/wbps: 2k}"), "the keys set the same limit"},
 		{ofClass("{blkio.noderesource.dev/wpbs: 50Mi}"), unknown},
 		{ofClass("{blkio.noderesource.dev/wbps: '0'}"), `parameters: "blkio.noderesource.dev/wbps=0": a rate of 0 stops all I/O`},
 		{ofClass("{blkio.noderesource.dev/wbps: 50MB}"), "invalid quantity"},

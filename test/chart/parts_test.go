@@ -169,6 +169,7 @@ func TestOptions(t *testing.T) {
 	for values, want := range map[string][]string{
 		"admission: {grammar: true}": {
 			"ValidatingAdmissionPolicy nri-blkio-grammar", "ValidatingAdmissionPolicyBinding nri-blkio-grammar",
+			"ValidatingAdmissionPolicy nri-blkio-grammar-warn", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-warn",
 			"ValidatingAdmissionPolicy nri-blkio-grammar-claims", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-claims",
 			"ValidatingAdmissionPolicy nri-blkio-grammar-claims-warn", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-claims-warn",
 			"ValidatingAdmissionPolicy nri-blkio-grammar-classes", "ValidatingAdmissionPolicyBinding nri-blkio-grammar-classes",

@@ -1,0 +1,59 @@
+package annotation
+
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+)
+
+// pairs returns the keys of limits that set two keys of the kernel to one value.
+func pairs() []string { return []string{"bps", "iops"} }
+
+// LimitKeys returns the keys of limits: those of the kernel, and those that set two of them.
+func LimitKeys() (names []string) {
+	for k := range blkio.NumLimits {
+		names = append(names, k.String())
+	}
+	return append(names, pairs()...)
+}
+
+// KeysOf returns the keys of the kernel that a key of limits sets. It returns nil for an unknown one.
+func KeysOf(name string) []blkio.Key {
+	switch name {
+	case "bps":
+		return []blkio.Key{blkio.Rbps, blkio.Wbps}
+	case "iops":
+		return []blkio.Key{blkio.Riops, blkio.Wiops}
+	}
+	if k, known := blkio.ParseKey(blkio.IOMax, name); known {
+		return []blkio.Key{k}
+	}
+	return nil
+}
+
+// repeats returns the problem of a key of limits of which the entry already has a key of the kernel, or nil.
+func (e *Entry) repeats(name string) *Problem {
+	for _, k := range KeysOf(name) {
+		if e.Limits[k] == blkio.Unset {
+			continue
+		}
+		earlier := k.String()
+		if e.paired[k] {
+			earlier = pairs()[slices.IndexFunc(pairs(), func(pair string) bool { return slices.Contains(KeysOf(pair), k) })]
+		}
+		if earlier == name {
+			return &Problem{"duplicate key " + quote.Text(name), "write it once"}
+		}
+		return &Problem{"the keys " + quote.Text(earlier) + " and " + quote.Text(name) + " set the same limit", "bps and iops set both directions; write one of the two keys"}
+	}
+	return nil
+}
+
+// set sets a key of limits.
+func (e *Entry) set(name string, rate blkio.Amount) {
+	keys := KeysOf(name)
+	for _, k := range keys {
+		e.Limits[k], e.paired[k] = rate, len(keys) > 1
+	}
+}
