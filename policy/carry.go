@@ -21,7 +21,7 @@ const claimKept = "limits of a claim do not count: those that were granted befor
 //
 //   - what asked for it is refused or ignored now: in place of a class, unless that is lower. Then the value is noted in d.Lowered, and
 //     is in force again without the class;
-//   - it is of a claim, or of an entry of a class that names one, and the claims are unknown;
+//   - it is of a claim, or of an entry of a class that names a volume, and the volumes of the pod are unknown;
 //   - it is carried: pod-total has the same entry still, which can name a mount that only ended containers had. While that is refused,
 //     the value is at least noted in d.Lowered.
 //
@@ -96,7 +96,7 @@ func (p *Pod) stillAsks(d *Desired, s Setting, container string) bool {
 		return false
 	}
 	if container != "" {
-		return p.classStillNames(container, s)
+		return p.classStillNames(container, s, now)
 	}
 	en := p.standing(d, s)
 	if en == nil || !isDecided {
@@ -106,10 +106,11 @@ func (p *Pod) stillAsks(d *Desired, s Setting, container string) bool {
 	return by != nil && en.Target.Rank() > by.Target.Rank()
 }
 
-// classStillNames reports whether the class of a container has the entry that has set a limit on a claim by its name, while the claims of
-// the pod are unknown: its author can make them unknown by annotations that are too long.
-func (p *Pod) classStillNames(container string, s Setting) bool {
-	if p.KnowsClaims() || !s.Key.IsRate() || !s.Source.namesClaim() {
+// classStillNames reports whether the class of a container has the entry that has set a limit on a volume by its name, while the volumes
+// of the pod are unknown: its author can make them unknown by annotations that are too long. now is what is decided; an entry that
+// decides does not depend on that.
+func (p *Pod) classStillNames(container string, s, now Setting) bool {
+	if p.KnowsClaims() || !s.Key.IsRate() || !s.Source.namesVolume() || now.Source == s.Source {
 		return false
 	}
 	class, source := p.classOf(container)
@@ -166,14 +167,14 @@ func (s Setting) isOfClass() bool { return s.Source.Kind == FromClass || s.Sourc
 // isOfClaim reports whether a setting is of the limits of a claim.
 func (s Setting) isOfClaim() bool { return s.Source.isOfClaim() }
 
-// WithoutAsked returns what other annotations may leave of d: what is carried, and what claims or a class have decided about claims.
-// If the new ones are refused, what the former ones asked for does not stand.
+// WithoutAsked returns what other annotations may leave of d: what is carried, and what claims have decided, or a class by the name of a
+// volume. If the new ones are refused, what the former ones asked for does not stand.
 func (d *Desired) WithoutAsked() Desired {
 	if d == nil {
 		return Desired{}
 	}
 	stays := func(s Setting) bool {
-		return s.isCarried() || s.isOfClaim() || s.isOfClass() && s.Source.namesClaim()
+		return s.isCarried() || s.isOfClaim() || s.isOfClass() && s.Source.namesVolume()
 	}
 	return Desired{Settings: d.Settings.Where(stays), Lowered: d.Lowered.Where(stays), Disks: d.Disks}
 }
@@ -186,7 +187,7 @@ func (d *Desired) OnlyCarried() Desired {
 // outlives reports whether a granted limit of a claim that does not count now stays, although another entry or claim limits the
 // same disk. The author of a claim must not raise the limits of a pod by a mistake. Annotations beat claims.
 func (s Setting) outlives(now Setting) bool {
-	mayStay := s.Source.namesClaim() || s.isOfClaim() && now.isOfClaim()
+	mayStay := s.Source.namesVolume() || s.isOfClaim() && now.isOfClaim()
 	return mayStay && s.Key.IsRate() && s.Amount < now.Amount
 }
 

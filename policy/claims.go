@@ -10,13 +10,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
-	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// ClaimVolume is a volume of a pod that is a claim, as the API server or a manifest has it.
+// ClaimVolume is a volume of a pod, as the API server or a manifest has it: a claim, or one of another kind whose name the runtime does
+// not see.
 type ClaimVolume struct {
 	Name   string  `json:"name"`             // in the pod
-	Claim  string  `json:"claim"`            // for an ephemeral volume, that of the generated claim
+	Claim  string  `json:"claim,omitempty"`  // "" for none; for an ephemeral volume, that of the generated claim
 	Places []Place `json:"mounts,omitempty"` // sorted in a document
 	// Limits is the text of the claim's annotation; nil without one.
 	Limits *string `json:"limits,omitempty"`
@@ -56,12 +56,17 @@ type ClaimAttachment struct {
 	Rates map[string]string `json:"rates,omitempty"`
 }
 
-// Claims has the claims of a pod: where its containers have them, and their own limits. It does not change. The claims of
-// a pod are unknown for nil.
+// Claims has the claims of a pod: where its containers have them, and their own limits. It also has where the volumes of other kinds
+// are whose names the runtime does not see. It does not change. The claims and volumes of a pod are unknown for nil.
 type Claims struct {
 	unknown string // the reason why they are unknown; "" if they are known
 	list    []claim
+	volumes []string                 // names of all volumes, sorted, distinct
+	at      map[string][]volumePlace // where each container has them
 }
+
+// volumePlace is where a container has a volume.
+type volumePlace struct{ volume, path string }
 
 // claim is one claim of a pod.
 type claim struct {
@@ -84,6 +89,10 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 	out := &Claims{}
 	for i := range volumes {
 		v := &volumes[i]
+		out.place(v)
+		if v.Claim == "" {
+			continue
+		}
 		if k, found := out.find(v.Claim); found { // two volumes of one claim
 			out.list[k].places = append(out.list[k].places, v.Places...)
 			continue
@@ -103,7 +112,36 @@ func NewClaims(volumes []ClaimVolume) *Claims {
 		slices.SortFunc(c.places, Place.Compare)
 		c.places = slices.Compact(c.places)
 	}
+	slices.Sort(out.volumes)
+	out.volumes = slices.Compact(out.volumes)
 	return out
+}
+
+// place adds the name and the places of a volume.
+func (c *Claims) place(v *ClaimVolume) {
+	c.volumes = append(c.volumes, v.Name)
+	for _, p := range v.Places {
+		if c.at == nil {
+			c.at = map[string][]volumePlace{}
+		}
+		c.at[p.Container] = append(c.at[p.Container], volumePlace{v.Name, p.Path})
+	}
+}
+
+// volumeNames returns the names of the volumes that are known, sorted.
+func (c *Claims) volumeNames() []string {
+	if c == nil {
+		return nil
+	}
+	return c.volumes
+}
+
+// volumesOf returns where a container has the volumes of the pod, as far as that is known.
+func (c *Claims) volumesOf(container string) []volumePlace {
+	if c == nil {
+		return nil
+	}
+	return c.at[container]
 }
 
 // limits parses the limits of the claim itself.
@@ -224,13 +262,23 @@ func sourceOfClaim(l *annotation.List) Source {
 	return Source{Kind: FromClaim, Name: claimName(l.From.Claim, l.From.Class)}
 }
 
-// targets returns the paths of the claims that have limits of their own, and of those that are named.
+// targets returns the paths of the claims that have limits of their own, and of the volumes that are named.
 func (c *Claims) targets(named []string) annotation.Targets {
+	if c == nil {
+		return annotation.Targets{}
+	}
 	var paths []string
-	for _, x := range c.all() {
-		if x.hasLimits() || slices.Contains(named, x.name) {
+	for _, x := range c.list {
+		if x.hasLimits() {
 			for _, p := range x.places {
 				paths = append(paths, p.Path)
+			}
+		}
+	}
+	for _, places := range c.at {
+		for _, p := range places {
+			if _, isNamed := slices.BinarySearch(named, p.volume); isNamed {
+				paths = append(paths, p.path)
 			}
 		}
 	}
@@ -240,11 +288,12 @@ func (c *Claims) targets(named []string) annotation.Targets {
 
 // withoutLimits returns the claims without limits of their own.
 func (c *Claims) withoutLimits() *Claims {
-	out := &Claims{unknown: c.unknown, list: slices.Clone(c.list)}
+	out := *c
+	out.list = slices.Clone(c.list)
 	for i := range out.list {
 		out.list[i].own, out.list[i].err, out.list[i].ofPod = nil, nil, nil
 	}
-	return out
+	return &out
 }
 
 // claims evaluates the limits that the claims of a container have of their own. Their author need not be that of the pod, so
@@ -290,70 +339,16 @@ func (p *Pod) checkClaim(c *claim) *annotation.Error {
 // ClaimNotEnforced is the kind of the warning that limits of a claim do not count, or cannot be enforced.
 const ClaimNotEnforced blkio.WarningKind = "claim_not_enforced"
 
-// claim applies an entry to the places where containers have a claim. Where a container does not have it, that is an error if
-// the annotation names the container.
+// claim applies the limits of a claim to the places where containers have it.
 func (e *evaluation) claim(cs []Container) {
-	t, claims := &e.entry.Target, e.pod.claims
-	if !claims.Known() {
-		e.unknownClaims()
-		return
-	}
-	found := false
 	for i := range cs {
-		for _, at := range claims.places(t.Claim, cs[i].Name) {
-			if k := e.index(cs, i).Find(at); k >= 0 && cs[i].Mounts[k].Destination == at {
-				found = true
-				e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.Name())
-			} else if e.scope == scopeClaim {
+		for _, at := range e.pod.claims.places(e.entry.Target.Claim, cs[i].Name) {
+			if k := e.index(cs, i).at(at); k >= 0 {
+				e.explicit(&cs[i], &cs[i].Mounts[k].Backing, at)
+			} else {
 				e.warn(quote.Text(at) + " is on no mount of the container")
 				e.unenforced("", "")
 			}
 		}
 	}
-	switch {
-	case found:
-	case e.scope == scopeNamed:
-		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noClaim()))
-	default:
-		e.skip(t.Name(), "the container has no mount of this claim")
-	}
-}
-
-// unknownClaims reports a target that names a claim while the claims of the pod are unknown. The creation of the container is
-// tried again, with the same words until then.
-func (e *evaluation) unknownClaims() {
-	cause := "the claims of the pod are not known yet"
-	if c := e.pod.claims; c != nil {
-		cause = "the claims of the pod are unknown: " + c.unknown
-	}
-	if e.scope.isLenient() {
-		e.skip(e.entry.Target.Name(), cause)
-		e.unenforced("", "")
-		return
-	}
-	if !hasLimit(e.values) {
-		e.skip(e.entry.Target.Name(), cause)
-		return
-	}
-	e.fail(e.limits.ErrorOf(e.entry, annotation.ClaimsNotKnown, &annotation.Problem{
-		Cause: cause, Hint: "the cluster part of nri-blkio reports them; on a node without it, write the path of the mount",
-	}))
-}
-
-// noClaim returns the error for a claim that the container does not have, with a similar name as a hint for the first
-// mistakes, see noMount.
-func (e *evaluation) noClaim() *annotation.Problem {
-	name := e.entry.Target.Claim
-	p := &annotation.Problem{Cause: "claim " + quote.Text(name) + " is on no mount of the container"}
-	if _, found := e.pod.claims.find(name); found {
-		p.Hint = "mount it, or remove the entry"
-		return p
-	}
-	if len(e.out.Errors) < maxHints {
-		p.Hint = spelling.Hint(name, e.pod.claims.names()...)
-	}
-	if p.Hint == "" {
-		p.Hint = "no volume of the pod is of this claim; write a claimName of its volumes"
-	}
-	return p
 }

@@ -15,7 +15,7 @@ import (
 
 // claimOf returns a volume of a claim that containers have at CONTAINER:PATH.
 func claimOf(name string, places ...string) ClaimVolume {
-	v := ClaimVolume{Claim: name}
+	v := ClaimVolume{Name: name, Claim: name}
 	for _, p := range places {
 		container, path, _ := strings.Cut(p, ":")
 		v.Places = append(v.Places, Place{container, path})
@@ -80,7 +80,7 @@ rules: [{name: all, class: bronze}]
 		},
 		"annotations beat it": {
 			volumes:     []ClaimVolume{pg, claimOf("wal", "db:/data/wal").limited("wbps=4Mi wiops=40")},
-			annotations: map[string]string{keyEach: "* wbps=2Mi", keyDB: "pvc:wal wiops=20"},
+			annotations: map[string]string{keyEach: "* wbps=2Mi", keyDB: "@wal wiops=20"},
 			want: []string{
 				"sdb rbps=3Mi from claim pg", "sdb wbps=2Mi from limits/containers #1", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=2Mi from limits/containers #1", "sdc wiops=20 from limits/container.db #1",
@@ -109,66 +109,6 @@ rules: [{name: all, class: bronze}]
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
-	}
-}
-
-// TestClaimTarget verifies that pvc:CLAIM means the mounts and devices of the claim, and what it is where there are none.
-func TestClaimTarget(t *testing.T) {
-	known := NewClaims([]ClaimVolume{claimOf("pg", "db:/data", "db:/logs", "web:/data/wal"), claimOf("pg", "db:/data/wal"), claimOf("other", "db:/gone", "db:/scratch/sub")})
-	const retry = " (the cluster part of nri-blkio reports them; on a node without it, write the path of the mount)"
-	for name, tt := range map[string]struct {
-		key, text string
-		claims    *Claims
-		want      []string
-		err       string
-		kind      annotation.Kind
-	}{
-		"all its mounts":    {keyDB, "pvc:pg wbps=1Mi", known, []string{"sdb wbps=1048576", "sdc wbps=1048576"}, "", 0},
-		"beats star":        {keyDB, "* wbps=2Mi; pvc:pg wbps=1Mi", known, []string{"sda wbps=2097152", "sdb wbps=1048576", "sdc wbps=1048576"}, "", 0},
-		"as a path":         {keyDB, "pvc:pg wbps=1Mi; /data wbps=1Mi rbps=1Mi", known, []string{"sdb rbps=1048576 wbps=1048576", "sdc wbps=1048576"}, "", 0},
-		"conflict":          {keyDB, "pvc:pg wbps=1Mi; /data wbps=2Mi", known, []string{"sdb wbps=1048576", "sdc wbps=1048576"}, `conflicting wbps on disk sdb 8:16: "/data" has 2Mi, "pvc:pg" in entry 1 has 1Mi (write one value for both)`, annotation.Invalid},
-		"no mount":          {keyDB, "pvc:other wbps=1Mi", known, nil, `claim "other" is on no mount of the container (mount it, or remove the entry)`, annotation.Invalid},
-		"similar":           {keyDB, "pvc:othr wbps=1Mi", known, nil, `claim "othr" is on no mount of the container (did you mean "other"?)`, annotation.Invalid},
-		"unknown name":      {keyDB, "pvc:x wbps=1Mi", known, nil, `claim "x" is on no mount of the container (no volume of the pod is of this claim; write a claimName of its volumes)`, annotation.Invalid},
-		"skipped":           {keyEach, "pvc:x wbps=1Mi", known, nil, "", 0},
-		"no document":       {keyDB, "pvc:pg wbps=1Mi", nil, nil, "the claims of the pod are not known yet" + retry, annotation.Unenforceable},
-		"containers":        {keyEach, "pvc:pg wbps=1Mi", nil, nil, "the claims of the pod are not known yet" + retry, annotation.Unenforceable},
-		"omitted":           {keyDB, "pvc:pg wbps=1Mi", UnknownClaims("129 of them (maximum 128)"), nil, "the claims of the pod are unknown: 129 of them (maximum 128)" + retry, annotation.Unenforceable},
-		"no limit, unknown": {keyDB, "pvc:pg wbps=max", nil, nil, "", 0},
-	} {
-		d, err := decideClaims(t, "", map[string]string{tt.key: tt.text}, tt.claims)
-		if diff := cmp.Diff(tt.want, limits(d)); diff != "" {
-			t.Errorf("%s: -want +got:\n%s", name, diff)
-		}
-		switch e := asError(t, err); {
-		case tt.err == "" && err == nil:
-		case err == nil || tt.err == "" || !strings.HasSuffix(err.Error(), ": "+tt.err) || e.Kind() != tt.kind:
-			t.Errorf("%s:\n got %v\nwant %s", name, err, tt.err)
-		default:
-			checkLine(t, err.Error())
-		}
-	}
-}
-
-// TestClaimTotal verifies that pvc:CLAIM in pod-total is the claim of all containers, and an error while the claims are unknown.
-func TestClaimTotal(t *testing.T) {
-	request, claims := annotation.Parse(map[string]string{keyTotal: "pvc:wal wbps=1Mi"}), NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal")})
-	pod := Default().ForPod(&PodFacts{Claims: claims}, request)
-	if d, err := pod.Total([]Container{db()}); err != nil || !slices.Equal(limits(d), []string{"sdc wbps=1048576"}) {
-		t.Errorf("%v, %v", limits(d), err)
-	}
-	if got := pod.Targets().Paths; !slices.Equal(got, []string{"/data/wal"}) {
-		t.Errorf("the disks of %q are searched for", got)
-	}
-	if _, err := Default().ForPod(&PodFacts{}, request).Total([]Container{db()}); err == nil || asError(t, err).Kind() != annotation.Unenforceable {
-		t.Errorf("unknown claims: %v", err)
-	}
-	gone := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, request)
-	if got := gone.Unmatched([]Container{db()}); !slices.Equal(got, []string{keyTotal + `: entry 1: no container of the pod has a mount of claim "wal"`}) {
-		t.Errorf("%q", got)
-	}
-	if got := pod.Unmatched([]Container{db()}); got != nil {
-		t.Errorf("%q", got)
 	}
 }
 
@@ -219,7 +159,7 @@ func TestClaimsOnOneDisk(t *testing.T) {
 	if err != nil || !slices.Equal(sources(d), []string{"sdb rbps=1Mi from claim b", "sdb wbps=1Mi from claim b"}) {
 		t.Errorf("%q, %v", sources(d), err)
 	}
-	if want := []string{`"claim b": conflicting wbps on disk sdb 8:16: "pvc:b" has 1Mi, "pvc:a" has 2Mi: the lower value holds`}; !slices.Equal(d.Warnings, want) {
+	if want := []string{`"claim b": conflicting wbps on disk sdb 8:16: "claim b" has 1Mi, "claim a" has 2Mi: the lower value holds`}; !slices.Equal(d.Warnings, want) {
 		t.Errorf("%q", d.Warnings)
 	}
 }
@@ -375,7 +315,7 @@ func TestClaimsChanged(t *testing.T) {
 // TestClassStandsBelowNoted verifies that the value of a class that was chosen and is gone stands, also at an address where a higher
 // value was noted that counts no more.
 func TestClassStandsBelowNoted(t *testing.T) {
-	const class = "classes: {shared: {limits: ['pvc:a wbps=4Mi']}}\nrules: [{name: r, class: shared}]\n"
+	const class = "classes: {shared: {limits: ['@a wbps=4Mi']}}\nrules: [{name: r, class: shared}]\n"
 	chosen := map[string]string{"class.blkio.noderesource.dev/containers": "shared"}
 	d := Desired{}
 	for _, step := range []struct {

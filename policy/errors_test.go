@@ -15,8 +15,8 @@ var entryErrors = []struct{ value, want string }{
 	{"/database wbps=1Mi", `entry 1 "/database wbps=1Mi": "/database" is on no mount of the container (write rootfs for the container's own filesystem)`},
 	{"/scratch/x wbps=1Mi", `entry 1 "/scratch/x wbps=1Mi": "/scratch/x" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	{"/dev/shm wbps=1Mi", `entry 1 "/dev/shm wbps=1Mi": "/dev/shm" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
-	{"@nope wbps=1Mi", `entry 1 "@nope wbps=1Mi": unknown volume "nope": no mount of the container is known to come from it (` + hintVolume + `)`},
-	{"@pgdta wbps=1Mi", `entry 1 "@pgdta wbps=1Mi": unknown volume "pgdta": no mount of the container is known to come from it (did you mean "pgdata"?)`},
+	{"@nope wbps=1Mi", `entry 1 "@nope wbps=1Mi": volume "nope" is on no mount of the container (` + hintVolume + `)`},
+	{"@pgdta wbps=1Mi", `entry 1 "@pgdta wbps=1Mi": volume "pgdta" is on no mount of the container (did you mean "pgdata"?)`},
 	{"@scratch wbps=1Mi", `entry 1 "@scratch wbps=1Mi": "@scratch" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	{
 		"/logs wbps=1Mi; @pgdata wbps=2Mi",
@@ -33,13 +33,12 @@ var entryErrors = []struct{ value, want string }{
 }
 
 // hintVolume is the hint for a volume without a known mount.
-const hintVolume = "write the path of the mount: @VOLUME works for emptyDir, configMap, secret, projected, " +
-	"downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes"
+const hintVolume = "write the name of a volume of the pod that the container mounts"
 
 func TestEntryErrors(t *testing.T) {
 	for _, tt := range entryErrors {
 		r := annotation.Parse(map[string]string{keyDB: tt.value})
-		_, err := Default().of(r).Container(db())
+		_, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, r).Container(db())
 		if err == nil {
 			t.Errorf("%.80q: no error", tt.value)
 			continue

@@ -158,7 +158,7 @@ func (e *evaluation) index(cs []Container, i int) *MountIndex {
 		e.indexes = make([]*MountIndex, len(cs))
 	}
 	if e.indexes[i] == nil {
-		e.indexes[i] = IndexMounts(cs[i].Mounts)
+		e.indexes[i] = e.pod.index(&cs[i])
 	}
 	return e.indexes[i]
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,24 +17,62 @@ type MountIndex struct {
 	below  map[int]*dirIndex // of the mounts, made when first asked for
 	// volumes are the mounts of each volume.
 	volumes map[string][]int
+	// isUnnamed is true if a mount is of a volume whose name in the pod its path does not show.
+	isUnnamed bool
 }
 
-// IndexMounts returns an index of mounts. It reads their Destination and Volume; other
-// fields may be set later.
+// IndexMounts returns an index of mounts. It reads their Destination; other fields may be set later.
 func IndexMounts(mounts []Mount) *MountIndex {
 	x := &MountIndex{mounts: mounts}
-	for i := range mounts {
-		if len(mounts) > fewDirs {
+	if len(mounts) > fewDirs {
+		for i := range mounts {
 			x.dirs.add(mounts[i].Destination, i)
-		}
-		if v := mounts[i].Volume; v != "" {
-			if x.volumes == nil {
-				x.volumes = map[string][]int{}
-			}
-			x.volumes[v] = append(x.volumes[v], i)
 		}
 	}
 	return x
+}
+
+// index returns an index of the mounts of a container.
+func (p *Pod) index(c *Container) *MountIndex {
+	if len(p.targets.Volumes) == 0 {
+		return IndexMounts(c.Mounts)
+	}
+	return indexVolumes(c.Mounts, p.claims.volumesOf(c.Name))
+}
+
+// indexVolumes returns an index of the mounts of a container that has its volumes as well. places is where the container has volumes of
+// the pod, which the paths of mounts do not show or show wrongly: as the name of a PersistentVolume.
+func indexVolumes(mounts []Mount, places []volumePlace) *MountIndex {
+	x := IndexMounts(mounts)
+	x.volumes = map[string][]int{}
+	known := map[int]bool{}
+	for _, p := range places {
+		if k := x.at(p.path); k >= 0 && !known[k] {
+			known[k] = true
+			x.volumes[p.volume] = append(x.volumes[p.volume], k)
+		}
+	}
+	declared := maps.Clone(x.volumes)
+	for i := range mounts {
+		m := &mounts[i]
+		x.isUnnamed = x.isUnnamed || !m.Injected && !m.isNamed()
+		if m.Volume != "" && !known[i] && declared[m.Volume] == nil {
+			x.volumes[m.Volume] = append(x.volumes[m.Volume], i)
+		}
+	}
+	return x
+}
+
+// isNamed reports whether the path of a mount has the name that the pod gives the volume. For CSI and for a subPath, it can be that of a
+// PersistentVolume.
+func (m *Mount) isNamed() bool { return m.VolumePlugin != "" && m.VolumePlugin != "kubernetes.io/csi" }
+
+// at returns the index of the mount at a path, or -1.
+func (x *MountIndex) at(path string) int {
+	if k := x.Find(path); k >= 0 && x.mounts[k].Destination == path {
+		return k
+	}
+	return -1
 }
 
 // Find returns the index of the mount that a clean path is on. That is the mount with the longest destination

@@ -72,7 +72,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 		out.targets = out.targets.And(out.request.Targets())
 	}
 	out.choose()
-	out.targets = out.targets.And(out.claims.targets(out.targets.Claims))
+	out.targets = out.targets.And(out.claims.targets(out.targets.Volumes))
 	return out
 }
 

@@ -52,8 +52,8 @@ type Source struct {
 	Target string
 }
 
-// namesClaim reports whether a value is of an entry that names a claim.
-func (s Source) namesClaim() bool { return strings.HasPrefix(s.Target, "pvc:") }
+// namesVolume reports whether a value is of an entry that names a volume of the pod, which can be unknown.
+func (s Source) namesVolume() bool { return strings.HasPrefix(s.Target, "@") }
 
 // backstopText stands for the backstop where people expect the name of an annotation.
 const backstopText = "backstop: the sum of the containers' limits"

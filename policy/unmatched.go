@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// Unmatched returns a line for each annotation that names a container, path, volume or claim that
+// Unmatched returns a line for each annotation that names a container, path or volume that
 // the pod does not have. Containers are created one after another, so the result is final
 // only when all containers of the pod have been created. Each line is printable ASCII.
 // After 16 lines the last one is "and N more".
@@ -22,7 +22,7 @@ func (p *Pod) Unmatched(cs []Container) []string {
 	var indexes []*MountIndex
 	areKnown := true // the mounts of all containers
 	for i := range cs {
-		names, indexes = append(names, cs[i].Name), append(indexes, IndexMounts(cs[i].Mounts))
+		names, indexes = append(names, cs[i].Name), append(indexes, p.index(&cs[i]))
 		areKnown = areKnown && cs[i].Stage != Ended
 	}
 	more := 0
@@ -45,7 +45,7 @@ func (p *Pod) Unmatched(cs []Container) []string {
 		}
 		for i := range q.Limits.Entries {
 			switch en := &q.Limits.Entries[i]; {
-			case p.isMatched(&en.Target, cs, indexes):
+			case p.isMatched(&en.Target, indexes):
 			case len(out) == maxListed:
 				more++
 			default:
@@ -58,14 +58,14 @@ func (p *Pod) Unmatched(cs []Container) []string {
 }
 
 // isMatched reports whether some container has an object that the target selects.
-func (p *Pod) isMatched(t *annotation.Target, cs []Container, containers []*MountIndex) bool {
+func (p *Pod) isMatched(t *annotation.Target, containers []*MountIndex) bool {
 	switch t.Kind {
 	case annotation.TargetPath:
 		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.Path) >= 0 })
 	case annotation.TargetVolume:
-		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return len(x.volumes[t.Volume]) > 0 })
-	case annotation.TargetClaim: // an error while the claims are unknown
-		return !p.claims.Known() || slices.ContainsFunc(cs, func(c Container) bool { return len(p.claims.places(t.Claim, c.Name)) > 0 })
+		return slices.ContainsFunc(containers, func(x *MountIndex) bool {
+			return len(x.volumes[t.Volume]) > 0 || x.isUnnamed && !p.claims.Known() // an error while the volumes are unknown
+		})
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -8,9 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// volume limits the mounts that are known to be of a volume, as a path limits
-// the mount that it is on. Where there is none in a container, that is an error
-// if the annotation names the container.
+// volume limits the mounts and devices of a volume, as a path limits the mount that it is on. Where there is none in a container, that
+// is an error if the annotation names the container, or if the volume can be one whose name is not known.
 func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.Target
 	if e.isAmbiguous(cs) {
@@ -26,24 +26,28 @@ func (e *evaluation) volume(cs []Container) {
 		}))
 		return
 	}
-	found := false
+	found, isUnnamed := false, false
 	for i := range cs {
-		for _, k := range e.index(cs, i).volumes[t.Volume] {
+		x := e.index(cs, i)
+		isUnnamed = isUnnamed || x.isUnnamed
+		for _, k := range x.volumes[t.Volume] {
 			found = true
 			e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.Name())
 		}
 	}
 	switch {
 	case found:
+	case isUnnamed && !e.pod.claims.Known():
+		e.unknownVolumes()
 	case e.scope == scopeNamed:
-		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noVolume(&cs[0])))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noVolume(e.index(cs, 0))))
 	default:
-		e.skip(t.Name(), "the container has no mount that is known to be of this volume")
+		e.skip(t.Name(), "the container has no mount of this volume")
 	}
 }
 
-// isAmbiguous reports whether mounts of two volumes have the name of the target. One of
-// them is a PersistentVolume, and no file on the node shows which.
+// isAmbiguous reports whether mounts of two volumes have the name of the target. One of them is a PersistentVolume, and no file on the
+// node shows which. While the volumes of the pod are known, none is.
 func (e *evaluation) isAmbiguous(cs []Container) bool {
 	plugin := ""
 	for i := range cs {
@@ -60,25 +64,44 @@ func (e *evaluation) isAmbiguous(cs []Container) bool {
 	return false
 }
 
-// noVolume returns the error for an unknown volume, with a similar name as a hint for the
+// unknownVolumes reports a target that names a volume while the volumes of the pod are unknown. The creation of the container is tried
+// again, with the same words until then.
+func (e *evaluation) unknownVolumes() {
+	cause := "the volumes of the pod are not known yet"
+	if c := e.pod.claims; c != nil {
+		cause = "the volumes of the pod are unknown: " + c.unknown
+	}
+	if e.scope.isLenient() {
+		e.skip(e.entry.Target.Name(), cause)
+		e.unenforced("", "")
+		return
+	}
+	if !hasLimit(e.values) {
+		e.skip(e.entry.Target.Name(), cause)
+		return
+	}
+	e.fail(e.limits.ErrorOf(e.entry, annotation.ClaimsNotKnown, &annotation.Problem{
+		Cause: cause, Hint: "the cluster part of nri-blkio reports them; on a node without it, write the path of the mount",
+	}))
+}
+
+// noVolume returns the error for a volume that the container does not have, with a similar name as a hint for the
 // first mistakes, see noMount.
-func (e *evaluation) noVolume(c *Container) *annotation.Problem {
-	volume := e.entry.Target.Volume
-	p := &annotation.Problem{Cause: "unknown volume " + quote.Text(volume) + ": no mount of the container is known to come from it"}
+func (e *evaluation) noVolume(x *MountIndex) *annotation.Problem {
+	name := e.entry.Target.Volume
+	p := &annotation.Problem{Cause: "volume " + quote.Text(name) + " is on no mount of the container"}
+	names := e.pod.claims.volumeNames()
+	if _, found := slices.BinarySearch(names, name); found {
+		p.Hint = "mount it, or remove the entry"
+		return p
+	}
 	if len(e.out.Errors) < maxHints {
-		var names []string
-		for i := range c.Mounts {
-			if n := c.Mounts[i].Volume; n != "" {
-				names = append(names, n)
-			}
-		}
-		slices.Sort(names) // a volume may be mounted twice
-		p.Hint = spelling.Hint(volume, slices.Compact(names)...)
+		names = slices.AppendSeq(slices.Clone(names), maps.Keys(x.volumes))
+		slices.Sort(names)
+		p.Hint = spelling.Hint(name, slices.Compact(names)...)
 	}
 	if p.Hint == "" {
-		// The advice comes first, because the end of a long line is cut.
-		p.Hint = "write the path of the mount: @VOLUME works for emptyDir, configMap, secret, projected, " +
-			"downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes"
+		p.Hint = "write the name of a volume of the pod that the container mounts"
 	}
 	return p
 }

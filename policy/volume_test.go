@@ -32,7 +32,7 @@ func TestVolume(t *testing.T) {
 		{name: "container beats containers", mounts: []Mount{data}, db: "@data wbps=1Mi", each: "/host wbps=2Mi rbps=2Mi", want: []string{"sda rbps=2097152 wbps=1048576"}},
 		{name: "containers skips what is not there", mounts: []Mount{data}, each: "@nope wbps=1Mi; @data wbps=1Mi", want: []string{"sda wbps=1048576"}},
 		{name: "max of memory", mounts: []Mount{of("data", "secret", mount("/s", tmpfs()))}, db: "@data wbps=max"},
-		{name: "no name is no volume", mounts: []Mount{mount("/data", on(sda))}, db: "@data wbps=1Mi", err: `unknown volume "data": no mount of the container is known to come from it (` + hintVolume + ")"},
+		{name: "no name is no volume", mounts: []Mount{mount("/data", on(sda))}, db: "@data wbps=1Mi", err: `volume "data" is on no mount of the container (` + hintVolume + ")"},
 		{name: "two plugins", mounts: []Mount{data, sub("data", mount("/sub", on(sdb))), of("data", "empty-dir", mount("/e", on(sda)))}, db: "@data wbps=1Mi", err: two},
 		{name: "two others", mounts: []Mount{data, of("x", "csi", mount("/x", on(sdb))), of("x", "empty-dir", mount("/e", on(sdb)))}, db: "@data wbps=1Mi", want: []string{"sda wbps=1048576"}},
 	}
@@ -43,7 +43,7 @@ func TestVolume(t *testing.T) {
 				delete(annotations, k)
 			}
 		}
-		d, err := Default().of(annotation.Parse(annotations)).Container(Container{Name: "db", Rootfs: on(sda), Mounts: tt.mounts})
+		d, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, annotation.Parse(annotations)).Container(Container{Name: "db", Rootfs: on(sda), Mounts: tt.mounts})
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != "nri-blkio: "+keyDB+`: entry 1 "`+tt.db+`": `+tt.err) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.err)
 		}
@@ -59,7 +59,7 @@ func TestVolume(t *testing.T) {
 // TestVolumeIsNamed verifies that sources and skipped targets have the name of the volume, not a path.
 func TestVolumeIsNamed(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/data", on(sdb))), of("mem", "empty-dir", mount("/mem", tmpfs()))}}
-	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
+	d, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestVolumeIsNamed(t *testing.T) {
 	}
 	want := []Skipped{
 		{from(keyDB, 2, "@mem"), "@mem", "tmpfs is memory, not a disk"},
-		{from(keyEach, 1, "@nope"), "@nope", "the container has no mount that is known to be of this volume"},
+		{from(keyEach, 1, "@nope"), "@nope", "the container has no mount of this volume"},
 	}
 	if diff := cmp.Diff(want, d.Skipped); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -111,7 +111,7 @@ func TestVolumeOfPod(t *testing.T) {
 		}
 		var unmatched []string
 		if tt.unmatched {
-			unmatched = []string{keyTotal + `: entry 1: no container of the pod has a mount that is known to be of volume "data"`}
+			unmatched = []string{keyTotal + `: entry 1: no container of the pod has a mount of volume "data"`}
 		}
 		if diff := cmp.Diff(unmatched, Default().of(r).Unmatched(tt.cs)); diff != "" {
 			t.Errorf("%s: unmatched: -want +got:\n%s", tt.name, diff)
@@ -128,7 +128,7 @@ func TestVolumeLineIsBounded(t *testing.T) {
 		t.Fatal("no error")
 	}
 	checkLine(t, err.Error())
-	if !strings.Contains(err.Error(), "(write the path of the mount: ") {
+	if !strings.Contains(err.Error(), "("+hintVolume+")") {
 		t.Errorf("got %s", err)
 	}
 }

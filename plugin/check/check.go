@@ -124,8 +124,8 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	if c.Node.Storage == nil {
 		r.Unknown = append(r.Unknown, o.unknown(m)...)
 	}
-	if len(pol.Targets().Claims) > 0 || pol.HasClaimLimits() {
-		r.Unknown = append(r.Unknown, "whether the cluster part runs on the node: targets that name claims, and limits of claims, need it")
+	if what := needsCluster(m, pol); what != "" {
+		r.Unknown = append(r.Unknown, "whether the cluster part runs on the node ("+what+")")
 	}
 	r.tidy()
 	if c.Node.Shared != nil {

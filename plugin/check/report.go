@@ -49,7 +49,7 @@ func (c *Checker) Report(ctx context.Context, set *manifest.Set, source PolicySo
 		Policy: source.Name, Findings: append([]manifest.Finding{}, set.Findings...), Pods: make([]Result, 0, len(set.Pods)),
 	}
 	for i := range set.Pods {
-		r := c.replicas(ctx, &set.Pods[i])
+		r := c.guarded(ctx, &set.Pods[i])
 		if source.Unknown != "" && len(r.Writes)+len(r.Errors) > 0 {
 			r.Unknown = append(r.Unknown, "the node's policy: "+source.Unknown+" (set --policy)")
 		}
@@ -59,28 +59,6 @@ func (c *Checker) Report(ctx context.Context, set *manifest.Set, source PolicySo
 	out.Claims, out.LeftOut = len(set.Claims)+len(set.Classes), set.Others
 	out.Notes = c.Sums(out.Pods)
 	return out
-}
-
-// replicas returns the decisions for one pod. If the second replica of a StatefulSet has errors that the first does not have, they are
-// added.
-func (c *Checker) replicas(ctx context.Context, m *manifest.Pod) Result {
-	r := c.guarded(ctx, m)
-	if m.Second == nil || len(r.Errors) > 0 {
-		return r
-	}
-	second := *m
-	second.Volumes = m.Second
-	const of = " [the second replica, whose claims have other names: name the path of the mount]"
-	other := c.guarded(ctx, &second)
-	for _, text := range other.Errors {
-		r.Errors = append(r.Errors, text+of)
-	}
-	for _, text := range other.Effects {
-		if !slices.Contains(r.Effects, text) {
-			r.Effects = append(r.Effects, text+of[:len(" [the second replica")]+"]")
-		}
-	}
-	return r
 }
 
 // guarded is Pod. A fault of this program costs one pod only.

@@ -86,12 +86,12 @@ func (v *volumes) spec(pod *manifest.Pod, c *manifest.Container) *inventory.Spec
 	return out
 }
 
-// claimVolumes returns the volumes of a pod that are claims, with the limits that the manifests have.
+// claimVolumes returns the volumes of a pod whose name the runtime does not see, with the limits that the manifests have for claims.
 func claimVolumes(pod *manifest.Pod) []policy.ClaimVolume {
 	out := []policy.ClaimVolume{}
 	for i := range pod.Volumes {
 		v := &pod.Volumes[i]
-		if v.Claim == "" {
+		if isSeen(v.Source) {
 			continue
 		}
 		c := policy.ClaimVolume{Name: v.Name, Claim: v.Claim, Limits: v.Limits, Size: v.Request.Size}
@@ -114,6 +114,26 @@ func claimVolumes(pod *manifest.Pod) []policy.ClaimVolume {
 		out = append(out, c)
 	}
 	return out
+}
+
+// needsCluster returns what of a pod needs the cluster part of the plugin, "" for nothing.
+func needsCluster(m *manifest.Pod, pol *policy.Pod) string {
+	var names []string
+	for _, name := range pol.Targets().Volumes {
+		if v := volumeOf(m, name); v != nil && !isSeen(v.Source) && v.Source != manifest.CSI {
+			names = append(names, "@"+name)
+		}
+	}
+	if pol.HasClaimLimits() {
+		names = append(names, "limits of claims")
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case len(names) == 1 && names[0][0] == '@':
+		return names[0] + " needs it"
+	}
+	return strings.Join(names, ", ") + " need it"
 }
 
 // volumeOf returns the volume with a name, or nil.
@@ -198,6 +218,12 @@ func pluginDir(source string) string {
 		return "kubernetes.io~" + strings.ToLower(source)
 	}
 	return "unknown~" + source
+}
+
+// isSeen reports whether the paths of a volume on the node have its name.
+func isSeen(source string) bool {
+	dir := pluginDir(source)
+	return strings.HasPrefix(dir, "kubernetes.io~") && source != manifest.CSI
 }
 
 // isClaim reports whether the directories of a volume have the name of the PersistentVolume, or

@@ -23,7 +23,7 @@ func (p *pod) refs(get lookup, node string) []Ref {
 		}
 	}
 	for i := range p.doc.Volumes {
-		ref := p.claim(i)
+		ref := p.claim(i) // without a name if the volume is no claim
 		add(ref)
 		if c := claimOf(get(ref)); c != nil {
 			add(Ref{AttributesClasses, "", c.class})

@@ -28,10 +28,11 @@ func fullPod() *corev1.Pod {
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}},
 		{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}}}},
+		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}}},
 		{Name: "empty", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 	}
 	pod.Spec.InitContainers = []corev1.Container{{Name: "init", VolumeMounts: mounts("data", "/init/")}}
-	pod.Spec.Containers = []corev1.Container{{Name: "db", Env: make([]corev1.EnvVar, 9), VolumeMounts: mounts("tmp", "rel"), VolumeDevices: []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}}}
+	pod.Spec.Containers = []corev1.Container{{Name: "db", Env: make([]corev1.EnvVar, 9), VolumeMounts: append(mounts("tmp", "rel"), mounts("host", "/host")[0]), VolumeDevices: []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}}}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", VolumeMounts: mounts("data", "/d")}}}
 	return pod
 }
@@ -48,6 +49,7 @@ func TestNewPod(t *testing.T) {
 			Labels:      map[string]string{"tier": "db"},
 			Volumes: []policy.ClaimVolume{
 				{Name: "data", Claim: "c", Places: []policy.Place{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
+				{Name: "host", Places: []policy.Place{{Container: "db", Path: "/host"}}},
 				{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/rel"}}},
 			},
 		},

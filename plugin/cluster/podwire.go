@@ -44,6 +44,8 @@ const (
 
 	volumeName, volumeSource, sourceClaim, sourceEphemeral, sourceClaimName protowire.Number = 1, 2, 10, 29, 1
 
+	sourceEmptyDir, sourceGitRepo, sourceSecret, sourceDownwardAPI, sourceConfigMap, sourceProjected protowire.Number = 2, 5, 6, 16, 19, 26
+
 	ephemeralCommon, containerName, containerMounts, containerDevices protowire.Number = 1, 1, 9, 21
 
 	placeName, mountPath, devicePath protowire.Number = 1, 3, 2
@@ -233,7 +235,7 @@ type podReader struct {
 	out   *podObject
 	marks map[string]string // annotations of Kubernetes that matter
 	facts podfacts.Facts
-	index map[string]int                            // of the volumes that are claims, by name
+	index map[string]int                            // of the volumes, by name
 	cause map[string]string                         // why a part is too large, by the part
 	size  struct{ annotations, labels, places int } // bytes of texts, and a number
 }
@@ -299,7 +301,7 @@ func (r *podReader) own(key string, value []byte) {
 	}
 }
 
-// volumes reads the volumes that are claims.
+// volumes reads the volumes whose name the runtime does not see.
 func (r *podReader) volumes(spec []byte) {
 	r.index, r.facts.Volumes = map[string]int{}, []policy.ClaimVolume{}
 	for num, value := range r.fields(spec) {
@@ -319,9 +321,9 @@ func (r *podReader) volumes(spec []byte) {
 	}
 }
 
-// volume returns a volume that is a claim, and false for others.
+// volume returns a volume, and false for one whose name is in the paths of its mounts on the node, or that cannot be.
 func (r *podReader) volume(data []byte) (policy.ClaimVolume, bool) {
-	v := policy.ClaimVolume{}
+	v, isSeen := policy.ClaimVolume{}, false
 	for num, value := range r.fields(data) {
 		switch num {
 		case volumeName:
@@ -329,6 +331,8 @@ func (r *podReader) volume(data []byte) (policy.ClaimVolume, bool) {
 		case volumeSource:
 			for num, source := range r.fields(value) {
 				switch num {
+				case sourceEmptyDir, sourceGitRepo, sourceSecret, sourceDownwardAPI, sourceConfigMap, sourceProjected:
+					isSeen = true
 				case sourceClaim:
 					v.Claim = string(r.field(source, sourceClaimName))
 				case sourceEphemeral:
@@ -337,8 +341,10 @@ func (r *podReader) volume(data []byte) (policy.ClaimVolume, bool) {
 			}
 		}
 	}
-	// No claim can have another name, and pods are not validated for that.
-	return v, poddoc.IsName(v.Claim) && annotation.IsLabel(v.Name)
+	if !poddoc.IsName(v.Claim) { // no claim can have such a name, and pods are not validated for that
+		v.Claim = ""
+	}
+	return v, !isSeen && annotation.IsLabel(v.Name)
 }
 
 // places reads where the containers of all kinds have the volumes.

@@ -51,7 +51,12 @@ func largePods() map[string]*corev1.Pod {
 			o.Spec.Volumes = append(o.Spec.Volumes, newTestPod("", "", fmt.Sprintf("c%x", i)).Spec.Volumes[0])
 		},
 		"volumes": func(o *corev1.Pod, i int) {
-			o.Spec.Volumes = append(o.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("v%x", i)})
+			o.Spec.Volumes = append(o.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("v%x", i), VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		},
+		"paths": func(o *corev1.Pod, i int) {
+			o.Spec.Volumes = append(o.Spec.Volumes, corev1.Volume{
+				Name: fmt.Sprintf("v%x", i), VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}},
+			})
 		},
 		"annotations": func(o *corev1.Pod, i int) {
 			o.Annotations[fmt.Sprintf("limits.%s/container.c%x", annotation.Domain, i)] = "* wbps=1Mi"
@@ -91,7 +96,7 @@ func TestLargePodNotBuilt(t *testing.T) {
 			t.Errorf("%s: %d bytes are kept", kind, size)
 		}
 		part := map[string]string{
-			"mounts": podfacts.PartVolumes, "containers": podfacts.PartVolumes, "claims": podfacts.PartVolumes,
+			"mounts": podfacts.PartVolumes, "containers": podfacts.PartVolumes, "claims": podfacts.PartVolumes, "paths": podfacts.PartVolumes,
 			"labels": podfacts.PartLabels, "annotations": podfacts.PartAnnotations,
 		}[kind]
 		if len(data) < largeSize*3/4 || len(d.Omitted) > 1 || part != "" && d.Omitted[part] == "" || part == "" && len(d.Omitted) > 0 {
@@ -300,7 +305,7 @@ func FuzzPod(f *testing.F) {
 		}
 		if p := got.pod; p != nil && len(p.doc.Omitted) == 0 {
 			want := poddoc.Document{UID: p.doc.UID, Facts: podfacts.Facts{
-				Namespace: o.Namespace, Name: o.Name, Annotations: podfacts.Own(o.Annotations), Labels: o.Labels, Volumes: claimVolumes(&o),
+				Namespace: o.Namespace, Name: o.Name, Annotations: podfacts.Own(o.Annotations), Labels: o.Labels, Volumes: namedVolumes(&o),
 			}}
 			if want.Labels == nil {
 				want.Labels = map[string]string{}
@@ -311,8 +316,8 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// claimVolumes returns the volumes of a pod that are claims, with their places in the containers.
-func claimVolumes(o *corev1.Pod) []policy.ClaimVolume {
+// namedVolumes returns the volumes of a pod whose name the runtime does not see, with their places in the containers.
+func namedVolumes(o *corev1.Pod) []policy.ClaimVolume {
 	index, out := map[string]int{}, []policy.ClaimVolume{}
 	for _, v := range o.Spec.Volumes {
 		name := ""
@@ -322,7 +327,11 @@ func claimVolumes(o *corev1.Pod) []policy.ClaimVolume {
 		if v.Ephemeral != nil {
 			name = o.Name + "-" + v.Name
 		}
-		if poddoc.IsName(name) && annotation.IsLabel(v.Name) {
+		if !poddoc.IsName(name) {
+			name = ""
+		}
+		isSeen := v.EmptyDir != nil || v.GitRepo != nil || v.Secret != nil || v.DownwardAPI != nil || v.ConfigMap != nil || v.Projected != nil
+		if !isSeen && annotation.IsLabel(v.Name) {
 			index[v.Name] = len(out)
 			out = append(out, policy.ClaimVolume{Name: v.Name, Claim: name})
 		}

@@ -118,14 +118,12 @@ func (s *Set) Link() {
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		p.NamespaceLabels = s.Namespaces[p.Namespace]
-		for _, volumes := range [][]Volume{p.Volumes, p.Second} {
-			for k := range volumes {
-				v := &volumes[k]
-				if c := claims[name{p.Namespace, v.Claim}]; c != nil && v.Claim != "" {
-					v.Limits, v.Request = cmp.Or(c.Limits, v.Limits), c.Request
-				}
-				v.Request.Parameters = classes[v.Request.Class]
+		for k := range p.Volumes {
+			v := &p.Volumes[k]
+			if c := claims[name{p.Namespace, v.Claim}]; c != nil && v.Claim != "" {
+				v.Limits, v.Request = cmp.Or(c.Limits, v.Limits), c.Request
 			}
+			v.Request.Parameters = classes[v.Request.Class]
 		}
 	}
 }

@@ -145,8 +145,6 @@ type Pod struct {
 	RuntimeClass string
 	MemoryLimit  uint64 // of the whole pod in bytes, 0 for none
 	Volumes      []Volume
-	// Second are the volumes of the second replica of a StatefulSet, which has other claims; nil if there is none.
-	Second []Volume
 	// Containers are the init containers, then the containers, then the ephemeral
 	// containers.
 	Containers []Container

@@ -58,27 +58,20 @@ func (d *document) pod(object, template value, s *strays) {
 }
 
 // addClaims adds the volumes of a StatefulSet's claim templates, which replace volumes of
-// the same name. The claims are those of its first pod, in Second those of the one after it.
+// the same name. The claims are those of its first pod.
 //
 // Source: updateStorage and getPersistentVolumeClaimName in Kubernetes'
 // pkg/controller/statefulset/stateful_set_utils.go.
 func (p *Pod) addClaims(spec value, s *strays) {
 	start := spec.field("ordinals", "start").number()
 	first, _ := strconv.ParseInt(start, 10, 32) // 0 without one; the API server rejects all that is no number
-	var ofSecond []Volume
 	for v := range spec.field("volumeClaimTemplates").items() {
 		name := v.field("metadata", "name").text()
 		vol := Volume{Name: name, Source: PersistentVolumeClaim}
 		v.doc.claimTemplate(&vol, v, s)
 		isSame := func(v Volume) bool { return v.Name == name }
-		p.Volumes, ofSecond = slices.DeleteFunc(p.Volumes, isSame), slices.DeleteFunc(ofSecond, isSame)
-		for i, list := range []*[]Volume{&p.Volumes, &ofSecond} {
-			vol.Claim = fmt.Sprintf("%s-%s-%d", name, p.Name, first+int64(i))
-			*list = append(*list, vol)
-		}
-	}
-	if len(ofSecond) > 0 && spec.field("replicas").number() != "1" {
-		p.Second = append(slices.Clone(p.Volumes[:len(p.Volumes)-len(ofSecond)]), ofSecond...)
+		vol.Claim = fmt.Sprintf("%s-%s-%d", name, p.Name, first)
+		p.Volumes = append(slices.DeleteFunc(p.Volumes, isSame), vol)
 	}
 }
 

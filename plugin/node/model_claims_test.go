@@ -30,7 +30,7 @@ func modelClaimsOf(text string) *policy.Claims {
 
 // modelVolumes returns the volumes of a pod that are claims.
 func modelVolumes(text string) []policy.ClaimVolume {
-	v := policy.ClaimVolume{Claim: "data"}
+	v := policy.ClaimVolume{Name: "data", Claim: "data"}
 	for _, name := range modelNames {
 		v.Places = append(v.Places, policy.Place{Container: name, Path: "/data"})
 	}

@@ -181,7 +181,7 @@ func (c *claim) set(arg string) {
 
 func volumes(of []claim) (out []policy.ClaimVolume) {
 	for _, c := range of {
-		v := policy.ClaimVolume{Claim: c.name, Places: c.places, Size: c.size << 30}
+		v := policy.ClaimVolume{Name: c.name, Claim: c.name, Places: c.places, Size: c.size << 30}
 		if c.limits != "" {
 			v.Limits = &c.limits
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // agrees verifies that check reports for the manifest of a pod the same as the plugin does with its containers, of which it has to
@@ -31,6 +32,17 @@ func (w *world) agrees(_ bool, args []string) {
 		{Name: "config", Source: "configMap"},
 		{Name: "part", Source: manifest.HostPath, Path: "/srv"},
 	}
+	live := p.live()
+	live.Volumes = []policy.ClaimVolume{}
+	for _, v := range volumes {
+		if of := (policy.ClaimVolume{Name: v.Name}); v.Source == manifest.HostPath {
+			for _, name := range agreeing {
+				of.Places = append(of.Places, policy.Place{Container: name, Path: "/" + v.Name})
+			}
+			live.Volumes = append(live.Volumes, of)
+		}
+	}
+	p.tell()
 	described := manifest.Pod{Volumes: volumes}
 	described.Namespace, described.Annotations, described.Labels, described.QOS = p.namespace, p.annotations, p.labels, manifest.Guaranteed
 	did, refused := map[string][]string{}, map[string]string{}

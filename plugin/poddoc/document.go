@@ -10,8 +10,8 @@ const Version = 1
 const (
 	MaxSize      = 72 << 10 // bytes of a file
 	MaxDocuments = 4096     // names in a directory
-	MaxVolumes   = 128      // claims of a pod
-	MaxPlaces    = 1000     // where the containers of a pod have claims; a document has no room for so many
+	MaxVolumes   = 128      // volumes of a pod, but those whose name the runtime sees
+	MaxPlaces    = 1000     // where the containers of a pod have them; a document has no room for so many
 	MaxText      = 4 << 10  // bytes of a claim's annotation
 	MaxRate      = 64       // bytes of a rate in a class, or of a storage driver
 )

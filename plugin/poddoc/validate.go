@@ -101,7 +101,7 @@ func validateVolume(v *policy.ClaimVolume) error {
 	switch {
 	case !annotation.IsLabel(v.Name):
 		return invalid("name", v.Name)
-	case !IsName(v.Claim):
+	case v.Claim == "" && (v.Limits != nil || v.Size != 0 || v.Class != nil || v.Attachment != nil || len(v.Omitted) > 0), v.Claim != "" && !IsName(v.Claim):
 		return invalid("claim", v.Claim)
 	case v.Limits != nil && (len(*v.Limits) > MaxText || !isText(*v.Limits)):
 		return invalid("limits", *v.Limits)

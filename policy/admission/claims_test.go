@@ -32,7 +32,7 @@ func TestClaimCauses(t *testing.T) {
 	for entry, want := range map[string]string{
 		"wbps=1\x7f":         "control character in the entry (remove it)",
 		"* wbps=1Mi":         `the first word is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
-		"pvc:data":           `the first word is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"@data":              `the first word is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		`"/a b" wbps=1Mi`:    `the first word is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		"wbps":               "a word is not key=value (write for example wbps=50Mi, without blanks in it)",
 		"wbps=1Mi /data":     "a word is not key=value (write for example wbps=50Mi, without blanks in it)",

@@ -16,8 +16,6 @@ const (
 	blank = `[ \t\r]`
 	// A DNS label (RFC 1123).
 	label = `[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?`
-	// claim is a target with the name of a claim, a DNS subdomain (RFC 1123) without its bounds.
-	claim = `pvc:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?`
 	// quoted is a quoted path up to its closing quote. A backslash makes the next
 	// character part of the path.
 	quoted = `"(?:[^"\\\n]|\\[^\n])*"`
@@ -61,7 +59,7 @@ func ofClaim() string {
 }
 
 // unquoted matches targets of pods without quotes.
-const unquoted = `(?:\*|rootfs|(?:[/@]|pvc:)[^= \t\r]*)` + end
+const unquoted = `(?:\*|rootfs|[/@][^= \t\r]*)` + end
 
 // ofPod matches an entry of the annotation of a claim that begins with a target.
 func ofPod() string { return `^` + blank + `*` + oneOf(unquoted, quoted) }
@@ -78,7 +76,7 @@ const (
 
 // target matches the first word of an entry.
 func target() string {
-	return oneOf(`\*`, `rootfs`, `@`+label, claim, `/[^ \t\r]*`, `"/(?:[^"\\\t\r]|\\["\\])*"`)
+	return oneOf(`\*`, `rootfs`, `@`+label, `/[^ \t\r]*`, `"/(?:[^"\\\t\r]|\\["\\])*"`)
 }
 
 // keys matches the names of the keys for which include returns true.

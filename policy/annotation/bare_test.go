@@ -101,8 +101,8 @@ func TestOfClaim(t *testing.T) {
 	}
 	// Mixed entries are an error.
 	for value, want := range map[string]string{
-		"wbps=50Mi; /data rbps=1": `entry 1 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`,
-		"/data rbps=1\nwbps=50Mi": `entry 2 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`,
+		"wbps=50Mi; /data rbps=1": `entry 1 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", @VOLUME, rootfs or * first)`,
+		"/data rbps=1\nwbps=50Mi": `entry 2 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", @VOLUME, rootfs or * first)`,
 	} {
 		if err := first(Parse(map[string]string{keyLimits: value}), "db"); err == nil || err.Error() != "nri-blkio: "+keyLimits+": "+want {
 			t.Errorf("%q: %v", value, err)

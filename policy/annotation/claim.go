@@ -47,7 +47,7 @@ const hintClaim = `"wbps=50Mi"`
 // targetOf returns the problem of limits that begin with a target.
 func targetOf(entry string) *Problem {
 	word, _ := cutWord(entry)
-	isName := word[0] == '/' || word[0] == '@' || strings.HasPrefix(word, claimPrefix)
+	isName := word[0] == '/' || word[0] == '@'
 	if word != "*" && word != "rootfs" && word[0] != '"' && (!isName || strings.Contains(word, "=")) {
 		return nil
 	}
@@ -141,7 +141,7 @@ func ParseRates(claim, class string, parameters map[string]string, size int64) (
 
 // claimEntry returns an entry without limits, whose target is a claim.
 func claimEntry(claim, text string) Entry {
-	return Entry{Target: Target{Kind: TargetClaim, Claim: claim, Text: claimPrefix + claim}, text: text}
+	return Entry{Target: Target{Kind: TargetClaim, Claim: claim}, text: text}
 }
 
 // Without returns the list of a claim without the keys that another one has, and nil if no key is left. Each may be nil.

@@ -24,7 +24,7 @@ func TestParseClaim(t *testing.T) {
 			continue
 		}
 		e := l.Entries[0]
-		if d := cmp.Diff(want, e.Limits); d != "" || len(l.Entries) != 1 || l.From != (Origin{Claim: "data"}) || e.Number != 0 || e.Target.Kind != TargetClaim || e.Target.Name() != "pvc:data" {
+		if d := cmp.Diff(want, e.Limits); d != "" || len(l.Entries) != 1 || l.From != (Origin{Claim: "data"}) || e.Number != 0 || e.Target.Kind != TargetClaim || e.Target.Name() != "claim data" {
 			t.Errorf("%q: %+v\n%s", text, l, d)
 		}
 	}
@@ -43,7 +43,7 @@ func TestParseClaim(t *testing.T) {
 		"wbps=1Mi; /data rbps=": `"wbps=1Mi; /data rbps=": "/data" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		"/a wbps=1Mi; rbps=1":   `"/a wbps=1Mi; rbps=1": "/a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		`"/a b" wbps=1;wbps=2`:  `"\"/a b\" wbps=1;wbps=2": "\"/a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
-		"wbps=1Mi\npvc:a rbps=": `"wbps=1Mi\npvc:a rbps=": "pvc:a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
+		"wbps=1Mi\n@a rbps=":    `"wbps=1Mi\n@a rbps=": "@a" is a target (the limits of a claim have none; write for example "wbps=50Mi")`,
 		"wbps=1\x00":            `"wbps=1\x00": control character in the entry (remove it)`,
 		"wbps=\xff":             `"wbps=\xff": invalid UTF-8 (write the annotation again)`,
 
@@ -120,7 +120,7 @@ func FuzzClaim(f *testing.F) {
 			checkLine(t, err.Error())
 			return
 		}
-		if len(l.Entries) != 1 || l.Entries[0].Limits.IsZero() || l.Entries[0].Weight != 0 || l.Targets().Claims[0] != "data" {
+		if len(l.Entries) != 1 || l.Entries[0].Limits.IsZero() || l.Entries[0].Weight != 0 || l.Entries[0].Target.Claim != "data" {
 			t.Errorf("%q: %+v", text, l)
 		}
 		for _, rate := range l.Entries[0].Limits {

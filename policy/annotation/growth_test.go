@@ -88,7 +88,7 @@ func TestGrowthElsewhere(t *testing.T) {
 		t.Errorf("class: %v, %v", l, err)
 	}
 	const where = "only a claim's own annotation and a VolumeAttributesClass can have it"
-	for _, value := range []string{"/data riops=3/Gi", "pvc:data wbps=1Mi+1Mi/Gi..5Mi", "* wbps=5/Gi"} {
+	for _, value := range []string{"/data riops=3/Gi", "@data wbps=1Mi+1Mi/Gi..5Mi", "* wbps=5/Gi"} {
 		_, err := ParseAmount(blkio.Riops, value[strings.IndexByte(value, '=')+1:])
 		if l := parseLimits("k", value); len(l.errors) != 1 || !strings.HasPrefix(l.errors[0].Hint, where) || err == nil || !strings.HasPrefix(err.Hint, where) {
 			t.Errorf("%s: %v, %v", value, l.errors, err)

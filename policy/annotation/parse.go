@@ -294,9 +294,6 @@ func parseTarget(word string) (Target, *Problem) {
 	case word[0] == '@':
 		t.Kind = TargetVolume
 		return t, t.parseVolume()
-	case strings.HasPrefix(word, claimPrefix):
-		t.Kind = TargetClaim
-		return t, t.parseClaim()
 	case word[0] == '"':
 		p := t.unquote(word)
 		if p != nil {
@@ -317,18 +314,20 @@ func noTarget(word string) *Problem {
 	key, _, _ := strings.Cut(word, "=")
 	switch {
 	case isDisk(word): // it could reach disks of others, and a tenant does not know the node's disks
-		return &Problem{"disk: targets are only for classes of the node policy", `write "/path", @VOLUME, pvc:CLAIM, rootfs or *`}
+		return &Problem{"disk: targets are only for classes of the node policy", `write "/path", @VOLUME, rootfs or *`}
+	case strings.HasPrefix(word, "pvc:"):
+		p.Hint = "write @VOLUME, with the name that the pod gives the volume"
 	case word[0] == '#':
 		return &Problem{"a comment must start its line", `put a newline before "#"`}
 	case KeysOf(key) != nil:
-		return &Problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, pvc:CLAIM, rootfs or * first`}
+		return &Problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, rootfs or * first`}
 	case word[0] == '.' || strings.Contains(word, "/"):
 		return &Problem{"path " + quote.Text(word) + " is not absolute", "write a path in the container that starts with /"}
 	case p.Hint != "":
 	case strings.EqualFold(word, "all") || word == "**":
 		p.Hint = "write * for all disks"
 	default:
-		p.Hint = `write "/path", @VOLUME, pvc:CLAIM, rootfs or *`
+		p.Hint = `write "/path", @VOLUME, rootfs or *`
 	}
 	return p
 }
@@ -362,8 +361,7 @@ func (t *Target) unquote(word string) *Problem {
 
 // isWord reports whether a quoted path is the text of another target.
 func (t *Target) isWord() bool {
-	claim, isClaim := strings.CutPrefix(t.Path, claimPrefix)
-	return t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && IsLabel(t.Path[1:]) || isClaim && isSubdomain(claim)
+	return t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && IsLabel(t.Path[1:])
 }
 
 // clean removes doubled and trailing slashes. It refuses "..", because its meaning depends on symbolic links,

@@ -45,7 +45,6 @@ func TestEntries(t *testing.T) {
 		"quotes elsewhere":    {`/a"b wbps=1Mi`, []Entry{entry(1, path(`/a"b`), blkio.Limits{blkio.Wbps: mi})}},
 		"other letters":       {"/日本/ü wbps=1Mi", []Entry{entry(1, path("/日本/ü"), blkio.Limits{blkio.Wbps: mi})}},
 		"a volume":            {"@data-1 wbps=1Mi", []Entry{entry(1, Target{Kind: TargetVolume, Volume: "data-1"}, blkio.Limits{blkio.Wbps: mi})}},
-		"a claim":             {"pvc:data-db.0 wbps=1Mi", []Entry{entry(1, Target{Kind: TargetClaim, Claim: "data-db.0"}, blkio.Limits{blkio.Wbps: mi})}},
 		"a long volume":       {"@" + strings.Repeat("a", 63) + " wbps=1Mi", []Entry{entry(1, Target{Kind: TargetVolume, Volume: strings.Repeat("a", 63)}, blkio.Limits{blkio.Wbps: mi})}},
 		"a path, not rootfs":  {"/rootfs wbps=1Mi", []Entry{entry(1, path("/rootfs"), blkio.Limits{blkio.Wbps: mi})}},
 		"a wrong one between": {"/a wbps=1Mi; /b; /c wbps=1Mi", []Entry{entry(1, path("/a"), blkio.Limits{blkio.Wbps: mi}), entry(3, path("/c"), blkio.Limits{blkio.Wbps: mi})}},

@@ -1,10 +1,6 @@
 package annotation
 
-import (
-	"k8s.io/apimachinery/pkg/api/validate/content"
-
-	"github.com/nri-blkio/nri-blkio/policy/quote"
-)
+import "github.com/nri-blkio/nri-blkio/policy/quote"
 
 // Target is the first word of an entry, which selects disks.
 type Target struct {
@@ -12,7 +8,7 @@ type Target struct {
 	Path   string // of TargetPath: absolute and clean
 	Volume string // of TargetVolume: a DNS label
 	Glob   string // of TargetDisk: a pattern of [path.Match]
-	Claim  string // of TargetClaim: a DNS subdomain
+	Claim  string // of TargetClaim, which has no text: limits of a claim name no target
 	Text   string // as the user wrote it
 }
 
@@ -20,7 +16,7 @@ type Target struct {
 type TargetKind uint8
 
 // The kinds of targets. On one disk and in one scope the later one wins; a path, a volume and a
-// claim are names of the same thing. Only the node policy can have a TargetDisk.
+// claim are names of the same thing. Only the node policy can have a TargetDisk, and only the limits of a claim a TargetClaim.
 const (
 	TargetStar TargetKind = iota
 	TargetDisk
@@ -29,9 +25,6 @@ const (
 	TargetVolume
 	TargetClaim
 )
-
-// claimPrefix is the start of the target of a claim, "pvc:CLAIM".
-const claimPrefix = "pvc:"
 
 // Rank orders targets by precedence: on one disk and in one scope the target with the
 // larger rank wins.
@@ -42,24 +35,21 @@ func (t *Target) is(o *Target) bool {
 	return t.Kind == o.Kind && t.Path == o.Path && t.Volume == o.Volume && t.Claim == o.Claim && t.Glob == o.Glob
 }
 
-// Name returns the path, "@VOLUME" or "pvc:CLAIM", for messages.
+// Name returns the path, "@VOLUME" or "claim CLAIM", for messages.
 func (t *Target) Name() string {
 	switch t.Kind {
 	case TargetVolume:
 		return "@" + t.Volume
 	case TargetClaim:
-		return claimPrefix + t.Claim
+		return "claim " + t.Claim
 	}
 	return t.Path
 }
 
 // Where returns the place of a mount for messages, such as `at "/data"`.
 func (t *Target) Where() string {
-	switch t.Kind {
-	case TargetVolume:
-		return "that is known to be of volume " + quote.Text(t.Volume)
-	case TargetClaim:
-		return "of claim " + quote.Text(t.Claim)
+	if t.Kind == TargetVolume {
+		return "of volume " + quote.Text(t.Volume)
 	}
 	return "at " + quote.Text(t.Path)
 }
@@ -75,21 +65,3 @@ func (t *Target) parseVolume() *Problem {
 	}
 	return nil
 }
-
-// parseClaim parses "pvc:data", by the rule for the names of claims.
-func (t *Target) parseClaim() *Problem {
-	t.Claim = t.Text[len(claimPrefix):]
-	switch {
-	case t.Claim == "":
-		return &Problem{"missing claim name after " + claimPrefix, "write for example " + quote.Text("pvc:data wbps=50Mi")}
-	case !isSubdomain(t.Claim):
-		return &Problem{"invalid claim name " + quote.Text(t.Claim), hintSubdomain}
-	}
-	return nil
-}
-
-// hintSubdomain describes the name of a claim.
-const hintSubdomain = "use at most 253 of a-z, 0-9, - and ., as in the name of the claim"
-
-// isSubdomain reports whether s is a DNS subdomain (RFC 1123), as the names of claims are.
-func isSubdomain(s string) bool { return len(content.IsDNS1123Subdomain(s)) == 0 }

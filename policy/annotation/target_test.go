@@ -12,7 +12,7 @@ func TestTarget(t *testing.T) {
 		{"rootfs", "", `at ""`, TargetRootfs},
 		{"/a//b/", "/a/b", `at "/a/b"`, TargetPath},
 		{`"/a \"b\" c"`, `/a "b" c`, `at "/a \"b\" c"`, TargetPath},
-		{"@data", "@data", `that is known to be of volume "data"`, TargetPath},
+		{"@data", "@data", `of volume "data"`, TargetPath},
 	} {
 		target, p := parseTarget(tt.word)
 		if p != nil || target.Rank() != tt.rank || target.Name() != tt.name || target.Where() != tt.where {

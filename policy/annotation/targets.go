@@ -7,7 +7,6 @@ import "slices"
 type Targets struct {
 	Paths   []string // sorted, distinct
 	Volumes []string // names, sorted, distinct
-	Claims  []string // names, sorted, distinct
 	Widest  Width    // of the other targets
 	Weights bool     // some of them have a weight
 	Disks   bool     // some of them are disk:GLOB, which also selects disks below others
@@ -42,8 +41,6 @@ func (t *Targets) add(l *List) {
 			t.Paths = append(t.Paths, e.Target.Path)
 		case TargetVolume:
 			t.Volumes = append(t.Volumes, e.Target.Volume)
-		case TargetClaim:
-			t.Claims = append(t.Claims, e.Target.Claim)
 		case TargetRootfs:
 			t.Widest = max(t.Widest, Rootfs)
 		case TargetStar:
@@ -55,7 +52,7 @@ func (t *Targets) add(l *List) {
 }
 
 func (t *Targets) tidy() {
-	for _, list := range []*[]string{&t.Paths, &t.Volumes, &t.Claims} {
+	for _, list := range []*[]string{&t.Paths, &t.Volumes} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -72,9 +69,9 @@ func (t Targets) And(others ...Targets) Targets {
 			continue
 		}
 		if !grows { // t is shared
-			out.Paths, out.Volumes, out.Claims, grows = slices.Clone(t.Paths), slices.Clone(t.Volumes), slices.Clone(t.Claims), true
+			out.Paths, out.Volumes, grows = slices.Clone(t.Paths), slices.Clone(t.Volumes), true
 		}
-		out.Paths, out.Volumes, out.Claims = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...), append(out.Claims, o.Claims...)
+		out.Paths, out.Volumes = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...)
 		out.Widest, out.Weights, out.Disks = max(out.Widest, o.Widest), out.Weights || o.Weights, out.Disks || o.Disks
 	}
 	if grows {
@@ -86,7 +83,7 @@ func (t Targets) And(others ...Targets) Targets {
 // Covers reports whether each target of o is one of t.
 func (t Targets) Covers(o Targets) bool {
 	return t.Widest >= o.Widest && (t.Weights || !o.Weights) && (t.Disks || !o.Disks) &&
-		containsAll(t.Paths, o.Paths) && containsAll(t.Volumes, o.Volumes) && containsAll(t.Claims, o.Claims)
+		containsAll(t.Paths, o.Paths) && containsAll(t.Volumes, o.Volumes)
 }
 
 // containsAll reports whether a sorted list has each element of another one.

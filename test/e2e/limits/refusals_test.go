@@ -20,7 +20,7 @@ var refusals = []refusal{
 	{"unknown-key", "/data wpbs=50Mi", `entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`},
 	{"no-key", "/data rbps=1Mi; /data/too", `entry 2 "/data/too": no limit after the target (write for example "/data/too wbps=50Mi")`},
 	{"key-without-value", "/data wbps", `entry 1 "/data wbps": key "wbps" has no value (write for example wbps=50Mi)`},
-	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", @VOLUME, pvc:CLAIM, rootfs or * first)`},
+	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", @VOLUME, rootfs or * first)`},
 	{"relative-path", "data/x wbps=1Mi", `entry 1 "data/x wbps=1Mi": path "data/x" is not absolute (write a path in the container that starts with /)`},
 	{"two-targets", "/data rootfs wbps=1Mi", `entry 1 "/data rootfs wbps=1Mi": "rootfs" is not key=value (write for example wbps=50Mi, without blanks in it)`},
 	{"open-quote", `"/data wbps=1Mi`, `entry 1 "\"/data wbps=1Mi": unterminated quote (write \" for a quote inside a quoted path)`},
