@@ -107,10 +107,10 @@ func (p *Pod) stillAsks(d *Desired, s Setting, container string) bool {
 }
 
 // classStillNames reports whether the class of a container has the entry that has set a limit on a volume by its name, while the volumes
-// of the pod are unknown: its author can make them unknown by annotations that are too long. now is what is decided; an entry that
-// decides does not depend on that.
+// of the pod are unknown: its author can make them unknown by annotations that are too long. now is what is decided: an entry whose
+// target has decided needs no more of the pod.
 func (p *Pod) classStillNames(container string, s, now Setting) bool {
-	if p.KnowsClaims() || !s.Key.IsRate() || !s.Source.namesVolume() || now.Source == s.Source {
+	if p.KnowsClaims() || !s.Key.IsRate() || !s.Source.namesVolume() || now.Source.Target == s.Source.Target {
 		return false
 	}
 	class, source := p.classOf(container)

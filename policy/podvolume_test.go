@@ -98,11 +98,13 @@ func TestPodVolumeTotal(t *testing.T) {
 // TestVolumeOfClassEdited verifies that another value in a class counts for a volume by name while the volumes of the pod are unknown, if
 // the entry decides.
 func TestVolumeOfClassEdited(t *testing.T) {
-	const class = "classes: {shared: {limits: ['@pgdata wbps=%']}}\nrules: [{name: r, class: shared}]\n"
+	const class = "classes: {shared: {limits: [%]}}\nrules: [{name: r, class: shared}]\n"
 	d := Desired{}
-	for _, rate := range []string{"4Mi", "8Mi"} {
-		d, _ = decideAfter(t, d, strings.Replace(class, "%", rate, 1), nil, UnknownClaims("too many"))
-		if want := []string{"sdb wbps=" + rate + " from rule r, class shared"}; !slices.Equal(sources(d), want) {
+	for _, tt := range []struct{ limits, want string }{
+		{"'@pgdata wbps=4Mi'", "sdb wbps=4Mi"}, {"'@pgdata wbps=8Mi'", "sdb wbps=8Mi"}, {"'@x wbps=1Mi', '@pgdata wbps=9Mi'", "sdb wbps=9Mi"},
+	} {
+		d, _ = decideAfter(t, d, strings.Replace(class, "%", tt.limits, 1), nil, UnknownClaims("too many"))
+		if want := []string{tt.want + " from rule r, class shared"}; !slices.Equal(sources(d), want) {
 			t.Errorf("%q, want %q", sources(d), want)
 		}
 	}

@@ -80,7 +80,7 @@ func (e *evaluation) unknownVolumes() {
 		e.skip(e.entry.Target.Name(), cause)
 		return
 	}
-	e.fail(e.limits.ErrorOf(e.entry, annotation.ClaimsNotKnown, &annotation.Problem{
+	e.fail(e.limits.ErrorOf(e.entry, annotation.VolumesNotKnown, &annotation.Problem{
 		Cause: cause, Hint: "the cluster part of nri-blkio reports them; on a node without it, write the path of the mount",
 	}))
 }

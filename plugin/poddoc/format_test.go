@@ -49,6 +49,7 @@ func TestFormat(t *testing.T) {
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}},` +
 		`"size":10737418240,"attachment":{"driver":"CSI.example.com","rates":{"qos.linbit.com/rbps":"7"}}},` +
 		`{"name":"gone","claim":"gone"},` +
+		`{"name":"host","mounts":[{"container":"db","path":"/host"}]},` +
 		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
 }
@@ -86,6 +87,7 @@ func TestDecodeStrictly(t *testing.T) {
 		"volume":            {replace(`"name":"data"`, `"name":"../x"`), "volumes: 0: name: invalid value"},
 		"order":             {replace(`"name":"data"`, `"name":"zzz"`), "is not in order"},
 		"claim":             {replace(`"claim":"gone"`, `"claim":"a b"`), "claim: invalid value"},
+		"no claim":          {replace(`"claim":"raw",`, ""), "claim: invalid value"},
 		"mount":             {replace(`"/wal"`, `"/wal/../x"`), "mounts: invalid value"},
 		"relative":          {replace(`"/wal"`, `"wal"`), "mounts: invalid value"},
 		"parameter":         {replace(annotation.OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
@@ -137,7 +139,7 @@ func TestEncodeValidates(t *testing.T) {
 		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
 		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
 		"both":        {func(d *Document) { d.Omitted = map[string]string{podfacts.PartAnnotations: "x"} }, "a part that is there"},
-		"no cause":    {func(d *Document) { d.Volumes[2].Omitted[PartParameters] = "" }, "omitted"},
+		"no cause":    {func(d *Document) { d.Volumes[3].Omitted[PartParameters] = "" }, "omitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := sample()

@@ -33,6 +33,7 @@ func sample() *Document {
 					Size:   10 << 30, Attachment: &policy.ClaimAttachment{Driver: "CSI.example.com", Rates: map[string]string{"qos.linbit.com/rbps": "7"}},
 				},
 				{Name: "gone", Claim: "gone"},
+				{Name: "host", Places: []policy.Place{{Container: "db", Path: "/host"}}},
 				{
 					Name: "raw", Claim: "raw", Class: &policy.ClaimClass{Name: "absent"}, Omitted: map[string]string{PartLimits: "more than 4096 bytes"},
 				},

@@ -11,7 +11,7 @@ func TestReasons(t *testing.T) {
 		}
 		seen[r.String()] = true
 	}
-	for r, want := range map[Reason]Kind{Malformed: Invalid, TooManyMounts: Invalid, NoDisk: Unenforceable, ClaimsNotKnown: Unenforceable, CannotBeLimited: Internal} {
+	for r, want := range map[Reason]Kind{Malformed: Invalid, TooManyMounts: Invalid, NoDisk: Unenforceable, VolumesNotKnown: Unenforceable, CannotBeLimited: Internal} {
 		if r.Kind() != want {
 			t.Errorf("%s is %s, want %s", r, r.Kind(), want)
 		}

@@ -41,7 +41,7 @@ const (
 	NoControl                     // the kernel does not have the control file
 	NoPodCgroup                   // the pod as a whole cannot have limits
 	ForeignHandler                // the runtime handler may not share the host's kernel
-	ClaimsNotKnown                // the claims of the pod are unknown
+	VolumesNotKnown               // the volumes of the pod are unknown
 	CannotBeLimited               // a later try may find the disk of the target
 )
 

@@ -178,8 +178,8 @@ func TestClaims(t *testing.T) {
 	l.await("removed", "wbps=1048576 riops=500", "")
 }
 
-// claimTargetManifest is a pod whose annotations name a claim.
-const claimTargetManifest = `---
+// namedVolumeManifest is a pod whose annotations name a volume that is a claim.
+const namedVolumeManifest = `---
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: named, namespace: default}
@@ -190,7 +190,7 @@ kind: Pod
 metadata:
   name: named
   namespace: default
-  annotations: {limits.blkio.noderesource.dev/containers: "pvc:named wbps=3Mi", limits.blkio.noderesource.dev/pod-total: "pvc:named riops=700"}
+  annotations: {limits.blkio.noderesource.dev/containers: "@data wbps=3Mi", limits.blkio.noderesource.dev/pod-total: "@data riops=700"}
 spec:
   hostNetwork: true
   terminationGracePeriodSeconds: 1
@@ -204,16 +204,16 @@ spec:
   - {name: data, persistentVolumeClaim: {claimName: named}}
 `
 
-// TestClaimTarget verifies that a pod whose annotations name a claim is rejected with the reason while no cluster part has
+// TestNamedVolume verifies that a pod whose annotations name a volume that is a claim is rejected with the reason while no cluster part has
 // described it, that it starts once one has, and that a lower limit of another program on the pod's cgroup stays.
-func TestClaimTarget(t *testing.T) {
+func TestNamedVolume(t *testing.T) {
 	exchange := filepath.Join(t.TempDir(), "exchange")
 	lab.StartPlugin(t, "--only", "limits", "--exchange-dir", exchange)
 	c := startCluster(t)
-	c.apply(localVolume("named", "Filesystem", lab.Volumes["xfs"]) + fmt.Sprintf(claimTargetManifest, cri.Image))
+	c.apply(localVolume("named", "Filesystem", lab.Volumes["xfs"]) + fmt.Sprintf(namedVolumeManifest, cri.Image))
 	lab.Within(t, clusterDeadline, "the pod is rejected", func() error {
 		_, message, err := lab.Waiting(t.Context(), "named", "a")
-		if err == nil && !strings.Contains(message, "the claims of the pod are not known yet") {
+		if err == nil && !strings.Contains(message, "the volumes of the pod are not known yet") {
 			err = errors.New(message)
 		}
 		return err

@@ -114,7 +114,7 @@ func refusedVolumes(on func(name, fs string, disks ...string) lab.Store) []volum
 		},
 		{
 			Store: on("hostPath by name", "ext4"), Volume: "hostPath: {path: " + lab.Volumes["ext4"] + "}",
-			by: "@hostpath-by-name", refuse: `no mount of the container is known to come from it`,
+			by: "@hostpath-by-name", refuse: `the volumes of the pod are not known yet`,
 		},
 	}
 }
