@@ -49,10 +49,9 @@ func validKey() string {
 // bareKey matches the keys with a valid kind and without a scope.
 func bareKey() string { return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `$` }
 
-// ofClaim matches the value of a pod's annotation if it has entries, and each of them is as in the annotation of a claim: it begins with
-// key=value. Lines before the first entry are comments, or have only separators.
+// ofClaim matches the value of a pod's annotation if it has entries, and each of them is as in the annotation of a claim. Lines before the first entry are comments, or have only separators.
 func ofClaim() string {
-	const entry = `[a-zA-Z.]+=[^;\n]*`
+	const entry = annotation.EntryOfClaim
 	rest := `(?:;` + blank + `*(?:` + entry + `)?)*`
 	line := blank + `*(?:#[^\n]*|(?:` + entry + `)?` + rest + `)`
 	return `^(?:(?:[ \t\r;]*|` + blank + `*#[^\n]*)\n)*[ \t\r;]*` + entry + rest + `(?:\n` + line + `)*$`

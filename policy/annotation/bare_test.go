@@ -75,7 +75,12 @@ func TestOfClaim(t *testing.T) {
 		"wbps=50Mi":                          true,
 		"wbps=50Mi riops=100+3/Gi":           true,
 		"# a claim\n; wbps=50Mi;\triops=9\n": true,
-		"wpbs=1":                             true, // the claim has the error
+		"wbps=0 bps=x-y":                     true, // the claim has the error
+		"wpbs=1":                             false,
+		"rootfs=50Mi":                        false,
+		"all=5":                              false,
+		"wbps=50Mi,* wbps=1Mi":               false,
+		"wbps=50Mi * wbps=1Mi":               false,
 		"wbps.burst=100Mi/60s wbps=20Mi":     true,
 		"":                                   false,
 		"# wbps=1":                           false,

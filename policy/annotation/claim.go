@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -54,25 +55,24 @@ func targetOf(entry string) *Problem {
 	return &Problem{quote.Text(word) + " is a target", "the limits of a claim have none; write for example " + hintClaim}
 }
 
-// lackTargets reports whether a value is the annotation of a claim rather than that of a pod, valid or not: it has entries, and each
-// of them begins with key=value.
+// EntryOfClaim matches an entry of the annotation of a claim, valid or not: words that are a key of limits with a value. A word with
+// another key is no such entry, so that a mistake in the target of a pod, as in "rootfs=50Mi", is an error.
+const EntryOfClaim = `[rw]?(?:bps|iops)(?:[.]burst)?=[-+./0-9A-Za-z]*(?:[ \t\r]+[rw]?(?:bps|iops)(?:[.]burst)?=[-+./0-9A-Za-z]*)*[ \t\r]*`
+
+var entryOfClaim = regexp.MustCompile(`^` + EntryOfClaim + `$`)
+
+// lackTargets reports whether a value is the annotation of a claim rather than that of a pod: it has entries, and each of them matches
+// EntryOfClaim.
 func lackTargets(value string) (lack bool) {
 	if len(value) > maxValue {
 		return false
 	}
 	for entry := range splitEntries(value) {
-		if lack = lacksTarget(entry); !lack {
+		if lack = entryOfClaim.MatchString(entry); !lack {
 			return false
 		}
 	}
 	return lack
-}
-
-// lacksTarget reports whether an entry begins with a word and an equals sign.
-func lacksTarget(entry string) bool {
-	word, _, found := strings.Cut(entry, "=")
-	isOther := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '.' }
-	return found && word != "" && !strings.ContainsFunc(word, isOther)
 }
 
 // HaveTargets reports whether a value is the annotation of a pod rather than that of a claim, valid or not: it has entries, and each

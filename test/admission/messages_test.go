@@ -118,8 +118,8 @@ func TestBareKeys(t *testing.T) {
 func TestLargeOfClaim(t *testing.T) {
 	p, warn := readValidating(t, admission.GrammarFile), readValidating(t, admission.GrammarFile, "nri-blkio-grammar-warn")
 	for name, value := range map[string]string{
-		"entries":  "wbps=1" + strings.Repeat(";a.b=", 6<<10),
-		"letters":  strings.Repeat("x", 32<<10-1) + "=",
+		"entries":  "wbps=1" + strings.Repeat(";bps=", 6<<10),
+		"letters":  "wbps=" + strings.Repeat("x", 32<<10-5),
 		"comments": strings.Repeat("#\n", 16<<10-10) + "wbps=1",
 		"64 KiB":   "wbps=" + strings.Repeat("1", 64<<10-5),
 	} {
