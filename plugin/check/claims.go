@@ -37,8 +37,8 @@ func claimFindings(set *manifest.Set) (out []manifest.Finding) {
 	return out
 }
 
-// anySize is the size of a claim for limits that are checked for their grammar only: those of a class, and of a claim without a size. Claims of all sizes
-// and namespaces can have a class, so the bounds of no rule are certain to apply to it.
+// anySize is the size of a claim for limits that are checked for their grammar only: those of a class, and of a claim without a size.
+// Claims of all sizes and namespaces can have a class, so no bounds are certain to apply to it.
 const anySize = 1
 
 // classFindings returns the mistakes in the parameters of a class. One in a parameter without the prefix is a warning: another program

@@ -65,6 +65,6 @@ func (in *injected) isKubelets(src string) bool {
 func (in *injected) isRuntimes(src string) bool {
 	return slices.ContainsFunc(in.sandbox, func(dir string) bool {
 		root, _, found := strings.Cut(src, dir)
-		return found && root != "" && (strings.HasPrefix(in.layers, root+"/") || slices.Contains(runtimeDirs, root))
+		return found && (strings.HasPrefix(in.layers, root+"/") || slices.Contains(runtimeDirs, root))
 	})
 }

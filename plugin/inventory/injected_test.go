@@ -39,7 +39,6 @@ func TestInjectedBySource(t *testing.T) {
 		{"/mnt/data/io.containerd.grpc.v1.cri/sandboxes/sb1/shm", "/dev/shm", false},
 		{"/mnt/data/run/containerd/io.containerd.grpc.v1.cri/sandboxes/sb1/shm", "/dev/shm", false},
 		{"/run/tenant/io.containerd.grpc.v1.cri/sandboxes/sb1/shm", "/dev/shm", false},
-		{"/io.containerd.grpc.v1.cri/sandboxes/sb1/shm", "/dev/shm", false},
 		{"/mnt/data/overlay-containers/sb1/userdata/resolv.conf", "/etc/resolv.conf", false},
 		{pods + "u1/volumes/kubernetes.io~empty-dir/d/pods/u1/containers/db", "/data", false},
 		{pods + "u1/volumes/kubernetes.io~empty-dir/d/io.containerd.grpc.v1.cri/sandboxes/sb1/x", "/data", false},

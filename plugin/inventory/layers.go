@@ -40,10 +40,10 @@ func (l Layers) Equal(other Layers) bool {
 // noOverlay is why writable layers cannot be limited that are on other disks than the runtime says, and not in one directory.
 const noOverlay = "the root of a container is no overlay, and is on another disk than the runtime or its configuration says"
 
-// SeenLayer returns the location of writable layers, and the disks of one, by the root mount of a process whose container has executed
-// nothing yet. It has no disks where that is not known. Known are an overlay whose upper layer is on one filesystem with those of
-// other containers: DIR/NUMBER/fs of containerd, DIR/ID/diff of CRI-O; and a root that is no overlay, such as a device for
-// each container, without a directory.
+// SeenLayer returns the location of writable layers, and the disks of one of them, by the root mount of a process whose container has
+// executed nothing yet. If the root is an overlay, the location is the directory of all upper layers: DIR of containerd's DIR/NUMBER/fs
+// and of CRI-O's DIR/ID/diff. If it is no overlay, for example a device for each container, the location has only a reason. There are no
+// disks if they are unknown, or if the upper layers of two containers can be on two filesystems.
 func (f *Finder) SeenLayer(ctx context.Context, pid int, cgroup string) (Layer, []blkio.Disk, error) {
 	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {

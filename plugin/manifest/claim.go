@@ -101,8 +101,8 @@ func (d *document) isVolumeClass(v value) bool {
 	return d.object.Kind == "VolumeAttributesClass" && strings.HasPrefix(v.field("apiVersion").text(), "storage.k8s.io/")
 }
 
-// Link gives the volumes of all pods the limits of their claims and of the classes of these, and the pods the labels of their namespaces. These objects
-// and the pod can be in different manifests.
+// Link gives the volumes of all pods the limits of their claims and of the classes of these claims. It gives the pods the labels of their
+// namespaces. These objects and the pod can be in different manifests.
 func (s *Set) Link() {
 	type name struct{ namespace, name string }
 	claims := map[name]*Claim{}

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -376,27 +374,5 @@ func (m *sumModel) start(p *sumPod) {
 		if m.note("start %s late: %v", c.ID, err); err != nil {
 			m.end(c, true)
 		}
-	}
-}
-
-// TestBudgetOverlap verifies that, of concurrent creations, only as many succeed as the budget has room for.
-func TestBudgetOverlap(t *testing.T) {
-	b := newBudgetNode(t, tenantBudget)
-	var created atomic.Int32
-	var all sync.WaitGroup
-	for i := range 20 {
-		sb := tenant(fmt.Sprint("o", i), "* wbps=60Mi")
-		all.Go(func() {
-			if _, err := (&session{b.Node, noDeadline}).CreateContainer(t.Context(), sb, member(sb, "x")); err == nil {
-				created.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	if created.Load() != 3 {
-		t.Errorf("%d containers were created", created.Load())
-	}
-	if got := b.Budgets(); len(got) != 1 || got[0].Granted != 180*mi || got[0].Pods != 3 {
-		t.Errorf("granted %+v", got)
 	}
 }

@@ -2,9 +2,12 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,4 +163,26 @@ func (p *sumPod) of(except string, added int) (out [2]blkio.Amount) {
 		}
 	}
 	return out
+}
+
+// TestBudgetOverlap verifies that, of concurrent creations, only as many succeed as the budget has room for.
+func TestBudgetOverlap(t *testing.T) {
+	b := newBudgetNode(t, tenantBudget)
+	var created atomic.Int32
+	var all sync.WaitGroup
+	for i := range 20 {
+		sb := tenant(fmt.Sprint("o", i), "* wbps=60Mi")
+		all.Go(func() {
+			if _, err := (&session{b.Node, noDeadline}).CreateContainer(t.Context(), sb, member(sb, "x")); err == nil {
+				created.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if created.Load() != 3 {
+		t.Errorf("%d containers were created", created.Load())
+	}
+	if got := b.Budgets(); len(got) != 1 || got[0].Granted != 180*mi || got[0].Pods != 3 {
+		t.Errorf("granted %+v", got)
+	}
 }

@@ -49,9 +49,10 @@ func validKey() string {
 // bareKey matches the keys with a valid kind and without a scope.
 func bareKey() string { return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `$` }
 
-// ofClaim matches the value of a pod's annotation if it has entries, and each of them is as in the annotation of a claim. Lines before the first entry are comments, or have only separators.
+// ofClaim matches the value of a pod's annotation if it has entries, and each of them is as in the annotation
+// of a claim. Lines before the first entry are comments, or have only separators.
 func ofClaim() string {
-	const entry = annotation.EntryOfClaim
+	entry := annotation.EntryOfClaim()
 	rest := `(?:;` + blank + `*(?:` + entry + `)?)*`
 	line := blank + `*(?:#[^\n]*|(?:` + entry + `)?` + rest + `)`
 	return `^(?:(?:[ \t\r;]*|` + blank + `*#[^\n]*)\n)*[ \t\r;]*` + entry + rest + `(?:\n` + line + `)*$`
@@ -94,7 +95,7 @@ func rate() string {
 	return oneOf("max", `\+?`+number+oneOf(strings.Join(annotation.Suffixes(), "|"), exponent)+`?`)
 }
 
-// grown matches a key with a rate that grows with the size of a claim, whatever the form of its numbers is.
+// grown matches a key whose rate grows with the size of a claim. Its numbers may be wrong.
 const grown = `^[a-z]+=` + numeral + `(?:\+` + numeral + `)?/Gi(?:\.\.` + numeral + `)?$`
 
 const numeral = `[0-9.][0-9a-zA-Z.]*`

@@ -81,7 +81,7 @@ func TestOfClaim(t *testing.T) {
 		"all=5":                              false,
 		"wbps=50Mi,* wbps=1Mi":               false,
 		"wbps=50Mi * wbps=1Mi":               false,
-		"wbps.burst=100Mi/60s wbps=20Mi":     true,
+		"wbps.burst=100Mi/60s wbps=20Mi":     false, // no such key
 		"":                                   false,
 		"# wbps=1":                           false,
 		";# wbps=1":                          false,

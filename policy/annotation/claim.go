@@ -55,11 +55,14 @@ func targetOf(entry string) *Problem {
 	return &Problem{quote.Text(word) + " is a target", "the limits of a claim have none; write for example " + hintClaim}
 }
 
-// EntryOfClaim matches an entry of the annotation of a claim, valid or not: words that are a key of limits with a value. A word with
-// another key is no such entry, so that a mistake in the target of a pod, as in "rootfs=50Mi", is an error.
-const EntryOfClaim = `[rw]?(?:bps|iops)(?:[.]burst)?=[-+./0-9A-Za-z]*(?:[ \t\r]+[rw]?(?:bps|iops)(?:[.]burst)?=[-+./0-9A-Za-z]*)*[ \t\r]*`
+// EntryOfClaim returns a pattern for the entries of the annotation of a claim, valid or not: keys of limits, each with a value. On a pod
+// such entries are ignored. Others, such as "rootfs=50Mi", are mistakes in a target, and are errors there.
+func EntryOfClaim() string {
+	word := `(?:` + strings.Join(LimitKeys(), "|") + `)=[-+./0-9A-Za-z]*`
+	return word + `(?:[ \t\r]+` + word + `)*[ \t\r]*`
+}
 
-var entryOfClaim = regexp.MustCompile(`^` + EntryOfClaim + `$`)
+var entryOfClaim = regexp.MustCompile(`^` + EntryOfClaim() + `$`)
 
 // lackTargets reports whether a value is the annotation of a claim rather than that of a pod: it has entries, and each of them matches
 // EntryOfClaim.
@@ -111,26 +114,37 @@ func Parameters() []string {
 // ParseRates is ParseClaim for the rates among the parameters of a class of a claim. Of two rates of one key that with [OwnPrefix]
 // counts, but both have to be valid. The list is nil without rates as well.
 func ParseRates(claim, class string, parameters map[string]string, size int64) (*List, *Error) {
-	from, e := Origin{Claim: claim, Class: class}, claimEntry(claim, "")
+	return ratesOf(Origin{Claim: claim, Class: class}, Parameters(), parameters, func(e *Entry, key, value string) *Problem {
+		name, isOwn := strings.CutPrefix(key, OwnPrefix)
+		rate, p := claimSize(size).parseRate(KeysOf(name)[0], value)
+		switch repeats := e.repeats(name); {
+		case p != nil:
+			return p
+		case repeats == nil:
+			e.set(name, rate)
+		case isOwn:
+			return repeats
+		}
+		return nil
+	})
+}
+
+// ratesOf parses the rates of a claim that are among the values of a map, in the order of their keys. add adds one to the entry. The list
+// is nil without rates as well.
+func ratesOf(from Origin, keys []string, values map[string]string, add func(e *Entry, key, value string) *Problem) (*List, *Error) {
+	e := claimEntry(from.Claim, "")
 	var texts []string
-	for _, parameter := range Parameters() {
-		value, found := parameters[parameter]
+	for _, key := range keys {
+		value, found := values[key]
 		if !found {
 			continue
 		}
-		value, name, isOwn := strings.TrimSpace(value), strings.TrimPrefix(parameter, OwnPrefix), strings.HasPrefix(parameter, OwnPrefix)
-		texts = append(texts, parameter+"="+value)
-		rate, p := claimSize(size).parseRate(KeysOf(name)[0], value)
-		repeats := e.repeats(name)
-		if p == nil && isOwn {
-			p = repeats
+		value = strings.TrimSpace(value)
+		text := key + "=" + value
+		if p := add(&e, key, value); p != nil {
+			return nil, New(Identity{From: from, Text: text}, p)
 		}
-		if p != nil {
-			return nil, New(Identity{From: from, Text: texts[len(texts)-1]}, p)
-		}
-		if repeats == nil {
-			e.set(name, rate)
-		}
+		texts = append(texts, text)
 	}
 	if e.Limits.IsZero() {
 		return nil, nil

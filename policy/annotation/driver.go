@@ -22,24 +22,10 @@ func DriverKeys() (out []string) {
 // ParseDriver is ParseClaim for the rates in the metadata of an attachment that a storage driver wrote. A rate of zero is none. The list is
 // nil without rates as well.
 func ParseDriver(claim, driver string, metadata map[string]string) (*List, *Error) {
-	from, e := Origin{Claim: claim, Driver: driver}, claimEntry(claim, "")
-	var texts []string
-	for i, name := range DriverKeys() {
-		value, found := metadata[name]
-		if !found {
-			continue
-		}
-		value = strings.TrimSpace(value)
-		texts = append(texts, name+"="+value)
-		rate, p := ParseAmount(blkio.Key(i), value)
-		if p != nil {
-			return nil, New(Identity{From: from, Text: texts[len(texts)-1]}, p)
-		}
-		e.Limits[i] = rate
-	}
-	if e.Limits.IsZero() {
-		return nil, nil
-	}
-	e.text = strings.Join(texts, " ")
-	return &List{From: from, Entries: []Entry{e}, count: 1}, nil
+	return ratesOf(Origin{Claim: claim, Driver: driver}, DriverKeys(), metadata, func(e *Entry, key, value string) *Problem {
+		name := strings.TrimPrefix(key, driverPrefix)
+		rate, p := ParseAmount(KeysOf(name)[0], value)
+		e.set(name, rate)
+		return p
+	})
 }

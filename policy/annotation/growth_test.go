@@ -99,7 +99,8 @@ func TestGrowthElsewhere(t *testing.T) {
 	}
 }
 
-// TestParseDriver verifies that rates of a storage driver count by their keys, that zero is none, and that garbage is an error which names the driver.
+// TestParseDriver verifies that rates of a storage driver count by their keys, that zero means no limit, and that an error names the
+// driver.
 func TestParseDriver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		metadata map[string]string

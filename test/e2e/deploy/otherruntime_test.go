@@ -72,8 +72,8 @@ func ready(t *testing.T) func() error {
 	}
 }
 
-// startOtherRuntime starts a second containerd with its CRI and NRI on, which takes NRI's socket. The result ends it as a crash would, and so does
-// the end of the test: a containerd that ends in order removes the socket, whoever owns it.
+// startOtherRuntime starts a second containerd with its CRI and NRI on, which takes NRI's socket. The function that it returns kills it,
+// and so does the end of the test. A containerd that is not killed removes the socket at its end, also if another runtime owns it.
 func startOtherRuntime(t *testing.T) (end func()) {
 	t.Helper()
 	before, err := os.Stat(nriSocket)

@@ -25,11 +25,11 @@ func Agrees(t *testing.T, atLeast int) {
 	fromJSON(t, &listed, "lsblk", "--json", "--list", "--all", "--output", "KNAME,PKNAME,TYPE,PATH,MAJ:MIN")
 	var found struct {
 		Filesystems []struct {
-			Target, Source, FSType string
-			MajMin                 string `json:"maj:min"`
+			Target, Source, FSType, Options string
+			MajMin                          string `json:"maj:min"`
 		}
 	}
-	fromJSON(t, &found, "findmnt", "--json", "--list", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,MAJ:MIN")
+	fromJSON(t, &found, "findmnt", "--json", "--list", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,MAJ:MIN")
 	storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,10 @@ func Agrees(t *testing.T, atLeast int) {
 		case strings.HasPrefix(m.MajMin, "0:"):
 			continue // no block device; TestStorageWithout, and overlays
 		default:
-			want = wholeDisks(listed.BlockDevices, func(b *block) bool { return b.MajMin == m.MajMin })
+			options := strings.Split(m.Options, ",")
+			want = wholeDisks(listed.BlockDevices, func(b *block) bool { // XFS has data on its realtime device as well
+				return b.MajMin == m.MajMin || m.FSType == "xfs" && slices.Contains(options, "rtdev="+b.Path)
+			})
 		}
 		got := storage.Resolve(t.Context(), m.Target)
 		if covered(i) {

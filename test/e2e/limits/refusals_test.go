@@ -94,7 +94,7 @@ func testPodRefusals(t *testing.T) {
 	cases := []struct {
 		name, key, value, want string
 	}{
-		{"bare key", strings.TrimSuffix(lab.Limits, "/"), "/data wbps=1Mi", `no scope after the prefix (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
+		{"no scope", lab.Limits, "/data wbps=1Mi", `no scope after the slash (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
 		{"pod", lab.Limits + "pod", "/data wbps=1Mi", `invalid scope "pod" (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
 		{"unknown scope", lab.Limits + "container", "/data wbps=1Mi", `unknown scope "container" (did you mean "containers"?)`},
 		{"containers with a name", lab.Limits + "containers.c", "/data wbps=1Mi", `unknown scope "containers.c" (did you mean "container.c"?)`},
