@@ -323,7 +323,7 @@ func (r *podReader) volumes(spec []byte) {
 
 // volume returns a volume, and false for one whose name is in the paths of its mounts on the node, or that cannot be.
 func (r *podReader) volume(data []byte) (policy.ClaimVolume, bool) {
-	v, isSeen := policy.ClaimVolume{}, false
+	v, isSeen, isClaim := policy.ClaimVolume{}, false, false
 	for num, value := range r.fields(data) {
 		switch num {
 		case volumeName:
@@ -334,17 +334,15 @@ func (r *podReader) volume(data []byte) (policy.ClaimVolume, bool) {
 				case sourceEmptyDir, sourceGitRepo, sourceSecret, sourceDownwardAPI, sourceConfigMap, sourceProjected:
 					isSeen = true
 				case sourceClaim:
-					v.Claim = string(r.field(source, sourceClaimName))
+					v.Claim, isClaim = string(r.field(source, sourceClaimName)), true
 				case sourceEphemeral:
-					v.Claim = r.out.Name + "-" + v.Name // see VolumeClaimName in component-helpers/storage/ephemeral
+					v.Claim, isClaim = r.out.Name+"-"+v.Name, true // see VolumeClaimName in component-helpers/storage/ephemeral
 				}
 			}
 		}
 	}
-	if !poddoc.IsName(v.Claim) { // no claim can have such a name, and pods are not validated for that
-		v.Claim = ""
-	}
-	return v, !isSeen && annotation.IsLabel(v.Name)
+	// Pods are not validated for the names of their claims.
+	return v, !isSeen && annotation.IsLabel(v.Name) && (!isClaim || poddoc.IsName(v.Claim))
 }
 
 // places reads where the containers of all kinds have the volumes.
