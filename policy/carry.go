@@ -30,7 +30,7 @@ func (p *Pod) Carry(d, before *Desired, container string) {
 	if before == nil {
 		return
 	}
-	isAll := len(d.Errors)+len(d.Claims) == 0 && !d.Ignored && p.KnowsClaims()
+	isAll := len(d.Errors)+len(d.Claims) == 0 && !d.Ignored && p.KnowsVolumes()
 	if isNew := len(before.Lowered)+len(before.Settings) == 0; isNew || isAll && len(before.granted(Setting.isCarried)) == 0 {
 		return
 	}
@@ -110,7 +110,7 @@ func (p *Pod) stillAsks(d *Desired, s Setting, container string) bool {
 // of the pod are unknown: its author can make them unknown by annotations that are too long. now is what is decided: an entry whose
 // target has decided needs no more of the pod.
 func (p *Pod) classStillNames(container string, s, now Setting) bool {
-	if p.KnowsClaims() || !s.Key.IsRate() || !s.Source.namesVolume() || now.Source.Target == s.Source.Target {
+	if p.KnowsVolumes() || !s.Key.IsRate() || !s.Source.namesVolume() || now.Source.Target == s.Source.Target {
 		return false
 	}
 	class, source := p.classOf(container)

@@ -8,20 +8,20 @@ import (
 )
 
 // classed returns the volume with the class fast of its claim that has these rates of wbps and riops, "" for none.
-func (v ClaimVolume) classed(wbps, riops string) ClaimVolume {
+func (v Volume) classed(wbps, riops string) Volume {
 	v.Class = &ClaimClass{Name: "fast", Rates: map[string]string{"wbps": wbps, "riops": riops}}
 	maps.DeleteFunc(v.Class.Rates, func(_, text string) bool { return text == "" })
 	return v
 }
 
 // sized returns the volume with a size of its claim in GiB.
-func (v ClaimVolume) sized(gib int64) ClaimVolume {
+func (v Volume) sized(gib int64) Volume {
 	v.Size = gib << 30
 	return v
 }
 
 // driven returns the volume with a rate of wbps that the storage driver wrote.
-func (v ClaimVolume) driven(wbps string) ClaimVolume {
+func (v Volume) driven(wbps string) Volume {
 	v.Attachment = &ClaimAttachment{Driver: "csi.example.com", Rates: map[string]string{"qos.linbit.com/wbps": wbps}}
 	return v
 }
@@ -31,7 +31,7 @@ func (v ClaimVolume) driven(wbps string) ClaimVolume {
 func TestClaimOwnLimits(t *testing.T) {
 	wal := claimOf("wal", "db:/data/wal")
 	for name, tt := range map[string]struct {
-		volume ClaimVolume
+		volume Volume
 		want   []string
 	}{
 		"the class first": {wal.classed("2Mi", "").driven("3145728"), []string{"sdc wbps=2Mi from claim wal, class fast"}},
@@ -42,7 +42,7 @@ func TestClaimOwnLimits(t *testing.T) {
 			"sdc wbps=4Mi from claim wal", "sdc riops=15 from claim wal, class fast",
 		}},
 	} {
-		d, err := decideClaims(t, "", nil, NewClaims([]ClaimVolume{tt.volume}))
+		d, err := decideClaims(t, "", nil, NewVolumes([]Volume{tt.volume}))
 		if diff := cmp.Diff(tt.want, sources(d)); err != nil || len(d.Claims) > 0 || diff != "" {
 			t.Errorf("%s: %v, %v, -want +got:\n%s", name, err, d.Claims, diff)
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 // claimOf returns a volume of a claim that containers have at CONTAINER:PATH.
-func claimOf(name string, places ...string) ClaimVolume {
-	v := ClaimVolume{Name: name, Claim: name}
+func claimOf(name string, places ...string) Volume {
+	v := Volume{Name: name, Claim: name}
 	for _, p := range places {
 		container, path, _ := strings.Cut(p, ":")
 		v.Places = append(v.Places, Place{container, path})
@@ -24,19 +24,19 @@ func claimOf(name string, places ...string) ClaimVolume {
 }
 
 // limited returns the volume with the annotation of its claim.
-func (v ClaimVolume) limited(text string) ClaimVolume {
+func (v Volume) limited(text string) Volume {
 	v.Limits = &text
 	return v
 }
 
 // decideClaims decides for the container db by a policy, annotations, and claims.
-func decideClaims(t *testing.T, policy string, annotations map[string]string, claims *Claims) (Desired, error) {
+func decideClaims(t *testing.T, policy string, annotations map[string]string, claims *Volumes) (Desired, error) {
 	t.Helper()
 	return decideAfter(t, Desired{}, policy, annotations, claims)
 }
 
 // decideAfter is decideClaims for a container that was granted something before.
-func decideAfter(t *testing.T, before Desired, policy string, annotations map[string]string, claims *Claims) (Desired, error) {
+func decideAfter(t *testing.T, before Desired, policy string, annotations map[string]string, claims *Volumes) (Desired, error) {
 	t.Helper()
 	p, err := ParseFile([]byte(fileHead + policy))
 	if err != nil {
@@ -44,7 +44,7 @@ func decideAfter(t *testing.T, before Desired, policy string, annotations map[st
 	}
 	c := db()
 	c.MemoryLimited = true
-	pod := p.ForPod(&PodFacts{Namespace: "team", Claims: claims}, annotation.Parse(annotations))
+	pod := p.ForPod(&PodFacts{Namespace: "team", Volumes: claims}, annotation.Parse(annotations))
 	d, err := pod.Container(c)
 	pod.Carry(&d, &before, c.Name)
 	return d, err
@@ -67,19 +67,19 @@ rules: [{name: all, class: bronze}]
 `
 	pg := claimOf("pg", "db:/data", "web:/x").limited("wbps=3Mi rbps=3Mi")
 	for name, tt := range map[string]struct {
-		volumes     []ClaimVolume
+		volumes     []Volume
 		annotations map[string]string
 		want        []string // of sdb and sdc
 	}{
 		"beats the class": {
-			volumes: []ClaimVolume{pg},
+			volumes: []Volume{pg},
 			want: []string{
 				"sdb rbps=3Mi from claim pg", "sdb wbps=3Mi from claim pg", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=9Mi from rule all, class bronze", "sdc wiops=900 from rule all, class bronze",
 			},
 		},
 		"annotations beat it": {
-			volumes:     []ClaimVolume{pg, claimOf("wal", "db:/data/wal").limited("wbps=4Mi wiops=40")},
+			volumes:     []Volume{pg, claimOf("wal", "db:/data/wal").limited("wbps=4Mi wiops=40")},
 			annotations: map[string]string{keyEach: "* wbps=2Mi", keyDB: "@wal wiops=20"},
 			want: []string{
 				"sdb rbps=3Mi from claim pg", "sdb wbps=2Mi from limits/containers #1", "sdb wiops=900 from rule all, class bronze",
@@ -87,21 +87,21 @@ rules: [{name: all, class: bronze}]
 			},
 		},
 		"annotation, then the classes": {
-			volumes: []ClaimVolume{claimOf("wal", "db:/data/wal").limited("wbps=4Mi").classed("8Mi", "80")},
+			volumes: []Volume{claimOf("wal", "db:/data/wal").limited("wbps=4Mi").classed("8Mi", "80")},
 			want: []string{
 				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=4Mi from claim wal", "sdc riops=80 from claim wal, class fast", "sdc wiops=900 from rule all, class bronze",
 			},
 		},
 		"in other containers": {
-			volumes: []ClaimVolume{claimOf("wal", "web:/data/wal").limited("wbps=4Mi")},
+			volumes: []Volume{claimOf("wal", "web:/data/wal").limited("wbps=4Mi")},
 			want: []string{
 				"sdb wbps=9Mi from rule all, class bronze", "sdb wiops=900 from rule all, class bronze",
 				"sdc wbps=9Mi from rule all, class bronze", "sdc wiops=900 from rule all, class bronze",
 			},
 		},
 	} {
-		d, err := decideClaims(t, policy, tt.annotations, NewClaims(tt.volumes))
+		d, err := decideClaims(t, policy, tt.annotations, NewVolumes(tt.volumes))
 		if err != nil || len(d.Claims) > 0 {
 			t.Errorf("%s: %v, %v", name, err, d.Claims)
 		}
@@ -119,7 +119,7 @@ func TestClaimNotCounted(t *testing.T) {
 	wal := claimOf("wal", "db:/data/wal")
 	for name, tt := range map[string]struct {
 		policy string
-		volume ClaimVolume
+		volume Volume
 		want   string // the warning
 	}{
 		"wrong":           {"", wal.limited("wpbs=1Mi"), `"claim wal": "wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`},
@@ -132,14 +132,14 @@ func TestClaimNotCounted(t *testing.T) {
 		"class above":     {bounds, wal.limited("rbps=1Mi").classed("6Mi", ""), `"claim wal, class fast": "wbps=6Mi": wbps=6Mi is above the bound (write at most 5Mi, bounds.max of the node policy)`},
 		"below":           {bounds, wal.limited("riops=10"), `"claim wal": "riops=10": riops=10 is below the bound (write at least 20, bounds.min of the node policy)`},
 		"floor":           {"", wal.limited("wbps=1"), `"claim wal": "wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
-		"unknown":         {"", ClaimVolume{Claim: "wal", Places: wal.Places, Omitted: map[string]string{"limits": "more than 4096 bytes"}}, `"claim wal": the limits are unknown: more than 4096 bytes`},
+		"unknown":         {"", Volume{Claim: "wal", Places: wal.Places, Omitted: map[string]string{"limits": "more than 4096 bytes"}}, `"claim wal": the limits are unknown: more than 4096 bytes`},
 		"ignored":         {"rules: [{name: r, annotations: ignore}]\n", wal.limited("wbps=1Mi"), `rule r of the node policy ignores the limits of claims`},
 		"rejected":        {"rules: [{name: r, annotations: reject}]\n", wal.limited("wbps=1Mi"), `rule r of the node policy ignores the limits of claims`},
 		"no disk":         {"", claimOf("tmp", "db:/scratch").limited("wbps=1Mi"), ""},
 		"mount is away":   {"", claimOf("tmp", "db:/away").limited("wbps=1Mi"), `"claim tmp": "/away" is on no mount of the container`},
 		"another handler": {"hostKernelHandlers: [other]\n", wal.limited("wbps=1Mi"), ""},
 	} {
-		d, err := decideClaims(t, tt.policy+"onError: {invalid: reject, unenforceable: reject, internal: reject}\n", nil, NewClaims([]ClaimVolume{tt.volume}))
+		d, err := decideClaims(t, tt.policy+"onError: {invalid: reject, unenforceable: reject, internal: reject}\n", nil, NewVolumes([]Volume{tt.volume}))
 		if err != nil || len(d.Settings) > 0 || len(d.Errors) > 0 {
 			t.Errorf("%s: %v, %v", name, err, limits(d))
 		}
@@ -155,7 +155,7 @@ func TestClaimNotCounted(t *testing.T) {
 
 // TestClaimsOnOneDisk verifies that of two claims on one disk the lower value holds.
 func TestClaimsOnOneDisk(t *testing.T) {
-	d, err := decideClaims(t, "", nil, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wbps=2Mi"), claimOf("b", "db:/logs").limited("wbps=1Mi rbps=1Mi")}))
+	d, err := decideClaims(t, "", nil, NewVolumes([]Volume{claimOf("a", "db:/data").limited("wbps=2Mi"), claimOf("b", "db:/logs").limited("wbps=1Mi rbps=1Mi")}))
 	if err != nil || !slices.Equal(sources(d), []string{"sdb rbps=1Mi from claim b", "sdb wbps=1Mi from claim b"}) {
 		t.Errorf("%q, %v", sources(d), err)
 	}
@@ -166,31 +166,31 @@ func TestClaimsOnOneDisk(t *testing.T) {
 
 // TestClaimsOfPod verifies which pods the limits of claims concern.
 func TestClaimsOfPod(t *testing.T) {
-	limited, none := NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wbps=2Mi")}), NewClaims([]ClaimVolume{claimOf("a", "db:/data")})
+	limited, none := NewVolumes([]Volume{claimOf("a", "db:/data").limited("wbps=2Mi")}), NewVolumes([]Volume{claimOf("a", "db:/data")})
 	ignoring, err := ParseFile([]byte(fileHead + "rules: [{name: r, annotations: ignore}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		policy                    *Policy
-		claims                    *Claims
+		claims                    *Volumes
 		concerns, isEmpty, misses bool
 	}{
 		{Default(), limited, true, false, false},
 		{Default(), none, false, true, false},
 		{Default(), nil, false, true, true},
-		{Default(), UnknownClaims("x"), false, true, true},
+		{Default(), UnknownVolumes("x"), false, true, true},
 		{ignoring, limited, false, false, false},
 		{ignoring, nil, false, true, false},
 	} {
-		facts := &PodFacts{Claims: tt.claims}
+		facts := &PodFacts{Volumes: tt.claims}
 		pod := tt.policy.ForPod(facts, nil)
 		if got := tt.policy.Concerns(facts); got != tt.concerns || pod.IsEmpty() != tt.isEmpty || pod.MissesClaims() != tt.misses {
 			t.Errorf("%+v: concerns %t, is empty %t, misses claims %t", tt, got, pod.IsEmpty(), pod.MissesClaims())
 		}
 	}
-	again := NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wbps=2Mi")})
-	if !limited.Equal(again) || limited.Equal(none) || limited.Equal(nil) || !(*Claims)(nil).Equal(nil) {
+	again := NewVolumes([]Volume{claimOf("a", "db:/data").limited("wbps=2Mi")})
+	if !limited.Equal(again) || limited.Equal(none) || limited.Equal(nil) || !(*Volumes)(nil).Equal(nil) {
 		t.Error("equal claims are not, or others are")
 	}
 }
@@ -199,7 +199,7 @@ func TestClaimsOfPod(t *testing.T) {
 // claim has others.
 func TestClaimsKept(t *testing.T) {
 	decide := func(text string, before Desired) Desired {
-		d, _ := decideAfter(t, before, "", nil, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited(text).classed("", "50")}))
+		d, _ := decideAfter(t, before, "", nil, NewVolumes([]Volume{claimOf("a", "db:/data").limited(text).classed("", "50")}))
 		return d
 	}
 	former := decide("wbps=2Mi", Desired{})
@@ -241,7 +241,7 @@ func FuzzClaims(f *testing.F) {
 			en.values[k] = g.rate(k, 3)
 		}
 		m.scopes["claim"] = &modelScope{limits: []modelEntry{en}}
-		claims := NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(strings.TrimPrefix(en.String(), "@wal "))})
+		claims := NewVolumes([]Volume{claimOf("wal", "db:/data/wal").limited(strings.TrimPrefix(en.String(), "@wal "))})
 		d, err := decideClaims(t, m.text, m.annotations, claims)
 		if without, errWithout := decideClaims(t, m.text, m.annotations, nil); (err == nil) != (errWithout == nil) || len(d.Errors) != len(without.Errors) {
 			t.Errorf("with the claim: %v, without: %v", err, errWithout)
@@ -266,7 +266,7 @@ func FuzzClaimText(f *testing.F) {
 		g, m := generator{rand.New(rand.NewPCG(seed, 20))}, &model{}
 		g.policy(m)
 		m.text += "onError: {invalid: reject, unenforceable: reject, internal: reject}\n"
-		d, err := decideClaims(t, m.text, nil, NewClaims([]ClaimVolume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate).driven(rate).sized(int64(seed))}))
+		d, err := decideClaims(t, m.text, nil, NewVolumes([]Volume{claimOf("wal", "db:/data/wal").limited(text).classed(rate, rate).driven(rate).sized(int64(seed))}))
 		if err != nil {
 			t.Errorf("rejected: %v", err)
 		}
@@ -283,19 +283,19 @@ func FuzzClaimText(f *testing.F) {
 
 // TestClaimsChanged verifies that claims with other limits of their own are named, and those at other places are not.
 func TestClaimsChanged(t *testing.T) {
-	of := func(place string, limits ...string) *Claims {
-		var volumes []ClaimVolume
+	of := func(place string, limits ...string) *Volumes {
+		var volumes []Volume
 		for i := range limits {
-			v := ClaimVolume{Claim: string(rune('a' + i)), Places: []Place{{Container: "db", Path: place}}}
+			v := Volume{Claim: string(rune('a' + i)), Places: []Place{{Container: "db", Path: place}}}
 			if limits[i] != "" {
 				v.Limits = &limits[i]
 			}
 			volumes = append(volumes, v)
 		}
-		return NewClaims(volumes)
+		return NewVolumes(volumes)
 	}
 	for name, tt := range map[string]struct {
-		now, former *Claims
+		now, former *Volumes
 		want        string
 	}{
 		"the same":      {of("/x", "wbps=1Mi", ""), of("/y", "wbps=1Mi", ""), "[]"},
@@ -306,7 +306,7 @@ func TestClaimsChanged(t *testing.T) {
 		"unknown":       {of("/x", "wbps=1Mi"), nil, "[a]"},
 		"unknown now":   {nil, of("/x", "wbps=1Mi"), "[a]"},
 	} {
-		if got := fmt.Sprint(tt.now.Changed(tt.former)); got != tt.want {
+		if got := fmt.Sprint(tt.now.ChangedClaims(tt.former)); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
@@ -320,12 +320,12 @@ func TestClassStandsBelowNoted(t *testing.T) {
 	d := Desired{}
 	for _, step := range []struct {
 		policy string
-		claims *Claims
+		claims *Volumes
 	}{
-		{"", NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wbps=30Mi")})},
-		{class, NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wpbs=30Mi")})},
-		{class, UnknownClaims("too many")},
-		{"", NewClaims([]ClaimVolume{claimOf("a", "db:/data")})},
+		{"", NewVolumes([]Volume{claimOf("a", "db:/data").limited("wbps=30Mi")})},
+		{class, NewVolumes([]Volume{claimOf("a", "db:/data").limited("wpbs=30Mi")})},
+		{class, UnknownVolumes("too many")},
+		{"", NewVolumes([]Volume{claimOf("a", "db:/data")})},
 	} {
 		d, _ = decideAfter(t, d, step.policy, chosen, step.claims)
 	}

@@ -38,7 +38,7 @@ const hintVolume = "write the name of a volume of the pod that the container mou
 func TestEntryErrors(t *testing.T) {
 	for _, tt := range entryErrors {
 		r := annotation.Parse(map[string]string{keyDB: tt.value})
-		_, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, r).Container(db())
+		_, err := Default().ForPod(&PodFacts{Volumes: NewVolumes(nil)}, r).Container(db())
 		if err == nil {
 			t.Errorf("%.80q: no error", tt.value)
 			continue

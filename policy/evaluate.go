@@ -71,7 +71,7 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 	}
 	d := Desired{Errors: p.refused}
 	p.warnIgnored(&d)
-	if from, found := p.claims.sourceFor(c.Name); found {
+	if from, found := p.volumes.sourceFor(c.Name); found {
 		d.Skipped = append(d.Skipped, Skipped{Source: from, What: "container", Reason: p.foreignCause()})
 		d.warned(ClaimNotEnforced)
 		d.unenforced(annotation.Identity{From: from.Origin(), Reason: annotation.ForeignHandler}, p.foreignCause())

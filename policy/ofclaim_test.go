@@ -16,19 +16,19 @@ const bareLimits = "limits.blkio.noderesource.dev"
 // not in force unless a claim has limits.
 func TestOfClaim(t *testing.T) {
 	const warning = bareLimits + `: "wbps=2Mi": limits without a target are those of a claim, and have no effect on a pod (write "* wbps=50Mi" to limit each container)`
-	claims := NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("wbps=2Mi")})
+	claims := NewVolumes([]Volume{claimOf("a", "db:/data").limited("wbps=2Mi")})
 	for name, tt := range map[string]struct {
 		policy     string
-		claims     *Claims
+		claims     *Volumes
 		want       []string
 		unenforced int
 	}{
-		"no claims":                    {"", NewClaims(nil), nil, 1},
+		"no claims":                    {"", NewVolumes(nil), nil, 1},
 		"unknown claims":               {"", nil, nil, 1},
 		"the claim":                    {"", claims, []string{"sdb wbps=2Mi from claim a"}, 0},
-		"annotations that are refused": {"rules: [{name: all, annotations: reject}]\n", NewClaims(nil), nil, 1},
-		"annotations that are ignored": {"rules: [{name: all, annotations: ignore}]\n", NewClaims(nil), nil, 1},
-		"another runtime":              {"hostKernelHandlers: [runc]\n", NewClaims(nil), nil, 1},
+		"annotations that are refused": {"rules: [{name: all, annotations: reject}]\n", NewVolumes(nil), nil, 1},
+		"annotations that are ignored": {"rules: [{name: all, annotations: ignore}]\n", NewVolumes(nil), nil, 1},
+		"another runtime":              {"hostKernelHandlers: [runc]\n", NewVolumes(nil), nil, 1},
 	} {
 		d, err := decideClaims(t, tt.policy, map[string]string{bareLimits: "wbps=2Mi"}, tt.claims)
 		if err != nil || d.Ignored || len(d.Unenforced) != tt.unenforced || !slices.Contains(d.WarningKinds, IgnoredAnnotations) {
@@ -49,14 +49,14 @@ func TestOfClaim(t *testing.T) {
 // TestOfPod verifies that the annotation of a pod on a claim is a warning, and leaves the class of the claim its effect.
 func TestOfPod(t *testing.T) {
 	const warning = `"claim a": "* wbps=2Mi": limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`
-	claims := NewClaims([]ClaimVolume{claimOf("a", "db:/data").limited("* wbps=2Mi").classed("", "50")})
-	former := NewClaims([]ClaimVolume{claimOf("a", "db:/data").classed("", "50")})
+	claims := NewVolumes([]Volume{claimOf("a", "db:/data").limited("* wbps=2Mi").classed("", "50")})
+	former := NewVolumes([]Volume{claimOf("a", "db:/data").classed("", "50")})
 	d, err := decideClaims(t, "", map[string]string{bareLimits: "rootfs wbps=3Mi"}, claims)
 	want := []string{"sda wbps=3Mi from limits.blkio.noderesource.dev #1", "sdb riops=50 from claim a, class fast"}
 	if diff := cmp.Diff(want, sources(d)); diff != "" || err != nil || !slices.Equal(d.Warnings, []string{warning}) || len(d.Claims)+len(d.Unenforced) > 0 {
 		t.Errorf("%v, %q, %v, -want +got:\n%s", err, d.Warnings, d.Claims, diff)
 	}
-	if !slices.Equal(claims.Changed(former), []string{"a"}) || claims.Equal(former) {
+	if !slices.Equal(claims.ChangedClaims(former), []string{"a"}) || claims.Equal(former) {
 		t.Error("the annotation is no change")
 	}
 	ignoring, err := decideClaims(t, "rules: [{name: all, annotations: ignore}]\n", nil, claims)
@@ -76,7 +76,7 @@ func TestBoth(t *testing.T) {
 		"* bps=1Ki":          `rbps=1Ki is under this node's floor`,
 		"* bps=1Mi wbps=2Mi": `the keys "bps" and "wbps" set the same limit`,
 	} {
-		d, err := decideClaims(t, policy, map[string]string{bareLimits: value}, NewClaims(nil))
+		d, err := decideClaims(t, policy, map[string]string{bareLimits: value}, NewVolumes(nil))
 		switch {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v, want %s", value, err, want)
@@ -84,7 +84,7 @@ func TestBoth(t *testing.T) {
 			t.Errorf("%s: %q, uses %v", value, sources(d), d.Uses)
 		}
 	}
-	d, err := decideClaims(t, policy, map[string]string{"class.blkio.noderesource.dev": "slow"}, NewClaims(nil))
+	d, err := decideClaims(t, policy, map[string]string{"class.blkio.noderesource.dev": "slow"}, NewVolumes(nil))
 	if err != nil || len(d.Settings) != 3*4 || !slices.Contains(sources(d), "sdb wiops=60 from class slow") {
 		t.Errorf("%v, %q", err, sources(d))
 	}
@@ -92,7 +92,7 @@ func TestBoth(t *testing.T) {
 
 // TestDefaultClass verifies that annotations can choose the class of the default policy.
 func TestDefaultClass(t *testing.T) {
-	d, err := decideClaims(t, "", map[string]string{"class.blkio.noderesource.dev/containers": "batch"}, NewClaims(nil))
+	d, err := decideClaims(t, "", map[string]string{"class.blkio.noderesource.dev/containers": "batch"}, NewVolumes(nil))
 	if s, found := d.Settings.Weight(); err != nil || !found || s.Amount != 10 {
 		t.Errorf("%v, %+v", err, d.Settings)
 	}

@@ -10,13 +10,14 @@ import (
 )
 
 // PodFacts has the facts about a pod that a policy depends on. The runtime reports labels as they were when the sandbox was made. Only the
-// API server, or a manifest, has their current values, the claims, and the labels of the namespace.
+// API server, or a manifest, has their current values, the volumes whose names the runtime does not see, and the labels of
+// the namespace.
 type PodFacts struct {
 	Namespace string
 	Labels    map[string]string
-	QOS       QOS     // "" if it is unknown
-	Handler   string  // runtime handler of the pod's RuntimeClass
-	Claims    *Claims // nil while they are unknown
+	QOS       QOS      // "" if it is unknown
+	Handler   string   // runtime handler of the pod's RuntimeClass
+	Volumes   *Volumes // nil while they are unknown
 	// NamespaceLabels are those labels of its namespace that are known. It is nil while none is.
 	NamespaceLabels NamespaceLabels
 }
@@ -43,12 +44,12 @@ type dropped struct {
 	ignored, ignoresClaims bool
 }
 
-// origin is where a pod is, what runs it, and its claims.
+// origin is where a pod is, what runs it, and its volumes.
 type origin struct {
 	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
-	claims    *Claims
+	volumes   *Volumes
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -62,7 +63,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out := &Pod{policy: p, request: r}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
-		out.budget, out.namespace, out.claims = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Claims
+		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
 	}
 	out.allow()
 	if out.budget != nil {
@@ -72,7 +73,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 		out.targets = out.targets.And(out.request.Targets())
 	}
 	out.choose()
-	out.targets = out.targets.And(out.claims.targets(out.targets.Volumes))
+	out.targets = out.targets.And(out.volumes.targets(out.targets.Volumes))
 	return out
 }
 
@@ -81,8 +82,8 @@ func (p *Pod) allow() {
 	if p.allowsAnnotations() {
 		return
 	}
-	if p.claims.HasLimits() {
-		p.claims, p.ignoresClaims = p.claims.withoutLimits(), true
+	if p.volumes.HasLimits() {
+		p.volumes, p.ignoresClaims = p.volumes.withoutLimits(), true
 	}
 	if p.request.Empty() {
 		return
@@ -210,11 +211,11 @@ func (p *Pod) Class(container string) string {
 	return ""
 }
 
-// KnowsClaims reports whether the claims of the pod are known.
-func (p *Pod) KnowsClaims() bool { return p.claims.Known() }
+// KnowsVolumes reports whether the volumes of the pod are known.
+func (p *Pod) KnowsVolumes() bool { return p.volumes.Known() }
 
-// MissesClaims reports whether limits of claims would count, and the claims are unknown.
-func (p *Pod) MissesClaims() bool { return !p.claims.Known() && p.allowsAnnotations() }
+// MissesClaims reports whether limits of claims would count, and the volumes are unknown.
+func (p *Pod) MissesClaims() bool { return !p.volumes.Known() && p.allowsAnnotations() }
 
 // Request returns the annotations that count. They are empty if the rule does not allow them.
 func (p *Pod) Request() *annotation.Request { return p.request }
@@ -237,7 +238,7 @@ func (p *Pod) StarOf(container string) bool {
 
 // IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
 func (p *Pod) IsEmpty() bool {
-	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.claims.HasLimits() && !p.ignoresClaims &&
+	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil && !p.volumes.HasLimits() && !p.ignoresClaims &&
 		p.request.OfClaim() == nil
 }
 
@@ -256,7 +257,7 @@ func (p *Pod) checkRuntime() error {
 }
 
 // HasClaimLimits reports whether claims of the pod have limits that the rule does not ignore.
-func (p *Pod) HasClaimLimits() bool { return p.claims.HasLimits() }
+func (p *Pod) HasClaimLimits() bool { return p.volumes.HasLimits() }
 
 // Refusal returns an error about the pod as a whole. It names the first annotation, or what else has a limit for the pod.
 func (p *Pod) Refusal(reason annotation.Reason, problem *annotation.Problem) *annotation.Error {

@@ -88,7 +88,7 @@ func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 // have limits that count.
 func (p *Policy) Concerns(pod *PodFacts) bool {
 	rule := p.ruleFor(pod)
-	return rule.class() != nil || p.BudgetFor(pod.Namespace) != nil || pod.Claims.HasLimits() && rule.allowsAnnotations()
+	return rule.class() != nil || p.BudgetFor(pod.Namespace) != nil || pod.Volumes.HasLimits() && rule.allowsAnnotations()
 }
 
 // ConcernsUnannotated reports whether the policy can concern pods without annotations: some rule has a

@@ -122,7 +122,7 @@ func TestVolumeHint(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{
 		of("data", "empty-dir", mount("/a", on(sda))), of("wal", "empty-dir", mount("/b", on(sda))), of("data", "empty-dir", mount("/c", on(sda))), mount("/d", on(sda)),
 	}}
-	_, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, annotation.Parse(map[string]string{keyDB: "@dat wbps=1Mi"})).Container(c)
+	_, err := Default().ForPod(&PodFacts{Volumes: NewVolumes(nil)}, annotation.Parse(map[string]string{keyDB: "@dat wbps=1Mi"})).Container(c)
 	if e := asError(t, err); e == nil || e.Hint != `did you mean "data"?` {
 		t.Errorf("%v", err)
 	}

@@ -64,7 +64,7 @@ func (p *Pod) isMatched(t *annotation.Target, containers []*MountIndex) bool {
 		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.Path) >= 0 })
 	case annotation.TargetVolume:
 		return slices.ContainsFunc(containers, func(x *MountIndex) bool {
-			return len(x.volumes[t.Volume]) > 0 || x.isUnnamed && !p.claims.Known() // an error while the volumes are unknown
+			return len(x.volumes[t.Volume]) > 0 || x.isUnnamed && !p.volumes.Known() // an error while the volumes are unknown
 		})
 	}
 	return true

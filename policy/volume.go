@@ -37,7 +37,7 @@ func (e *evaluation) volume(cs []Container) {
 	}
 	switch {
 	case found:
-	case isUnnamed && !e.pod.claims.Known():
+	case isUnnamed && !e.pod.volumes.Known():
 		e.unknownVolumes()
 	case e.scope == scopeNamed:
 		e.fail(e.limits.ErrorOf(e.entry, annotation.NoMount, e.noVolume(e.index(cs, 0))))
@@ -68,8 +68,8 @@ func (e *evaluation) isAmbiguous(cs []Container) bool {
 // again, with the same words until then.
 func (e *evaluation) unknownVolumes() {
 	cause := "the volumes of the pod are not known yet"
-	if c := e.pod.claims; c != nil {
-		cause = "the volumes of the pod are unknown: " + c.unknown
+	if v := e.pod.volumes; v != nil {
+		cause = "the volumes of the pod are unknown: " + v.unknown
 	}
 	if e.scope.isLenient() {
 		e.skip(e.entry.Target.Name(), cause)
@@ -90,7 +90,7 @@ func (e *evaluation) unknownVolumes() {
 func (e *evaluation) noVolume(x *MountIndex) *annotation.Problem {
 	name := e.entry.Target.Volume
 	p := &annotation.Problem{Cause: "volume " + quote.Text(name) + " is on no mount of the container"}
-	names := e.pod.claims.volumeNames()
+	names := e.pod.volumes.names()
 	if _, found := slices.BinarySearch(names, name); found {
 		p.Hint = "mount it, or remove the entry"
 		return p

@@ -43,7 +43,7 @@ func TestVolume(t *testing.T) {
 				delete(annotations, k)
 			}
 		}
-		d, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, annotation.Parse(annotations)).Container(Container{Name: "db", Rootfs: on(sda), Mounts: tt.mounts})
+		d, err := Default().ForPod(&PodFacts{Volumes: NewVolumes(nil)}, annotation.Parse(annotations)).Container(Container{Name: "db", Rootfs: on(sda), Mounts: tt.mounts})
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != "nri-blkio: "+keyDB+`: entry 1 "`+tt.db+`": `+tt.err) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.err)
 		}
@@ -59,7 +59,7 @@ func TestVolume(t *testing.T) {
 // TestVolumeIsNamed verifies that sources and skipped targets have the name of the volume, not a path.
 func TestVolumeIsNamed(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/data", on(sdb))), of("mem", "empty-dir", mount("/mem", tmpfs()))}}
-	d, err := Default().ForPod(&PodFacts{Claims: NewClaims(nil)}, annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
+	d, err := Default().ForPod(&PodFacts{Volumes: NewVolumes(nil)}, annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
 	if err != nil {
 		t.Fatal(err)
 	}

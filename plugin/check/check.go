@@ -177,7 +177,7 @@ func (c *Checker) request(m *manifest.Pod) *podfacts.Request {
 	}
 	facts := podfacts.Facts{
 		Namespace: m.Namespace, Name: m.Name, Annotations: m.Annotations, Labels: m.Labels, NamespaceLabels: m.NamespaceLabels,
-		Volumes: claimVolumes(m),
+		Volumes: podVolumes(m),
 	}
 	return facts.Request(policy.QOS(m.QOS), handler).InNamespace(facts.NamespaceLabels, c.Policy.NamespaceKeys())
 }

@@ -86,15 +86,15 @@ func (v *volumes) spec(pod *manifest.Pod, c *manifest.Container) *inventory.Spec
 	return out
 }
 
-// claimVolumes returns the volumes of a pod whose name the runtime does not see, with the limits that the manifests have for claims.
-func claimVolumes(pod *manifest.Pod) []policy.ClaimVolume {
-	out := []policy.ClaimVolume{}
+// podVolumes returns the volumes of a pod whose name the runtime does not see, with the limits that the manifests have for claims.
+func podVolumes(pod *manifest.Pod) []policy.Volume {
+	out := []policy.Volume{}
 	for i := range pod.Volumes {
 		v := &pod.Volumes[i]
 		if isSeen(v.Source) {
 			continue
 		}
-		c := policy.ClaimVolume{Name: v.Name, Claim: v.Claim, Limits: v.Limits, Size: v.Request.Size}
+		c := policy.Volume{Name: v.Name, Claim: v.Claim, Limits: v.Limits, Size: v.Request.Size}
 		if v.Request.Parameters != nil {
 			c.Class = &policy.ClaimClass{Name: v.Request.Class, Rates: v.Request.Parameters}
 		}

@@ -189,7 +189,7 @@ func TestDocument(t *testing.T) {
 				Facts: podfacts.Facts{
 					Namespace: "prod", Name: "db-0", Labels: map[string]string{},
 					Omitted: map[string]string{podfacts.PartAnnotations: "x"},
-					Volumes: []policy.ClaimVolume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
+					Volumes: []policy.Volume{{Name: "v-a", Claim: "a", Places: []policy.Place{{Container: "db", Path: "/a"}}}},
 				},
 			}
 			tt.want(&want)

@@ -47,7 +47,7 @@ func TestNewPod(t *testing.T) {
 			Name:        "db-0",
 			Annotations: map[string]string{"limits." + annotation.Domain + "/containers": "* wbps=20Mi"},
 			Labels:      map[string]string{"tier": "db"},
-			Volumes: []policy.ClaimVolume{
+			Volumes: []policy.Volume{
 				{Name: "data", Claim: "c", Places: []policy.Place{{Container: "db", Path: "/dev/x"}, {Container: "debug", Path: "/d"}, {Container: "init", Path: "/init"}}},
 				{Name: "host", Places: []policy.Place{{Container: "db", Path: "/host"}}},
 				{Name: "tmp", Claim: "db-0-tmp", Places: []policy.Place{{Container: "db", Path: "/rel"}}},

@@ -303,7 +303,7 @@ func (r *podReader) own(key string, value []byte) {
 
 // volumes reads the volumes whose name the runtime does not see.
 func (r *podReader) volumes(spec []byte) {
-	r.index, r.facts.Volumes = map[string]int{}, []policy.ClaimVolume{}
+	r.index, r.facts.Volumes = map[string]int{}, []policy.Volume{}
 	for num, value := range r.fields(spec) {
 		if num != specVolumes {
 			continue
@@ -322,8 +322,8 @@ func (r *podReader) volumes(spec []byte) {
 }
 
 // volume returns a volume, and false for one whose name is in the paths of its mounts on the node, or that cannot be.
-func (r *podReader) volume(data []byte) (policy.ClaimVolume, bool) {
-	v, isSeen, isClaim := policy.ClaimVolume{}, false, false
+func (r *podReader) volume(data []byte) (policy.Volume, bool) {
+	v, isSeen, isClaim := policy.Volume{}, false, false
 	for num, value := range r.fields(data) {
 		switch num {
 		case volumeName:

@@ -317,8 +317,8 @@ func FuzzPod(f *testing.F) {
 }
 
 // namedVolumes returns the volumes of a pod whose name the runtime does not see, with their places in the containers.
-func namedVolumes(o *corev1.Pod) []policy.ClaimVolume {
-	index, out := map[string]int{}, []policy.ClaimVolume{}
+func namedVolumes(o *corev1.Pod) []policy.Volume {
+	index, out := map[string]int{}, []policy.Volume{}
 	for _, v := range o.Spec.Volumes {
 		name := ""
 		if v.PersistentVolumeClaim != nil {
@@ -333,7 +333,7 @@ func namedVolumes(o *corev1.Pod) []policy.ClaimVolume {
 		isSeen := v.EmptyDir != nil || v.GitRepo != nil || v.Secret != nil || v.DownwardAPI != nil || v.ConfigMap != nil || v.Projected != nil
 		if !isSeen && annotation.IsLabel(v.Name) {
 			index[v.Name] = len(out)
-			out = append(out, policy.ClaimVolume{Name: v.Name, Claim: name})
+			out = append(out, policy.Volume{Name: v.Name, Claim: name})
 		}
 	}
 	all := slices.Concat(o.Spec.InitContainers, o.Spec.Containers)

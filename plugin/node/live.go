@@ -32,7 +32,7 @@ type live struct {
 }
 
 // besideAnnotations are the parts of an edit that can have other authors than the annotations.
-const besideAnnotations = podfacts.Labels | podfacts.Claims
+const besideAnnotations = podfacts.Labels | podfacts.Volumes
 
 // SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
 // pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive

@@ -50,7 +50,7 @@ func (r *modelRuntime) asksMore(p *modelPod, sb *modelSandbox, facts policy.Cont
 	next, _ := by.Container(facts)
 	formerTotal, _ := now.Total([]policy.Container{facts})
 	nextTotal, _ := by.Total([]policy.Container{facts})
-	if r.raised() || len(former.Claims)+len(next.Claims) > 0 || !now.KnowsClaims() || !by.KnowsClaims() {
+	if r.raised() || len(former.Claims)+len(next.Claims) > 0 || !now.KnowsVolumes() || !by.KnowsVolumes() {
 		return true // what was granted before may stay
 	}
 	if former.Ignored || len(former.Errors)+len(formerTotal.Errors) > 0 {

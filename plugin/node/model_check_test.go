@@ -59,7 +59,7 @@ func (r *modelRuntime) ruledIn(p *modelPod, sb *modelSandbox) *policy.Pod {
 func (r *modelRuntime) ruledBy(p *modelPod, by modelFacts) *policy.Pod {
 	asked, _ := p.sandbox(p.current()).request(r.policy)
 	facts := asked.PodFacts
-	facts.Labels, facts.NamespaceLabels, facts.Claims = modelLabels("tier", by.tier), by.namespace, by.claims
+	facts.Labels, facts.NamespaceLabels, facts.Volumes = modelLabels("tier", by.tier), by.namespace, by.volumes
 	return r.policy.ForPod(&facts, annotation.Parse(by.annotations))
 }
 

@@ -12,7 +12,7 @@ import (
 // All containers of the model have one claim, at /data. Its limits are known from the first document of the pod on. Wrong and
 // unknown ones leave those in force that were granted before, so what a container has then depends on earlier events.
 
-// modelClaims are the limits of the claim: none, some, and wrong ones. The last one stands for claims that are unknown.
+// modelClaims are the limits of the claim: none, some, and wrong ones. The last one stands for volumes that are unknown.
 var modelClaims = []string{"", "wbps=2Mi", "wbps=5Mi riops=700", "rbps=4Mi", "wbps=2500Ki wiops=90", wrongClaims, unknownClaims}
 
 const wrongClaims, unknownClaims = "wpbs=1Mi", "unknown"
@@ -20,24 +20,24 @@ const wrongClaims, unknownClaims = "wpbs=1Mi", "unknown"
 // modelIsValid reports whether the plugin follows these limits of a claim.
 func modelIsValid(text string) bool { return text != wrongClaims && text != unknownClaims }
 
-// modelClaimsOf returns the claims of a pod by the text of their limits.
-func modelClaimsOf(text string) *policy.Claims {
+// modelVolumesOf returns the volumes of a pod by the text of the limits of its claim.
+func modelVolumesOf(text string) *policy.Volumes {
 	if text == unknownClaims {
-		return policy.UnknownClaims("129 of them")
+		return policy.UnknownVolumes("129 of them")
 	}
-	return policy.NewClaims(modelVolumes(text))
+	return policy.NewVolumes(modelVolumes(text))
 }
 
-// modelVolumes returns the volumes of a pod that are claims.
-func modelVolumes(text string) []policy.ClaimVolume {
-	v := policy.ClaimVolume{Name: "data", Claim: "data"}
+// modelVolumes returns the same as a document has it.
+func modelVolumes(text string) []policy.Volume {
+	v := policy.Volume{Name: "data", Claim: "data"}
 	for _, name := range modelNames {
 		v.Places = append(v.Places, policy.Place{Container: name, Path: "/data"})
 	}
 	if text != "" {
 		v.Limits = &text
 	}
-	return []policy.ClaimVolume{v}
+	return []policy.Volume{v}
 }
 
 // editClaim changes the limits of the claim of a pod.
@@ -57,7 +57,7 @@ func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
 				}
 			}
 		}
-		p.claimed = p.claimed || modelClaimsOf(text).HasLimits()
+		p.claimed = p.claimed || modelVolumesOf(text).HasLimits()
 		r.write(p, runs, true)
 	}, p)
 }
@@ -65,7 +65,7 @@ func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
 // keepsClaims reports whether a container may have limits of its claim that were granted before.
 func (r *modelRuntime) keepsClaims(p *modelPod, c *modelContainer) bool {
 	facts := r.factsIn(p, c.sandbox)
-	if !facts.claims.Known() {
+	if !facts.volumes.Known() {
 		return p.claimed
 	}
 	return len(r.decided(p, c).Claims) > 0
@@ -131,7 +131,7 @@ func (r *modelRuntime) isConcerned(p *modelPod, sb *modelSandbox) bool {
 	facts := r.factsIn(p, sb)
 	by := r.ruledBy(p, facts)
 	if !r.allowsClaims(by) {
-		facts.claims = nil
+		facts.volumes = nil
 		by = r.ruledBy(p, facts)
 	}
 	return !by.IsEmpty()

@@ -15,16 +15,16 @@ type modelFacts struct {
 	annotations map[string]string // those of this domain count
 	tier        string            // a label of the pod; "" for none
 	namespace   policy.NamespaceLabels
-	claims      *policy.Claims
+	volumes     *policy.Volumes
 }
 
 func (f modelFacts) equal(o modelFacts) bool {
-	return maps.Equal(f.annotations, o.annotations) && f.tier == o.tier && f.namespace.Equal(o.namespace) && f.claims.Equal(o.claims)
+	return maps.Equal(f.annotations, o.annotations) && f.tier == o.tier && f.namespace.Equal(o.namespace) && f.volumes.Equal(o.volumes)
 }
 
-// withoutClaims returns the facts as if the claims were not known.
-func (f modelFacts) withoutClaims() modelFacts {
-	f.claims = nil
+// withoutVolumes returns the facts as if the volumes were not known.
+func (f modelFacts) withoutVolumes() modelFacts {
+	f.volumes = nil
 	return f
 }
 
@@ -33,7 +33,7 @@ type modelDocument struct {
 	annotations map[string]string // of this domain
 	tier        string            // a label of the pod; "" for none
 	team        string            // a label of its namespace; "" for none
-	claim       string            // the limits of its claim, see modelClaimsOf
+	claim       string            // the limits of its claim, see modelVolumesOf
 }
 
 func modelLabels(key, value string) map[string]string {
@@ -52,7 +52,7 @@ func (d modelDocument) namespace(pol *policy.Policy) policy.NamespaceLabels {
 type modelEdits struct {
 	annotations map[string]string
 	tier        string
-	claim       string // its limits, see modelClaimsOf
+	claim       string // its limits, see modelVolumesOf
 	claimed     bool   // they were not empty at some time
 	// documents are those that the plugin was sent, the newest last. hasDocument is true while it has the newest one.
 	documents   []modelDocument
@@ -185,7 +185,7 @@ func (r *modelRuntime) factsIn(p *modelPod, sb *modelSandbox) modelFacts {
 		out = *sb.asked
 	case p.hasDocument:
 		d := p.document()
-		out = modelFacts{annotations: d.annotations, tier: d.tier, claims: modelClaimsOf(d.claim)}
+		out = modelFacts{annotations: d.annotations, tier: d.tier, volumes: modelVolumesOf(d.claim)}
 	}
 	if p.hasDocument {
 		out.namespace = p.document().namespace(r.policy)
@@ -249,14 +249,14 @@ func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string,
 		reported := modelFacts{annotations: ownOf(sb.reported), tier: sb.tier}
 		if !isKnown { // whether the document counts depends on the containers that it has when it becomes known
 			sb.asked = nil
-			p.unsettled = p.unsettled || p.mayInherit() || p.hasDocument && (!reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier}) || modelClaimsOf(p.document().claim).HasLimits())
+			p.unsettled = p.unsettled || p.mayInherit() || p.hasDocument && (!reported.equal(modelFacts{annotations: p.document().annotations, tier: p.document().tier}) || modelVolumesOf(p.document().claim).HasLimits())
 			continue
 		}
 		if sb.asked == nil || !asked.equal(*sb.asked) {
 			for _, c := range sb.containers {
 				c.granted = nil
 				isSame := sb.asked != nil && maps.Equal(asked.annotations, sb.asked.annotations)
-				if !isSame || !heedsClaims(r.policy) && !asked.withoutClaims().equal(sb.asked.withoutClaims()) {
+				if !isSame || !heedsClaims(r.policy) && !asked.withoutVolumes().equal(sb.asked.withoutVolumes()) {
 					c.claimed = nil
 				}
 			}
@@ -272,8 +272,8 @@ func (r *modelRuntime) settle(p *modelPod, known modelKnown, report func(string,
 		if asked.tier != sb.tier && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return d.tier == asked.tier }) {
 			report("%s: sandbox %s has the tier %q, which it never had", p.name, sb.id, asked.tier)
 		}
-		if asked.claims != nil && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return modelClaimsOf(d.claim).Equal(asked.claims) }) {
-			report("%s: sandbox %s has claims that it never had", p.name, sb.id)
+		if asked.volumes != nil && !slices.ContainsFunc(p.documents, func(d modelDocument) bool { return modelVolumesOf(d.claim).Equal(asked.volumes) }) {
+			report("%s: sandbox %s has volumes that it never had", p.name, sb.id)
 		}
 		if p.hasDocument {
 			r.settleDocument(p, sb, known, report)
@@ -287,8 +287,8 @@ func (r *modelRuntime) settleDocument(p *modelPod, sb *modelSandbox, known model
 	if want := d.namespace(r.policy); want != nil && !want.Equal(asked.namespace) {
 		report("%s: sandbox %s has the labels %v of its namespace, want %v", p.name, sb.id, asked.namespace, want)
 	}
-	if next, claims := asked, modelClaimsOf(d.claim); d.tier != asked.tier || !claims.Equal(asked.claims) {
-		p.unsettled, next.tier, next.claims = true, d.tier, claims
+	if next, volumes := asked, modelVolumesOf(d.claim); d.tier != asked.tier || !volumes.Equal(asked.volumes) {
+		p.unsettled, next.tier, next.volumes = true, d.tier, volumes
 		// A late container is granted less than the model knows, so each request asks for more.
 		if r.policy.BudgetFor("ns") == nil || !known.late[p.uid] && !r.rejects(p, sb, next) {
 			report("%s: sandbox %s has the tier %q, and nothing rejects %q with limits %q of its claim: %v", p.name, sb.id, asked.tier, d.tier, d.claim, known.rejected[sb.id])

@@ -36,7 +36,7 @@ func (n *Node) known() modelKnown {
 			continue
 		}
 		now := pod.request.now.Load()
-		out.requests[id] = modelFacts{now.Annotations, now.Labels["tier"], now.NamespaceLabels, now.Claims}
+		out.requests[id] = modelFacts{now.Annotations, now.Labels["tier"], now.NamespaceLabels, now.Volumes}
 		out.rejected[id] = pod.edit.err
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()

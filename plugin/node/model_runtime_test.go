@@ -167,7 +167,7 @@ func (r *modelRuntime) restart() {
 			pod.unsettled = pod.unsettled || pod.claimed // the plugin follows a document some ms after it knows the pod
 			for _, sb := range pod.sandboxes {
 				if sb.told = false; sb.asked != nil && !pod.hasDocument {
-					asked := sb.asked.withoutClaims() // no record has them
+					asked := sb.asked.withoutVolumes() // no record has them
 					sb.asked = &asked
 				}
 			}

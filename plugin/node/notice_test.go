@@ -56,7 +56,7 @@ func TestNoticeAfterAnswer(t *testing.T) {
 // TestEventManyClaims verifies that an event of many claims has room for the limits, and that it names claims beside other parts.
 func TestEventManyClaims(t *testing.T) {
 	e := editOf{claims: []string{"a", "b", "c", "d", "e"}}
-	if got, want := e.applied(podfacts.Labels|podfacts.Claims), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
+	if got, want := e.applied(podfacts.Labels|podfacts.Volumes), "edited labels and limits of claims a, b, c and 2 more apply"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -68,7 +68,7 @@ func BenchmarkTell(b *testing.B) {
 		n := newBudgetNode(b, "onError: {invalid: ignore}\n")
 		for i := range benchPods {
 			sb := tenant(fmt.Sprint(i), value)
-			n.SetLive(sb.UID, &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Volumes: []policy.ClaimVolume{}})
+			n.SetLive(sb.UID, &podfacts.Facts{Namespace: sb.Namespace, Name: sb.Name, Annotations: sb.Annotations, Volumes: []policy.Volume{}})
 			n.run(sb, member(sb, "db"))
 			n.run(sb, member(sb, "sidecar"))
 		}
@@ -176,7 +176,7 @@ func TestEventOfRefusedStart(t *testing.T) {
 	n, events := newNode(t, h), &reasons{}
 	n.events = events
 	sb := limited("/mem wbps=1Mi")
-	n.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Annotations: sb.Annotations, Volumes: []policy.ClaimVolume{}}) // unknown claims would be waited for
+	n.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Annotations: sb.Annotations, Volumes: []policy.Volume{}}) // unknown volumes would be waited for
 	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/mem/x", "/mem")), true); err == nil {
 		t.Fatal("not refused")
 	}

@@ -218,7 +218,7 @@ func (c *snapshot) causes() (out []notice) {
 	add := func(err error) {
 		x := c.pod.notInForce(kind, err)
 		isInternal := x.cause.failure != "" || x.cause.request.Reason.Kind() == annotation.Internal
-		if isInternal || !d.policy.KnowsClaims() && !c.isLate() { // the claims are known in a moment
+		if isInternal || !d.policy.KnowsVolumes() && !c.isLate() { // the volumes are known in a moment
 			x.patience = patience
 		}
 		out = append(out, x)

@@ -142,11 +142,11 @@ func facts() map[string]command {
 			live.Volumes = volumes(p.claims)
 			omit(live, podfacts.PartVolumes, "")
 		}),
-		"no-claims POD": change(func(p *pod, live *podfacts.Facts, _ []string) {
-			p.claims, live.Volumes = nil, []policy.ClaimVolume{}
+		"no-volumes POD": change(func(p *pod, live *podfacts.Facts, _ []string) {
+			p.claims, live.Volumes = nil, []policy.Volume{}
 			omit(live, podfacts.PartVolumes, "")
 		}),
-		"unknown-claims POD CAUSE": change(func(_ *pod, live *podfacts.Facts, args []string) {
+		"unknown-volumes POD CAUSE": change(func(_ *pod, live *podfacts.Facts, args []string) {
 			live.Volumes = nil
 			omit(live, podfacts.PartVolumes, args[0])
 		}),
@@ -179,9 +179,9 @@ func (c *claim) set(arg string) {
 	}
 }
 
-func volumes(of []claim) (out []policy.ClaimVolume) {
+func volumes(of []claim) (out []policy.Volume) {
 	for _, c := range of {
-		v := policy.ClaimVolume{Name: c.name, Claim: c.name, Places: c.places, Size: c.size << 30}
+		v := policy.Volume{Name: c.name, Claim: c.name, Places: c.places, Size: c.size << 30}
 		if c.limits != "" {
 			v.Limits = &c.limits
 		}

@@ -33,9 +33,9 @@ func (w *world) agrees(_ bool, args []string) {
 		{Name: "part", Source: manifest.HostPath, Path: "/srv"},
 	}
 	live := p.live()
-	live.Volumes = []policy.ClaimVolume{}
+	live.Volumes = []policy.Volume{}
 	for _, v := range volumes {
-		if of := (policy.ClaimVolume{Name: v.Name}); v.Source == manifest.HostPath {
+		if of := (policy.Volume{Name: v.Name}); v.Source == manifest.HostPath {
 			for _, name := range agreeing {
 				of.Places = append(of.Places, policy.Place{Container: name, Path: "/" + v.Name})
 			}

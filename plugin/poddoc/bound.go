@@ -19,7 +19,7 @@ func (d *Document) Bound() {
 	for i := range d.Volumes {
 		boundVolume(&d.Volumes[i])
 	}
-	slices.SortFunc(d.Volumes, func(a, b policy.ClaimVolume) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Volumes, func(a, b policy.Volume) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range d.parts() {
 		if cause := p.tooLarge(); cause != "" {
 			d.Omit(p.name, cause)
@@ -61,7 +61,7 @@ func (p *part) tooLarge() string {
 	return fmt.Sprintf("%d bytes (maximum %d)", len(data), p.limit)
 }
 
-func boundVolume(v *policy.ClaimVolume) {
+func boundVolume(v *policy.Volume) {
 	for i := range v.Places {
 		v.Places[i].Path = path.Clean("/" + v.Places[i].Path) // as the kubelet does
 	}
@@ -85,7 +85,7 @@ func boundVolume(v *policy.ClaimVolume) {
 }
 
 // boundRates returns the rates, and omits them if one is too long.
-func boundRates(v *policy.ClaimVolume, part string, rates map[string]string) map[string]string {
+func boundRates(v *policy.Volume, part string, rates map[string]string) map[string]string {
 	for _, value := range rates {
 		if len(validText(value)) > MaxRate {
 			v.Omitted = with(v.Omitted, part, fmt.Sprintf("a rate of more than %d bytes", MaxRate))

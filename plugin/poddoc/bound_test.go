@@ -63,11 +63,11 @@ func labels() map[string]string {
 }
 
 // claims returns volumes whose names are not sorted.
-func claims(n int) []policy.ClaimVolume {
-	var out []policy.ClaimVolume
+func claims(n int) []policy.Volume {
+	var out []policy.Volume
 	for i := range n {
 		name := fmt.Sprintf("v%03d", i)
-		out = append(out, policy.ClaimVolume{Name: name, Claim: name, Places: []policy.Place{{Container: "c", Path: "/" + strings.Repeat("d", 290)}}})
+		out = append(out, policy.Volume{Name: name, Claim: name, Places: []policy.Place{{Container: "c", Path: "/" + strings.Repeat("d", 290)}}})
 	}
 	slices.Reverse(out)
 	return out
@@ -82,7 +82,7 @@ func TestBoundVolume(t *testing.T) {
 		Facts: podfacts.Facts{
 			Namespace: "a",
 			Name:      "b",
-			Volumes: []policy.ClaimVolume{{
+			Volumes: []policy.Volume{{
 				Name: "v", Claim: "c", Limits: &long,
 				Places: []policy.Place{{Container: "b", Path: "rel/./x"}, {Container: "a", Path: "/z/"}, {Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "a", Path: "/" + strings.Repeat("p", maxPath)}, {Container: "../x", Path: "/y"}},
 				Class:  &policy.ClaimClass{Name: "gold", Rates: map[string]string{"rbps": strings.Repeat("1", MaxRate+1), "wbps": "1"}},
@@ -92,7 +92,7 @@ func TestBoundVolume(t *testing.T) {
 		},
 	}
 	d.Bound()
-	equal(t, []policy.ClaimVolume{{
+	equal(t, []policy.Volume{{
 		Name: "v", Claim: "c", Places: []policy.Place{{Container: "a", Path: "/y"}, {Container: "a", Path: "/z"}, {Container: "b", Path: "/rel/x"}}, Class: &policy.ClaimClass{Name: "gold"}, Attachment: &policy.ClaimAttachment{Driver: "csi"},
 		Omitted: map[string]string{PartLimits: "more than 4096 bytes", PartParameters: "a rate of more than 64 bytes", PartMetadata: "a rate of more than 64 bytes"},
 	}}, d.Volumes)
@@ -112,7 +112,7 @@ func FuzzBound(f *testing.F) {
 			d.NamespaceLabels["l"] = label
 		}
 		for i := range n {
-			d.Volumes = append(d.Volumes, policy.ClaimVolume{
+			d.Volumes = append(d.Volumes, policy.Volume{
 				Name: fmt.Sprintf("v%d", i), Claim: "c", Limits: &limits, Places: []policy.Place{{Container: "a", Path: path}},
 				Class:      &policy.ClaimClass{Name: "gold", Rates: map[string]string{"wbps": text}},
 				Attachment: &policy.ClaimAttachment{Driver: "csi", Rates: map[string]string{"qos.linbit.com/wbps": text}}, Size: int64(n),

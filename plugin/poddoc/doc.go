@@ -20,7 +20,7 @@
 //
 // What the reader concludes:
 //
-//   - No file: what the runtime reported at the creation holds, and the claims are unknown. This is
+//   - No file: what the runtime reported at the creation holds, and the volumes are unknown. This is
 //     also the state before the cluster part has run, and on a node without it.
 //   - A file with an error: what is in force stays in force. The reader reports it.
 //     A version that it does not know ([mailbox.ErrVersion]) occurs while the parts are updated.
@@ -32,7 +32,7 @@
 //     without a target. Its class has rates by the keys of [annotation.Parameters], its attachment those of the storage driver by the
 //     keys of [annotation.DriverKeys]. The claim's own annotation wins over its class, and that over the driver. A claim, a class or an
 //     attachment that does not exist has none. The size is that which limits grow with.
-//   - The mounts of a volume are where the containers have it: the destination of a mount, or the
+//   - The places of a volume are where the containers have it: the destination of a mount, or the
 //     path of a device for a raw block volume, as in the runtime's description of the container.
 //
 // # Versions

@@ -43,7 +43,7 @@ func entriesSize(entries map[string]string) (size int) {
 	return size
 }
 
-func volumeSize(v *policy.ClaimVolume) int {
+func volumeSize(v *policy.Volume) int {
 	size := entrySize + len(v.Name) + len(v.Claim)
 	if v.Limits != nil {
 		size += len(*v.Limits)

@@ -44,12 +44,12 @@ func TestFormat(t *testing.T) {
 	const want = `{"version":1,"uid":"0f9bd3ce-7a4e-4b0c-9f52-8d1d5f1c2b3a","namespace":"prod","name":"db-0",` +
 		`"annotations":{"limits.blkio.noderesource.dev/containers":"* wbps=20Mi; \"/a <b>\" riops=1k","weight.blkio.noderesource.dev/containers":"50"},` +
 		`"labels":{"app":"db"},"namespaceLabels":{"kubernetes.io/metadata.name":"prod","tier":""},"volumes":[` +
-		`{"name":"data","claim":"data-db-0","mounts":[{"container":"db","path":"/var/lib/postgresql"},` +
+		`{"name":"data","claim":"data-db-0","places":[{"container":"db","path":"/var/lib/postgresql"},` +
 		`{"container":"db","path":"/wal"},{"container":"init","path":"/data"}],"limits":"wbps=50Mi",` +
 		`"class":{"name":"gold","rates":{"blkio.noderesource.dev/riops":"1k","wbps":"50Mi"}},` +
 		`"size":10737418240,"attachment":{"driver":"CSI.example.com","rates":{"qos.linbit.com/rbps":"7"}}},` +
 		`{"name":"gone","claim":"gone"},` +
-		`{"name":"host","mounts":[{"container":"db","path":"/host"}]},` +
+		`{"name":"host","places":[{"container":"db","path":"/host"}]},` +
 		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
 }
@@ -88,15 +88,15 @@ func TestDecodeStrictly(t *testing.T) {
 		"order":             {replace(`"name":"data"`, `"name":"zzz"`), "is not in order"},
 		"claim":             {replace(`"claim":"gone"`, `"claim":"a b"`), "claim: invalid value"},
 		"no claim":          {replace(`"claim":"raw",`, ""), "claim: invalid value"},
-		"mount":             {replace(`"/wal"`, `"/wal/../x"`), "mounts: invalid value"},
-		"relative":          {replace(`"/wal"`, `"wal"`), "mounts: invalid value"},
+		"mount":             {replace(`"/wal"`, `"/wal/../x"`), "places: invalid value"},
+		"relative":          {replace(`"/wal"`, `"wal"`), "places: invalid value"},
 		"parameter":         {replace(annotation.OwnPrefix+"riops", "iops"), `class.rates: invalid value "iops"`},
 		"long rate":         {replace(`"1k"`, `"`+strings.Repeat("1", 65)+`"`), "class.rates: invalid value"},
 		"negative size":     {replace(`"size":1`, `"size":-1`), "size: invalid value"},
 		"huge size":         {replace(`"size":10737418240`, `"size":9223372036854775808`), "cannot unmarshal"},
 		"driver":            {replace("CSI.example.com", "a/b"), `attachment.driver: invalid value "a/b"`},
 		"metadata":          {replace("qos.linbit.com/rbps", "qos.linbit.com/device"), `attachment.rates: invalid value "qos.linbit.com/device"`},
-		"omitted part":      {replace(`"limits":"more`, `"mounts":"more`), `omitted: invalid value "mounts"`},
+		"omitted part":      {replace(`"limits":"more`, `"places":"more`), `omitted: invalid value "places"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := Format().Decode([]byte(tt.data))
@@ -129,7 +129,7 @@ func TestEncodeValidates(t *testing.T) {
 		"version":     {func(d *Document) { d.Version = 2 }, "unknown version 2"},
 		"uid":         {func(d *Document) { d.UID = ".." }, "uid"},
 		"annotations": {func(d *Document) { d.Annotations = many(podfacts.MaxAnnotations + 1) }, "65 of them (maximum 64)"},
-		"volumes":     {func(d *Document) { d.Volumes = make([]policy.ClaimVolume, MaxVolumes+1) }, "129 of them"},
+		"volumes":     {func(d *Document) { d.Volumes = make([]policy.Volume, MaxVolumes+1) }, "129 of them"},
 		"twice":       {func(d *Document) { d.Volumes[1].Name = d.Volumes[0].Name }, "not in order"},
 		"label":       {func(d *Document) { d.NamespaceLabels["a"] = strings.Repeat("b", 64) }, "namespaceLabels"},
 		"pod label":   {func(d *Document) { d.Labels["a"] = strings.Repeat("b", 64) }, "labels"},
@@ -222,7 +222,7 @@ func TestSize(t *testing.T) {
 			Annotations:     map[string]string{"a": "bc"},
 			Labels:          map[string]string{"d": ""},
 			NamespaceLabels: map[string]string{"e": "f"},
-			Volumes: []policy.ClaimVolume{
+			Volumes: []policy.Volume{
 				{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast"), Attachment: &policy.ClaimAttachment{Driver: "csi", Rates: map[string]string{"k": "5"}}},
 				{Name: "w", Claim: "x"},
 			},

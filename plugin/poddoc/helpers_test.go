@@ -25,7 +25,7 @@ func sample() *Document {
 			Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
 			Labels:          map[string]string{"app": "db"},
 			NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
-			Volumes: []policy.ClaimVolume{
+			Volumes: []policy.Volume{
 				{
 					Name: "data", Claim: "data-db-0", Limits: &limits,
 					Places: []policy.Place{{Container: "db", Path: "/var/lib/postgresql"}, {Container: "db", Path: "/wal"}, {Container: "init", Path: "/data"}},

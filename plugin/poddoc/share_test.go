@@ -35,11 +35,11 @@ func largest(n int, namespace string) *Document {
 		},
 	}
 	mounts := fill(map[string]string{}, strings.Repeat("m", 24), maxVolumeBytes-200)
-	v := policy.ClaimVolume{Name: "v", Claim: "c"}
+	v := policy.Volume{Name: "v", Claim: "c"}
 	for at := range mounts {
 		v.Places = append(v.Places, policy.Place{Container: "a", Path: "/" + at})
 	}
-	d.Volumes = []policy.ClaimVolume{v}
+	d.Volumes = []policy.Volume{v}
 	d.Bound()
 	return d
 }

@@ -97,7 +97,7 @@ func (d *Document) validateVolumes() error {
 	return nil
 }
 
-func validateVolume(v *policy.ClaimVolume) error {
+func validateVolume(v *policy.Volume) error {
 	switch {
 	case !annotation.IsLabel(v.Name):
 		return invalid("name", v.Name)
@@ -112,7 +112,7 @@ func validateVolume(v *policy.ClaimVolume) error {
 	}
 	for i, p := range v.Places {
 		if !isPlace(p) || i > 0 && p.Compare(v.Places[i-1]) <= 0 {
-			return invalid("mounts", p.Path)
+			return invalid("places", p.Path)
 		}
 	}
 	return errors.Join(validateClass(v.Class), validateAttachment(v.Attachment), omitted(v.Omitted, PartLimits, PartParameters, PartMetadata))

@@ -20,7 +20,7 @@ func (e *Edit) Size() int {
 	return len(`,"edit":`) + size(e) - len("\n")
 }
 
-// Edit returns the form of a request in the record of its pod. It is nil if all of it is what the runtime reports. Claims are not in the
+// Edit returns the form of a request in the record of its pod. It is nil if all of it is what the runtime reports. Volumes are not in the
 // record: the limits that were granted for them are.
 func (r *Request) Edit(sandbox string) *Edit {
 	out := &Edit{Sandbox: sandbox, NamespaceLabels: r.NamespaceLabels}

@@ -19,11 +19,11 @@ func TestEdit(t *testing.T) {
 		want string // in the record, "" for none
 	}{
 		"as reported": {reported, ""},
-		"claims":      {reported.With(other, Claims), ""},
+		"claims":      {reported.With(other, Volumes), ""},
 		"annotations": {reported.With(other, Annotations), `{"sandbox":"sb","annotations":{"` + key + `":"b"}}`},
-		"labels":      {reported.With(other, Labels|Claims), `{"sandbox":"sb","labels":{"tier":"y"}}`},
+		"labels":      {reported.With(other, Labels|Volumes), `{"sandbox":"sb","labels":{"tier":"y"}}`},
 		"later claims": {
-			reported.With(other, Labels).With(other, Claims), `{"sandbox":"sb","labels":{"tier":"y"}}`,
+			reported.With(other, Labels).With(other, Volumes), `{"sandbox":"sb","labels":{"tier":"y"}}`,
 		},
 		"removed":   {reported.With(removed.Request("", ""), Annotations|Labels), `{"sandbox":"sb","annotations":{},"labels":{}}`},
 		"namespace": {inNamespace, `{"sandbox":"sb","namespaceLabels":{"plan":"gold","team":null}}`},
@@ -44,7 +44,7 @@ func TestEdit(t *testing.T) {
 			t.Fatal(err)
 		}
 		restored := asked("a", "x", "").Restored(read, "sb")
-		if d := restored.Differences(tt.r) &^ Claims; d != 0 {
+		if d := restored.Differences(tt.r) &^ Volumes; d != 0 {
 			t.Errorf("%s: restored without %s", name, d)
 		}
 		if d := cmp.Diff(e, restored.Edit("sb")); d != "" {

@@ -1,7 +1,7 @@
 // Package podfacts is what is known of a pod, and what is requested for it by that.
 //
 // The runtime reports a pod as it was when its sandbox was made. The API server knows the annotations and labels of the pod as they are
-// now, and it alone knows its claims, the names of its volumes, and the labels of its namespace. [Facts] has either, and what a manifest has. [Request] is the
+// now, and it alone knows its claims, the names of some volumes, and the labels of its namespace. [Facts] has either, and what a manifest has. [Request] is the
 // parsed form, and takes over parts of another one as they become known or are edited. An [Edit] is its form in the record of the pod.
 package podfacts
 
@@ -25,8 +25,8 @@ type Facts struct {
 	Labels map[string]string `json:"labels,omitzero"`
 	// NamespaceLabels are all labels of its namespace.
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
-	// Volumes are those whose name the runtime does not see, and only those: claims and others.
-	Volumes []policy.ClaimVolume `json:"volumes,omitzero"`
+	// Volumes are those whose name the runtime does not see, and only those: claims, hostPath, and others.
+	Volumes []policy.Volume `json:"volumes,omitzero"`
 	// Omitted has the parts that are too large to be passed on, each with the cause.
 	Omitted map[string]string `json:"omitted,omitempty"`
 }
@@ -73,15 +73,15 @@ func Own(annotations map[string]string) map[string]string {
 	return out
 }
 
-// claims returns the claims of the pod. They are nil if they are not known yet.
-func (f *Facts) claims() *policy.Claims {
+// volumes returns the volumes of the pod. They are nil if they are not known yet.
+func (f *Facts) volumes() *policy.Volumes {
 	switch cause := f.Omitted[PartVolumes]; {
 	case cause != "":
-		return policy.UnknownClaims(cause)
+		return policy.UnknownVolumes(cause)
 	case f.Volumes == nil:
 		return nil
 	}
-	return policy.NewClaims(f.Volumes)
+	return policy.NewVolumes(f.Volumes)
 }
 
 // fits reports whether annotations are within the bounds. Each new pod is asked about, so they are not encoded.

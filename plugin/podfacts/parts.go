@@ -10,7 +10,7 @@ type Parts uint8
 const (
 	Annotations Parts = 1 << iota
 	Labels
-	Claims
+	Volumes
 	Namespace
 )
 
@@ -26,7 +26,7 @@ func (p Parts) Text(claims string) string {
 	for _, one := range []struct {
 		part Parts
 		text string
-	}{{Annotations, "annotations"}, {Labels, "labels"}, {Claims, claims}} {
+	}{{Annotations, "annotations"}, {Labels, "labels"}, {Volumes, claims}} { // of volumes only the limits of claims change
 		if p.Has(one.part) {
 			out = append(out, one.text)
 		}

@@ -35,7 +35,7 @@ func (p *parsed) get() *annotation.Request {
 
 // Request returns what is requested by the facts, without the labels of the namespace. It leaves the annotations unparsed.
 func (f *Facts) Request(qos policy.QOS, handler string) *Request {
-	r := &Request{PodFacts: policy.PodFacts{Namespace: f.Namespace, Labels: f.Labels, QOS: qos, Handler: handler, Claims: f.claims()}}
+	r := &Request{PodFacts: policy.PodFacts{Namespace: f.Namespace, Labels: f.Labels, QOS: qos, Handler: handler, Volumes: f.volumes()}}
 	own := Own(f.Annotations)
 	if r.parsed = (&parsed{from: own}); f.Annotations != nil && fits(own) {
 		r.Annotations = own
@@ -68,8 +68,8 @@ func (r *Request) With(o *Request, some Parts) *Request {
 			out.Labels, changed = labels, changed|Labels
 		}
 	}
-	if some.Has(Claims) && o.Claims != nil && !o.Claims.Equal(r.Claims) {
-		out.Claims, changed = o.Claims, changed|Claims
+	if some.Has(Volumes) && o.Volumes != nil && !o.Volumes.Equal(r.Volumes) {
+		out.Volumes, changed = o.Volumes, changed|Volumes
 	}
 	if some.Has(Namespace) && o.NamespaceLabels != nil && !o.NamespaceLabels.Equal(r.NamespaceLabels) {
 		out.NamespaceLabels, changed = o.NamespaceLabels, changed|Namespace
@@ -113,7 +113,7 @@ func (r *Request) Differences(o *Request) (out Parts) {
 	for part, isSame := range map[Parts]bool{
 		Annotations: r.HasAnnotationsOf(o),
 		Labels:      maps.Equal(r.Labels, o.Labels),
-		Claims:      r.Claims.Equal(o.Claims),
+		Volumes:     r.Volumes.Equal(o.Volumes),
 		Namespace:   r.NamespaceLabels.Equal(o.NamespaceLabels),
 	} {
 		if !isSame {
@@ -124,16 +124,16 @@ func (r *Request) Differences(o *Request) (out Parts) {
 }
 
 // ChangedClaims returns the names of the claims that have other limits than by the former request. It returns none if the former
-// claims were unknown: they become known a moment after the pod's sandbox, and after each restart of the plugin.
+// volumes were unknown: they become known a moment after the pod's sandbox, and after each restart of the plugin.
 func (r *Request) ChangedClaims(former *Request) []string {
-	if !former.Claims.Known() {
+	if !former.Volumes.Known() {
 		return nil
 	}
-	return r.Claims.Changed(former.Claims)
+	return r.Volumes.ChangedClaims(former.Volumes)
 }
 
 // MayTakeMore reports whether other labels or claims can take more of a budget. Known claims without limits of their own cannot,
-// instead of others. While claims are unknown, limits of them can be in force, and annotations that name one do not count.
+// instead of others. While volumes are unknown, limits of claims can be in force, and annotations that name one do not count.
 func (r *Request) MayTakeMore(o *Request) bool {
-	return !maps.Equal(r.Labels, o.Labels) || r.Claims.Known() != o.Claims.Known() || r.Claims.HasLimits() || o.Claims.HasLimits()
+	return !maps.Equal(r.Labels, o.Labels) || r.Volumes.Known() != o.Volumes.Known() || r.Volumes.HasLimits() || o.Volumes.HasLimits()
 }

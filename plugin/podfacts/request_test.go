@@ -12,12 +12,12 @@ import (
 const key = "limits.blkio.noderesource.dev/containers"
 
 // volumes returns the claim "data" with this annotation, "" for none.
-func volumes(limits string) []policy.ClaimVolume {
-	v := policy.ClaimVolume{Name: "v", Claim: "data", Places: []policy.Place{{Container: "db", Path: "/data"}}}
+func volumes(limits string) []policy.Volume {
+	v := policy.Volume{Name: "v", Claim: "data", Places: []policy.Place{{Container: "db", Path: "/data"}}}
 	if limits != "" {
 		v.Limits = &limits
 	}
-	return []policy.ClaimVolume{v}
+	return []policy.Volume{v}
 }
 
 // asked returns what is requested by an annotation, a label and the limits of a claim.
@@ -45,10 +45,10 @@ func TestRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		facts       Facts
 		annotations int // -1 if they are unknown
-		claims      bool
+		volumes     bool
 	}{
 		"unknown":       {Facts{}, -1, false},
-		"none":          {Facts{Annotations: map[string]string{}, Volumes: []policy.ClaimVolume{}}, 0, true},
+		"none":          {Facts{Annotations: map[string]string{}, Volumes: []policy.Volume{}}, 0, true},
 		"all":           {Facts{Annotations: map[string]string{key: "x", "other": "y"}, Volumes: volumes("")}, 1, true},
 		"omitted":       {Facts{Omitted: map[string]string{PartVolumes: "129 of them"}}, -1, false},
 		"the longest":   {Facts{Annotations: map[string]string{key: long}}, 1, false},
@@ -60,7 +60,7 @@ func TestRequest(t *testing.T) {
 		if n := len(r.Annotations); r.Annotations == nil != (tt.annotations < 0) || n != max(0, tt.annotations) {
 			t.Errorf("%s: %d annotations, nil: %t", name, n, r.Annotations == nil)
 		}
-		if r.Claims.Known() != tt.claims || r.QOS != policy.Burstable || r.Handler != "kata" {
+		if r.Volumes.Known() != tt.volumes || r.QOS != policy.Burstable || r.Handler != "kata" {
 			t.Errorf("%s: %+v", name, r.PodFacts)
 		}
 	}
@@ -76,8 +76,8 @@ func TestWith(t *testing.T) {
 	now := asked("a", "x", "wbps=1Mi")
 	now.Labels["io.kubernetes.pod.name"] = "db-0"
 	next := asked("b", "y", "wbps=2Mi").InNamespace(map[string]string{"plan": "gold", "other": ""}, []string{"plan", "team"})
-	const all = Annotations | Labels | Claims | Namespace
-	for _, part := range []Parts{Annotations, Labels, Claims, Namespace, Labels | Claims, all} {
+	const all = Annotations | Labels | Volumes | Namespace
+	for _, part := range []Parts{Annotations, Labels, Volumes, Namespace, Labels | Volumes, all} {
 		got := now.With(next, part)
 		if d := got.Differences(now); d != part || got.edited != part {
 			t.Errorf("%s: differs in %s, edited %s", part, d, got.edited)
@@ -118,11 +118,11 @@ func TestDifferences(t *testing.T) {
 		{former, Annotations, "annotations"},
 		{former, Labels, "labels"},
 		{former, Annotations | Labels, "annotations and labels"},
-		{former, Claims, "limits of a claim"},
-		{former, Labels | Claims, "labels and limits of a claim"},
-		{former, Annotations | Claims, "annotations and limits of a claim"},
+		{former, Volumes, "limits of a claim"},
+		{former, Labels | Volumes, "labels and limits of a claim"},
+		{former, Annotations | Volumes, "annotations and limits of a claim"},
 		{long, Labels, "labels"},
-		{long, Claims, "limits of a claim"},
+		{long, Volumes, "limits of a claim"},
 		{long, Annotations, "annotations"},
 	} {
 		if got := tt.former.With(other, tt.some).Differences(tt.former).String(); got != tt.want {
@@ -135,7 +135,7 @@ func TestDifferences(t *testing.T) {
 // claims whose limits have changed.
 func TestMayTakeMore(t *testing.T) {
 	unknown, none, some := asked("x", "a", ""), asked("x", "a", ""), asked("x", "a", "wbps=1Mi")
-	unknown.Claims = nil
+	unknown.Volumes = nil
 	for name, tt := range map[string]struct {
 		before, next *Request
 		more         bool

@@ -115,7 +115,7 @@ func documentOfDB(uid string, limits *string) *poddoc.Document {
 			Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi"},
 			Labels:          map[string]string{},
 			NamespaceLabels: map[string]string{"tier": "gold"},
-			Volumes: []policy.ClaimVolume{
+			Volumes: []policy.Volume{
 				{
 					Name: "data", Claim: "data-db-0", Limits: limits, Size: 1 << 30,
 					Places: []policy.Place{{Container: "db", Path: "/var/lib/db"}, {Container: "init", Path: "/init"}},

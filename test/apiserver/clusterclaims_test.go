@@ -41,7 +41,7 @@ subjects: [{kind: ServiceAccount, name: %[2]s, namespace: %[3]s}]}`, role, partA
 	uid := p.pod("claims", "db-0", "{containers: [{name: a, image: x}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}", "")
 	want := &poddoc.Document{Version: 1, UID: uid, Facts: podfacts.Facts{
 		Namespace: "claims", Name: "db-0", Annotations: map[string]string{}, Labels: map[string]string{}, NamespaceLabels: map[string]string{},
-		Volumes: []policy.ClaimVolume{{Name: "v", Claim: "data", Limits: new("riops=100+3/Gi..16k"), Size: 1 << 30}},
+		Volumes: []policy.Volume{{Name: "v", Claim: "data", Limits: new("riops=100+3/Gi..16k"), Size: 1 << 30}},
 	}}
 	data := &want.Volumes[0]
 	p.equals(want)
