@@ -88,7 +88,7 @@ const exitHelp = `
 
 Exit status:
   0  success
-  1  findings: a manifest has errors, a policy has other results than expected,
+  1  findings: a manifest has errors, a converted policy has differences,
      or a requested limit is not in force
   2  the command line is wrong, or a file that it names does not exist or is invalid
   3  undetermined: the command could not read or do all that it needs
