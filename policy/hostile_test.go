@@ -15,7 +15,7 @@ func TestHostileText(t *testing.T) {
 		strings.Repeat("\xff", 300), strings.Repeat("=", 500), strings.Repeat(";", 64<<10), strings.Repeat("#\n", 32<<10),
 	}
 	forms := []string{
-		"%", "/% wbps=1Mi", `"/%" wbps=1Mi`, "/data %", "/data %=1Mi", "/data wbps=%", "/data wbps=1%", "/data wbps=1Mi %", "@%", "@% wbps=1Mi", `"@%" wbps=1Mi`, "pvc:% wbps=1Mi",
+		"%", "/% wbps=1Mi", `"/%" wbps=1Mi`, "/data %", "/data %=1Mi", "/data wbps=%", "/data wbps=1%", "/data wbps=1Mi %", "@%", "@% wbps=1Mi", `"@%" wbps=1Mi`,
 		"/data wbps=1Mi; /logs wbps=2Mi; /%", "% /data wbps=1Mi", "/data/% wbps=1Mi; /logs/% wbps=2Mi", "/scratch/% wbps=1Mi", "/a/../% wbps=1Mi",
 	}
 	for _, piece := range pieces {

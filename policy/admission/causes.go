@@ -93,7 +93,6 @@ func targetCauses() []cause {
 	return []cause{
 		{`t.startsWith('#')`, "* wbps=1Mi; # comment", "", ""},
 		{is(control), "/data wbps=1Mi\x1b", "", ""},
-		{`t.startsWith('pvc:')`, "pvc:pg wbps=1Mi", "pvc:pg", ""},
 		{`t.startsWith('disk:')`, "disk:sda wbps=1Mi", "", ""},
 		{is(`^` + keys(every) + `=`), "wbps=50Mi", "wbps=50Mi", "the limits"},
 		{`t.startsWith('"') && ` + isNot(`^`+quoted), `"/a wbps=1Mi`, "", ""},

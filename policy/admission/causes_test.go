@@ -92,9 +92,8 @@ func TestCauses(t *testing.T) {
 	const number = " (write a whole number such as 50Mi)"
 	limits, weights := limitCauses(), weightCauses()
 	for _, tt := range []struct{ entry, limits, weights string }{
-		{"# pvc:a wbps=1", `a comment must start its line (put a newline before "#")`, `a comment must start its line (put a newline before "#")`},
-		{"pvc:a wbps=1Mi", `unknown target (write @VOLUME, with the name that the pod gives the volume)`, `unknown target (write @VOLUME, with the name that the pod gives the volume)`},
-		{"pvc:a\x7f wbps=", "control character in the entry (remove it)", "control character in the entry (remove it)"},
+		{"# @a wbps=1", `a comment must start its line (put a newline before "#")`, `a comment must start its line (put a newline before "#")`},
+		{"@a\x7f wbps=", "control character in the entry (remove it)", "control character in the entry (remove it)"},
 		{"rbps=1 wbps", `no target before the limits (write "/path", @VOLUME, rootfs or * first)`, `no target before the limits (write "/path", @VOLUME, rootfs or * first)`},
 		{`"/a=b ..;# wbps=1`, `unterminated quote (write \" for a quote inside a quoted path)`, `unterminated quote (write \" for a quote inside a quoted path)`},
 		{`"/a\"wbps=1" wbps`, "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},

@@ -129,7 +129,7 @@ func TestOfClaim(t *testing.T) {
 func TestOfPod(t *testing.T) {
 	pattern := regexp.MustCompile(ofPod())
 	for _, entry := range []string{
-		"* wbps=1", "rootfs wbps=1", "/data wbps=1", `"/a b" wbps=1`, "@data wbps=1", "pvc:a wbps=1", " /data", "@", "/", "*",
+		"* wbps=1", "rootfs wbps=1", "/data wbps=1", `"/a b" wbps=1`, "@data wbps=1", " /data", "@", "/", "*",
 		`"/a wbps=1`, `"/a=b c" wbps=1`, "wbps=1", "** wbps=1", "rootfsx wbps=1", "/a=b wbps=1", `"a=b" wbps=1`, "data wbps=1", "#a", "*=1", "pvc wbps=1",
 	} {
 		_, err := annotation.ParseClaim("data", entry, 1<<30)
@@ -197,7 +197,7 @@ func TestEntries(t *testing.T) {
 			t.Errorf("target %s: the limits are %q", target, got)
 		}
 	}
-	for _, target := range []string{"", "a", "@", "@A", "**", `"/a`, `"a"`, `"/a\n"`, `"*"`, "pvc:", "pvc:a", "./a", "\"/a\tb\"", `"/a"b`} {
+	for _, target := range []string{"", "a", "@", "@A", "**", `"/a`, `"a"`, `"/a\n"`, `"*"`, "./a", "\"/a\tb\"", `"/a"b`} {
 		if limit.MatchString(target+" wbps=1Mi") || share.MatchString(target+" 5") {
 			t.Errorf("target %s is accepted", target)
 		}

@@ -30,7 +30,6 @@ func TestDiskTarget(t *testing.T) {
 		{"disk:/dev", `"/dev" is not a path below /dev (write the path of a mount without disk:, or disk:nvme*, or disk:/dev/disk/by-id/*SSD*)`},
 		{"dsik:nvme*", `unknown target "dsik:nvme*" (did you mean "disk:nvme*"?)`},
 		{"disks:sda", `unknown target "disks:sda" (did you mean "disk:sda"?)`},
-		{"pvc:disk:sda", `unknown target "pvc:disk:sda" (write @VOLUME, with the name that the pod gives the volume)`},
 	} {
 		target, p := parsePolicyTarget(tt.word)
 		got := ""

@@ -315,8 +315,6 @@ func noTarget(word string) *Problem {
 	switch {
 	case isDisk(word): // it could reach disks of others, and a tenant does not know the node's disks
 		return &Problem{"disk: targets are only for classes of the node policy", `write "/path", @VOLUME, rootfs or *`}
-	case strings.HasPrefix(word, "pvc:"):
-		p.Hint = "write @VOLUME, with the name that the pod gives the volume"
 	case word[0] == '#':
 		return &Problem{"a comment must start its line", `put a newline before "#"`}
 	case KeysOf(key) != nil:

@@ -28,7 +28,6 @@ var refusals = []refusal{
 	{"volume-name", "@Data_1 wbps=1Mi", `entry 1 "@Data_1 wbps=1Mi": invalid volume name "Data_1" (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
 	// No kubelet made the mounts of these containers, and no cluster part runs.
 	{"volume", "@data wbps=1Mi", `entry 1 "@data wbps=1Mi": the volumes of the pod are not known yet (the cluster part of nri-blkio reports them; on a node without it, write the path of the mount)`},
-	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": unknown target "pvc:data" (write @VOLUME, with the name that the pod gives the volume)`},
 	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": invalid quantity "50MB" (write 50M or 50Mi)`},
 	{"capital-k", "/data wiops=10K", `entry 1 "/data wiops=10K": invalid quantity "10K" (write 10k)`},
 	{"fraction", "/data wbps=100000.5", `entry 1 "/data wbps=100000.5": "100000.5" is not a whole number (write a whole number such as 50Mi)`},
