@@ -4,8 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
 // tokenVolume begins the path, in the kubelet's directory of a pod, of the projected volume that the ServiceAccount
@@ -21,6 +19,10 @@ var runtimeDirs = []string{
 	"/run/containerd", "/run/k3s/containerd", "/run/k0s/containerd", "/run/containers/storage",
 }
 
+// sandboxDirs have the files of sandboxes by ID, below the directory of a runtime: hostname, resolv.conf, hosts and shm of
+// containerd, and of CRI-O.
+var sandboxDirs = []string{"/io.containerd.grpc.v1.cri/sandboxes/", "/overlay-containers/"}
+
 // injected recognizes the mounts that the runtime and the kubelet add to each container of a pod. A mount's source
 // on the host decides, not its path in the container: a tenant's volume at /etc/hosts is a volume.
 //
@@ -28,20 +30,13 @@ var runtimeDirs = []string{
 // names in a hostPath volume, and link to them. So the directory above them has to be one in which only root makes
 // directories. A mount below another one is a volume: "*" limits its disk as well.
 type injected struct {
-	pod     string // the kubelet's directory of the pod, with a slash
-	layers  string // the runtime's directory of the writable layers, with a slash
-	sandbox []string
+	kubelet string // its root
+	layers  string // the runtime's directory of the writable layers
+	pod     *Pod
 }
 
 func (f *Finder) injectedInto(pod *Pod, layer Layer) injected {
-	return injected{
-		pod:    path.Join(volumepath.Pods(f.KubeletRoot), pod.UID) + "/",
-		layers: path.Join("/", layer.Dir) + "/",
-		sandbox: []string{
-			"/io.containerd.grpc.v1.cri/sandboxes/" + pod.Sandbox + "/", // hostname, resolv.conf, hosts, shm
-			"/overlay-containers/" + pod.Sandbox + "/",                  // the same of CRI-O
-		},
-	}
+	return injected{kubelet: f.KubeletRoot, layers: layer.Dir, pod: pod}
 }
 
 func (in *injected) has(m *Mount) bool {
@@ -54,7 +49,7 @@ func (in *injected) has(m *Mount) bool {
 
 // isKubelets reports whether a path is that of /etc/hosts, of a termination log or of the token.
 func (in *injected) isKubelets(src string) bool {
-	file, isOfPod := strings.CutPrefix(src, in.pod)
+	file, isOfPod := below(src, in.kubelet, "pods", in.pod.UID)
 	token, isToken := strings.CutPrefix(file, tokenVolume)
 	log, isLog := strings.CutPrefix(file, "containers/") // NAME/ID: a directory of a container is none
 	return isOfPod && (file == "etc-hosts" || isLog && strings.Count(log, "/") == 1 || isToken && token != "" && !strings.Contains(token, "/"))
@@ -63,8 +58,25 @@ func (in *injected) isKubelets(src string) bool {
 // isRuntimes reports whether a path is one of the sandbox's, in the runtime's directory: a usual one, or one that
 // has the writable layers as well.
 func (in *injected) isRuntimes(src string) bool {
-	return slices.ContainsFunc(in.sandbox, func(dir string) bool {
-		root, _, found := strings.Cut(src, dir)
-		return found && (strings.HasPrefix(in.layers, root+"/") || slices.Contains(runtimeDirs, root))
-	})
+	for _, dir := range sandboxDirs {
+		root, file, found := strings.Cut(src, dir)
+		if _, isOfPod := below(file, in.pod.Sandbox); found && isOfPod {
+			_, hasLayers := below(in.layers, root)
+			return hasLayers || in.layers == root || slices.Contains(runtimeDirs, root)
+		}
+	}
+	return false
+}
+
+// below returns the part of a path below the directory that these elements make.
+func below(p string, elements ...string) (rest string, ok bool) {
+	for _, element := range elements {
+		if p, ok = strings.CutPrefix(p, element); !ok {
+			return "", false
+		}
+		if p, ok = strings.CutPrefix(p, "/"); !ok {
+			return "", false
+		}
+	}
+	return p, true
 }

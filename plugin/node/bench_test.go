@@ -32,7 +32,10 @@ const (
 func BenchmarkCreateContainer(b *testing.B) {
 	node, mountinfo := newMountedNode(b, benchPods)
 	storage := benchStorage(b, mountinfo)
-	h, _ := tree(b)
+	h, dir := tree(b, podCgroup)
+	for file, text := range map[string]string{"cgroup.controllers": "io\n", "io.max": "", "io.weight": ""} {
+		write(b, filepath.Join(dir, filepath.Dir(podCgroup), file), text) // as on any node with pods
+	}
 	n := newNode(b, h)
 	n.storage = storage
 	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
