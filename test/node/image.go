@@ -28,7 +28,7 @@ var rootPackages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
 	"containerd", "runc", "crun", "conmon", "skopeo", "containernetworking-plugins",
 	"lvm2", "thin-provisioning-tools", "cryptsetup-bin", "mdadm", "xfsprogs", "btrfs-progs", "e2fsprogs", "dosfstools",
-	"fdisk", "parted", "nfs-kernel-server", "fuse2fs",
+	"fdisk", "parted", "nfs-kernel-server", "fuse2fs", "erofs-utils",
 	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql", "qemu-utils",
 }
 
