@@ -39,7 +39,7 @@ alerts: ## test the alerting rules with promtool
 apiserver: ## the Helm chart, and what a real API server says of deploy/, of the pages' objects, and by the admission policies
 	cd test && go test -count=1 -timeout 45m ./admission ./chart ./apiserver # builds Helm and the API server first, unless the cache has them
 
-e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it, E2E_PART and E2E_RUN the tests
+e2e: ## e2e tests on a node; NODE_KERNEL, NODE_ENGINE, NODE_RUNTIME, NODE_DRIVER choose it, E2E_PART and E2E_RUN the tests
 	cd test && go test -count=1 -v -timeout 75m ./suite # the one deadline: what runs on the node ends before that, with a report
 
 node: ## a node that stays up until it is interrupted, for single e2e tests: docs/testing.md

@@ -39,10 +39,10 @@ func annotations() map[string]string {
 // in one pod. Without the plugin its annotations have no effect.
 func benchCRI(ctx context.Context, stdout, _ io.Writer) error {
 	archive := filepath.Join(payload.Guest, "iotool.tar")
-	if out, err := exec.CommandContext(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "nri-node-images", archive).CombinedOutput(); err != nil {
 		return fmt.Errorf("import %s: %w\n%s", archive, err, out)
 	}
-	client, err := cri.Dial(driver())
+	client, err := cri.Dial()
 	if err != nil {
 		return err
 	}
@@ -110,15 +110,4 @@ func turn(ctx context.Context, pod *cri.Pod, creates int) ([]time.Duration, erro
 		}
 	}
 	return took, nil
-}
-
-// driver is the cgroup driver that the node was booted with.
-func driver() string {
-	cmdline, _ := os.ReadFile("/proc/cmdline") // none: the default
-	for word := range strings.FieldsSeq(string(cmdline)) {
-		if value, ok := strings.CutPrefix(word, "nri_node.driver="); ok {
-			return value
-		}
-	}
-	return "systemd"
 }

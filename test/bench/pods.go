@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
 // The node that the goals are set for.
@@ -57,7 +59,7 @@ func (p *pod) volume() string { return p.dir() + "/volumes/kubernetes.io~csi/pvc
 func (p *pod) container(name string, generation int) *api.Container {
 	id := fmt.Sprintf("%08x%052x%04x", generation, p.index, len(name))
 	scope := filepath.Base(p.sandbox.Linux.CgroupParent) + ":cri-containerd:" + id
-	if driver() == "cgroupfs" {
+	if cri.Parameter("driver") == "cgroupfs" {
 		scope = p.sandbox.Linux.CgroupParent + "/" + id
 	}
 	return &api.Container{
@@ -187,7 +189,7 @@ func (p *pod) removeCgroup(c *api.Container) error {
 
 // scope is the path of a container's cgroup.
 func (p *pod) scope(c *api.Container) string {
-	if driver() == "cgroupfs" {
+	if cri.Parameter("driver") == "cgroupfs" {
 		return c.Linux.CgroupsPath
 	}
 	return p.sandbox.Linux.CgroupParent + "/cri-containerd-" + c.Id + ".scope"

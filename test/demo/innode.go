@@ -35,7 +35,7 @@ type result struct {
 
 // inNode is the part that runs inside the node.
 func inNode(ctx context.Context, stdout io.Writer) error {
-	if err := command(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", filepath.Join(payload.Guest, "iotool.tar")); err != nil {
+	if err := command(ctx, "nri-node-images", filepath.Join(payload.Guest, "iotool.tar")); err != nil {
 		return err
 	}
 	if err := os.WriteFile(policyFile, []byte(noise.PolicyHead+noise.Policy), 0o644); err != nil {
@@ -52,7 +52,7 @@ func inNode(ctx context.Context, stdout io.Writer) error {
 	if err := command(ctx, "systemctl", "start", "kubelet"); err != nil {
 		return err
 	}
-	client, err := cri.Dial(driver())
+	client, err := cri.Dial()
 	if err != nil {
 		return err
 	}
@@ -155,17 +155,6 @@ func await(ctx context.Context, client *cri.Client, p pod) (cgroup.Dir, error) {
 			return "", errors.Join(context.Cause(ctx), err)
 		}
 	}
-}
-
-// driver is the cgroup driver that the node was booted with.
-func driver() string {
-	cmdline, _ := os.ReadFile("/proc/cmdline") // none: the default
-	for word := range strings.FieldsSeq(string(cmdline)) {
-		if value, ok := strings.CutPrefix(word, "nri_node.driver="); ok {
-			return value
-		}
-	}
-	return "systemd"
 }
 
 func command(ctx context.Context, name string, args ...string) error {

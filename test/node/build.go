@@ -22,7 +22,7 @@ type parts struct {
 	root, hostKey   string
 }
 
-// Build builds the parts of nodes with the kernel of cfg, for all values of the other
+// Build builds the parts of nodes with the kernel and the engine of cfg, for all values of the other
 // parameters, unless the cache has them. Run as root, it first installs the Debian packages
 // that it needs.
 func Build(ctx context.Context, cfg Config) error {
@@ -60,7 +60,7 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	kernel := kernelArtifact(cfg.Kernel, mirror)
 	keys := []string{base.key, kernel.key}
 	programs := make(map[string]artifact)
-	for _, p := range goPrograms {
+	for _, p := range rootPrograms(cfg.Engine) {
 		a, err := p.artifact()
 		if err != nil {
 			return parts{}, err
@@ -69,7 +69,7 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 		keys = append(keys, a.key)
 	}
 	var made rootParts
-	root, err := rootArtifact(cfg.Kernel, keys, func() rootParts { return made })
+	root, err := rootArtifact(cfg, keys, func() rootParts { return made })
 	if err != nil {
 		return parts{}, err
 	}
@@ -115,7 +115,7 @@ func (c cache) rootParts(ctx context.Context, cfg Config, base, kernel artifact,
 		debian <- err
 	}()
 	var err error
-	for _, p := range goPrograms {
+	for _, p := range rootPrograms(cfg.Engine) {
 		if made.programs[p.name], err = c.get(ctx, cfg, programs[p.name]); err != nil {
 			cancel()
 			break

@@ -13,10 +13,12 @@ import (
 type Config struct {
 	// Kernel is one of Debian's cloud kernels: "6.12" (default), "6.1", "7.2", or
 	// "6.1-affected", which has the bug that the program's kernel gate is for.
-	Kernel     string
-	Containerd string // "2" (default, from its Go module) or "1.7" (Debian's)
-	Runtime    string // "runc" (default) or "crun", Debian's
-	Driver     string // cgroup driver: "systemd" (default) or "cgroupfs"
+	Kernel string
+	// Engine serves the CRI: "containerd-2" (default) or "crio-1.34", both from their Go modules, or
+	// "containerd-1.7", Debian's.
+	Engine  string
+	Runtime string // "runc" (default) or "crun", Debian's
+	Driver  string // cgroup driver: "systemd" (default) or "cgroupfs"
 	// ControlPlane is "off" (default) or "on". With "on", a control plane runs on the node,
 	// and the kubelet registers there.
 	ControlPlane string
@@ -31,21 +33,24 @@ type Config struct {
 
 const defaultMemoryMiB = 3072
 
+// crioEngine is the engine that has a root image of its own.
+const crioEngine = "crio-1.34"
+
 // parameters are the choices of a Config; the first is the default.
 var parameters = map[string][]string{
-	"kernel":     {"6.12", "6.1", "7.2", "6.1-affected"},
-	"containerd": {"2", "1.7"},
-	"runtime":    {"runc", "crun"},
-	"driver":     {"systemd", "cgroupfs"},
+	"kernel":  {"6.12", "6.1", "7.2", "6.1-affected"},
+	"engine":  {"containerd-2", "containerd-1.7", crioEngine},
+	"runtime": {"runc", "crun"},
+	"driver":  {"systemd", "cgroupfs"},
 
 	"control-plane": {"off", "on"},
 }
 
-// Choices returns the values of a parameter (kernel, containerd, runtime, driver or
+// Choices returns the values of a parameter (kernel, engine, runtime, driver or
 // control-plane), the default first.
 func Choices(parameter string) []string { return slices.Clone(parameters[parameter]) }
 
-// ConfigFromEnv returns the Config of the variables NODE_KERNEL, NODE_CONTAINERD,
+// ConfigFromEnv returns the Config of the variables NODE_KERNEL, NODE_ENGINE,
 // NODE_RUNTIME, NODE_DRIVER, NODE_CONTROL_PLANE, NODE_MEMORY (MiB) and NODE_KERNEL_ARGS.
 // Variables that are not set have the default.
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
@@ -53,7 +58,7 @@ func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 func configFrom(getenv func(string) string) (Config, error) {
 	cfg := Config{
 		Kernel:     getenv("NODE_KERNEL"),
-		Containerd: getenv("NODE_CONTAINERD"),
+		Engine:     getenv("NODE_ENGINE"),
 		Runtime:    getenv("NODE_RUNTIME"),
 		Driver:     getenv("NODE_DRIVER"),
 		KernelArgs: getenv("NODE_KERNEL_ARGS"),
@@ -75,7 +80,7 @@ func (c Config) Validate() error {
 	c = c.withDefaults()
 	for _, p := range []struct{ name, value string }{
 		{"kernel", c.Kernel},
-		{"containerd", c.Containerd},
+		{"engine", c.Engine},
 		{"runtime", c.Runtime},
 		{"driver", c.Driver},
 		{"control-plane", c.ControlPlane},
@@ -93,7 +98,7 @@ func (c Config) Validate() error {
 // String names the node in logs and test names.
 func (c Config) String() string {
 	c = c.withDefaults()
-	name := fmt.Sprintf("kernel %s, containerd %s, %s, %s driver", c.Kernel, c.Containerd, c.Runtime, c.Driver)
+	name := fmt.Sprintf("kernel %s, %s, %s, %s driver", c.Kernel, strings.Replace(c.Engine, "-", " ", 1), c.Runtime, c.Driver)
 	if c.ControlPlane == "on" {
 		name += ", control plane"
 	}
@@ -110,7 +115,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	fill(&c.Kernel, "kernel")
-	fill(&c.Containerd, "containerd")
+	fill(&c.Engine, "engine")
 	fill(&c.Runtime, "runtime")
 	fill(&c.Driver, "driver")
 	fill(&c.ControlPlane, "control-plane")

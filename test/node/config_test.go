@@ -20,9 +20,9 @@ func TestConfigValidate(t *testing.T) {
 		cfg  Config
 		want string // a part of the error, "" for none
 	}{
-		{Config{Kernel: "6.1", Containerd: "1.7", Runtime: "crun", Driver: "cgroupfs"}, ""},
+		{Config{Kernel: "6.1", Engine: "containerd-1.7", Runtime: "crun", Driver: "cgroupfs"}, ""},
 		{Config{Kernel: "5.10"}, `kernel "5.10": want 6.12 or 6.1 or 7.2 or 6.1-affected`},
-		{Config{Containerd: "2.4"}, `containerd "2.4": want 2 or 1.7`},
+		{Config{Engine: "containerd-2.4"}, `engine "containerd-2.4": want containerd-2 or containerd-1.7 or crio-1.34`},
 		{Config{Runtime: "kata"}, `runtime "kata": want runc or crun`},
 		{Config{Driver: "v1"}, `driver "v1": want systemd or cgroupfs`},
 		{Config{MemoryMiB: 100}, "memory 100 MiB"},
@@ -37,7 +37,7 @@ func TestConfigValidate(t *testing.T) {
 
 func TestConfigFrom(t *testing.T) {
 	env := map[string]string{
-		"NODE_KERNEL": "6.1", "NODE_CONTAINERD": "1.7", "NODE_RUNTIME": "crun",
+		"NODE_KERNEL": "6.1", "NODE_ENGINE": "containerd-1.7", "NODE_RUNTIME": "crun",
 		"NODE_DRIVER": "cgroupfs", "NODE_MEMORY": "2048",
 		"NODE_KERNEL_ARGS": "quiet lsm=lockdown",
 	}
@@ -46,7 +46,7 @@ func TestConfigFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Kernel: "6.1", Containerd: "1.7", Runtime: "crun", Driver: "cgroupfs", MemoryMiB: 2048, KernelArgs: "quiet lsm=lockdown",
+		Kernel: "6.1", Engine: "containerd-1.7", Runtime: "crun", Driver: "cgroupfs", MemoryMiB: 2048, KernelArgs: "quiet lsm=lockdown",
 	}
 	if cfg != want {
 		t.Errorf("got %+v, want %+v", cfg, want)
@@ -62,7 +62,7 @@ func TestConfigFrom(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	line := commandLine(Config{Driver: "cgroupfs"}.withDefaults(), "S0VZ")
 	for _, want := range []string{
-		"cgroup_no_v1=all", "panic=-1", "nri_node.containerd=2", "nri_node.runtime=runc",
+		"cgroup_no_v1=all", "panic=-1", "nri_node.engine=containerd-2", "nri_node.runtime=runc",
 		"nri_node.driver=cgroupfs", "nri_node.key=S0VZ",
 	} {
 		if !strings.Contains(" "+line+" ", " "+want+" ") {

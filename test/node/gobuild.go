@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // goProgram is a module whose tools are the node's programs. The module files are
@@ -13,6 +15,8 @@ import (
 type goProgram struct {
 	name    string
 	ldflags string
+	tags    string
+	native  string // "MODULE DIRECTORY": C sources of a module, which become a program of the same name
 }
 
 var (
@@ -20,7 +24,11 @@ var (
 	kubernetes = goProgram{name: "kubernetes", ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3"}
 	helm       = goProgram{name: "helm", ldflags: "-s -w"}
 
-	goPrograms = []goProgram{containerd, kubernetes} // those in the root image
+	crio = goProgram{
+		name: "crio", ldflags: "-s -w",
+		tags:   "containers_image_ostree_stub containers_image_openpgp exclude_graphdriver_btrfs btrfs_noversion",
+		native: "github.com/cri-o/cri-o pinns", // sets up the namespaces of a pod
+	}
 )
 
 // artifact holds the programs, built static so that any root can run them.
@@ -44,11 +52,38 @@ func (p goProgram) artifact() (artifact, error) {
 				return err
 			}
 		}
-		cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-ldflags", p.ldflags,
+		cmd := goCommand(ctx, src, "build", "-mod=readonly", "-trimpath", "-tags", p.tags, "-ldflags", p.ldflags,
 			"-o", dir+string(filepath.Separator), "tool")
-		cmd.Dir = src
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=-buildvcs=false", "GOWORK=off")
-		return runQuietly(cmd)
+		if err := runQuietly(cmd); err != nil || p.native == "" {
+			return err
+		}
+		return p.buildNative(ctx, src, dir)
 	}
-	return artifact{name: p.name, key: cacheKey(string(mod), string(sum), p.ldflags, "1"), build: build}, nil
+	inputs := []string{string(mod), string(sum), p.ldflags, "1"}
+	if p.tags != "" || p.native != "" {
+		inputs = append(inputs, p.tags, p.native)
+	}
+	return artifact{name: p.name, key: cacheKey(inputs...), build: build}, nil
+}
+
+// buildNative needs gcc and libc6-dev, as the race detector does.
+func (p goProgram) buildNative(ctx context.Context, src, dir string) error {
+	module, name, _ := strings.Cut(p.native, " ")
+	at, err := goCommand(ctx, src, "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return fmt.Errorf("find the sources of %s: %w", name, err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(at)), name, "src", "*.c"))
+	if err != nil {
+		return err
+	}
+	args := append([]string{"-std=c99", "-O2", "-static", "-s", "-o", filepath.Join(dir, name)}, files...)
+	return runQuietly(exec.CommandContext(ctx, "gcc", args...))
+}
+
+func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	return cmd
 }

@@ -26,9 +26,9 @@ var (
 // rootPackages are the packages of the root image beside those of a minimal Debian.
 var rootPackages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
-	"containerd", "runc", "crun", "containernetworking-plugins",
+	"containerd", "runc", "crun", "conmon", "skopeo", "containernetworking-plugins",
 	"lvm2", "thin-provisioning-tools", "cryptsetup-bin", "mdadm", "xfsprogs", "btrfs-progs", "e2fsprogs", "dosfstools",
-	"fdisk", "parted", "nfs-kernel-server", "fuse2fs",
+	"fdisk", "parted", "nfs-kernel-server", "fuse2fs", "erofs-utils",
 	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql", "qemu-utils",
 }
 
@@ -99,17 +99,30 @@ type rootParts struct {
 	programs map[string]string // by goProgram name
 }
 
+// rootPrograms are the Go programs in the root image of nodes with this engine. CRI-O takes minutes to build, and few
+// nodes have it.
+func rootPrograms(engine string) []goProgram {
+	if engine == crioEngine {
+		return []goProgram{containerd, kubernetes, crio}
+	}
+	return []goProgram{containerd, kubernetes}
+}
+
 // rootArtifact holds root.img, an ext4 filesystem without partition table, and
 // hostkey.pub, by which the node is known over ssh. Each kernel has a root of its own:
 // a suite that is out of order affects only the nodes that need it.
-func rootArtifact(kernel string, keys []string, parts func() rootParts) (artifact, error) {
+func rootArtifact(cfg Config, keys []string, parts func() rootParts) (artifact, error) {
 	files, err := hashFS(guestFiles)
 	if err != nil {
 		return artifact{}, err
 	}
+	name := "root-" + cfg.Kernel
+	if cfg.Engine == crioEngine {
+		name = "root-" + crioEngine + "-" + cfg.Kernel
+	}
 	inputs := append([]string{files, customizeScript, "1"}, keys...)
 	return artifact{
-		name: "root-" + kernel,
+		name: name,
 		key:  cacheKey(inputs...),
 		build: func(ctx context.Context, dir string) error {
 			return buildRoot(ctx, dir, parts())
@@ -166,8 +179,12 @@ func addPrograms(ctx context.Context, root string, parts rootParts) error {
 	if err := copyInto(ctx, filepath.Join(parts.kernel, "lib/modules"), filepath.Join(root, "usr/lib")); err != nil {
 		return err
 	}
-	for name, to := range map[string]string{containerd.name: "opt/containerd2/bin", kubernetes.name: "usr/local/bin"} {
-		if err := copyInto(ctx, parts.programs[name]+"/.", filepath.Join(root, to)); err != nil {
+	for name, dir := range parts.programs {
+		to := "usr/local/bin"
+		if name == containerd.name {
+			to = "opt/containerd2/bin" // Debian's is there too
+		}
+		if err := copyInto(ctx, dir+"/.", filepath.Join(root, to)); err != nil {
 			return err
 		}
 	}

@@ -3,10 +3,15 @@ package node
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
+	"io"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // imageFile is a file of an image's only layer. Link makes it a symbolic link.
@@ -24,67 +29,45 @@ type image struct {
 	files   []imageFile
 }
 
-// imageArchive returns an OCI image layout as a tar, as `ctr image import` takes
-// it, without a registry or a daemon. The same images give the same bytes.
+// imageArchive returns an archive of images as `ctr image import` and `skopeo copy
+// docker-archive:` take it, without a registry or a daemon. The same images give the same bytes.
 func imageArchive(images []image) ([]byte, error) {
-	files := []imageFile{{path: "oci-layout", mode: 0o644, data: []byte(`{"imageLayoutVersion":"1.0.0"}`)}}
-	var manifests []any
+	all := make(map[name.Reference]v1.Image)
 	for _, img := range images {
-		entry, blobs, err := imageBlobs(img)
+		ref, err := name.NewTag(img.name)
 		if err != nil {
+			return nil, err
+		}
+		if all[ref], err = img.build(); err != nil {
 			return nil, fmt.Errorf("image %s: %w", img.name, err)
 		}
-		manifests = append(manifests, entry)
-		files = append(files, blobs...)
 	}
-	index := mustJSON(map[string]any{"schemaVersion": 2, "manifests": manifests})
-	return tarFiles(append(files, imageFile{path: "index.json", mode: 0o644, data: index}))
+	var archive bytes.Buffer
+	err := tarball.MultiRefWrite(all, &archive)
+	return archive.Bytes(), err
 }
 
-// imageBlobs returns the image's entry in the index, and its blobs.
-func imageBlobs(img image) (entry map[string]any, blobs []imageFile, err error) {
-	layer, err := tarFiles(img.files)
+func (img image) build() (v1.Image, error) {
+	content, err := tarFiles(img.files)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	config := mustJSON(map[string]any{
-		"architecture": "amd64",
-		"os":           "linux",
-		"config": map[string]any{
-			"Cmd": img.command,
-			"Env": []string{"PATH=/bin"},
-		},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
-	})
-	const prefix = "application/vnd.oci.image."
-	manifest := mustJSON(map[string]any{
-		"schemaVersion": 2,
-		"mediaType":     prefix + "manifest.v1+json",
-		"config":        descriptor(prefix+"config.v1+json", config),
-		"layers":        []any{descriptor(prefix+"layer.v1.tar", layer)},
-	})
-	entry = descriptor(prefix+"manifest.v1+json", manifest)
-	entry["annotations"] = map[string]string{"io.containerd.image.name": img.name}
-	return entry, []imageFile{blob(config), blob(manifest), blob(layer)}, nil
-}
-
-func blob(data []byte) imageFile {
-	return imageFile{path: "blobs/sha256/" + digest(data)[len("sha256:"):], mode: 0o644, data: data}
-}
-
-func descriptor(mediaType string, data []byte) map[string]any {
-	return map[string]any{"mediaType": mediaType, "digest": digest(data), "size": len(data)}
-}
-
-func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
-
-// mustJSON marshals maps of strings, which cannot fail.
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
-	return data
+	built, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, err
+	}
+	config, err := built.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config.OS, config.Architecture = "linux", "amd64"
+	// Process 1 ignores SIGTERM by default. CRI-O sends it to a sandbox's process, and waits for its end up to 90 s.
+	config.Config = v1.Config{Cmd: img.command, Env: []string{"PATH=/bin"}, StopSignal: "SIGKILL"}
+	return mutate.ConfigFile(built, config)
 }
 
 func tarFiles(files []imageFile) ([]byte, error) {

@@ -151,7 +151,7 @@ func commandLine(cfg Config, key string) string {
 		"console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off",
 		"cgroup_no_v1=all", "systemd.unified_cgroup_hierarchy=1", "systemd.show_status=auto",
 		"lsm=capability", "random.trust_cpu=on", "tsc=reliable", "no_timer_check",
-		"nri_node.containerd=" + cfg.Containerd, "nri_node.runtime=" + cfg.Runtime,
+		"nri_node.engine=" + cfg.Engine, "nri_node.runtime=" + cfg.Runtime,
 		"nri_node.driver=" + cfg.Driver, "nri_node.control_plane=" + cfg.ControlPlane, "nri_node.key=" + key,
 		cfg.KernelArgs,
 	}, " ")

@@ -91,7 +91,7 @@ func (r *request) nodes() int {
 	return max(1, min(len(r.folders), 2, runtime.NumCPU()/2))
 }
 
-// runs returns the nodes to test. The containerds, runtimes and drivers are combined
+// runs returns the nodes to test. The engines, runtimes and drivers are combined
 // on the two kernels of Debian's releases; the newest kernel has the default ones.
 func (r *request) runs() []run {
 	one := run{cfg: r.cfg, folders: r.folders, took: r.took, options: r.options}
@@ -108,7 +108,7 @@ func (r *request) runs() []run {
 		out = []run{affected, newest}
 	}
 	for _, one.cfg.Kernel = range []string{"6.12", "6.1"} {
-		for _, one.cfg.Containerd = range node.Choices("containerd") {
+		for _, one.cfg.Engine = range node.Choices("engine") {
 			for _, one.cfg.Runtime = range node.Choices("runtime") {
 				for _, one.cfg.Driver = range node.Choices("driver") {
 					out = append(out, one)

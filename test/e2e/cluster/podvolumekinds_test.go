@@ -64,7 +64,7 @@ func podVolumes(k *lab.Kit, group string) []volumeKind {
 		},
 		{Store: unwritable(on("configMap", "ext4", "vda")), Volume: "configMap: {name: config}", by: "@configmap"},
 	}
-	if lab.Node.Containerd == "2" { // 1.7 knows no image volumes
+	if lab.Node.Engine == "containerd-2" { // 1.7 knows no image volumes
 		image := "image: {reference: docker.io/local/busybox:1, pullPolicy: Never}"
 		kinds = append(kinds, volumeKind{Store: unwritable(on("image", "overlay", "vda")), Volume: image})
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -14,9 +15,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// Socket is where containerd serves the CRI.
-const Socket = "unix:///run/containerd/containerd.sock"
 
 // callTimeout bounds one call. An emulated node takes seconds for what takes a
 // tenth of one elsewhere.
@@ -27,14 +25,37 @@ type Client struct {
 	conn    *grpc.ClientConn
 	runtime runtimeapi.RuntimeServiceClient
 	driver  string
+	scope   string // what the name of a container's cgroup begins with
 }
 
-// Dial returns a client for a node whose kubelet and runtime use the cgroup
-// driver "systemd" or "cgroupfs". It connects with the first call.
-func Dial(driver string) (*Client, error) {
+// Parameter returns a parameter that the node was booted with: "engine", "runtime" or "driver". It is "" if
+// this is not a node.
+func Parameter(name string) string {
+	cmdline, _ := os.ReadFile("/proc/cmdline") // which is always there
+	for word := range strings.FieldsSeq(string(cmdline)) {
+		if value, ok := strings.CutPrefix(word, "nri_node."+name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// CRIO reports whether the node's engine is CRI-O.
+func CRIO() bool { return strings.HasPrefix(Parameter("engine"), "crio-") }
+
+// Dial returns a client for the node on which it runs. It connects with the first call.
+func Dial() (*Client, error) {
+	c := &Client{driver: Parameter("driver")}
+	socket := "unix:///run/containerd/containerd.sock"
+	if CRIO() {
+		socket, c.scope = "unix:///run/crio/crio.sock", "crio-"
+	}
+	if c.driver == "systemd" && !CRIO() {
+		c.scope = "cri-containerd-"
+	}
 	// A restarted runtime must be found again at once, not after grpc's
 	// backoff of up to two minutes.
-	conn, err := grpc.NewClient(Socket,
+	conn, err := grpc.NewClient(socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second}),
@@ -42,7 +63,8 @@ func Dial(driver string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial CRI: %w", err)
 	}
-	return &Client{conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn), driver: driver}, nil
+	c.conn, c.runtime = conn, runtimeapi.NewRuntimeServiceClient(conn)
+	return c, nil
 }
 
 // Close ends the connection.
@@ -201,7 +223,7 @@ func (c *Client) podParent(qos, uid string) string {
 // leaf is the directory of a container below its pod's.
 func (c *Client) leaf(id string) string {
 	if c.driver == "cgroupfs" {
-		return id
+		return c.scope + id
 	}
-	return "cri-containerd-" + id + ".scope"
+	return c.scope + id + ".scope"
 }

@@ -30,7 +30,7 @@ func TestPreinstalled(t *testing.T) {
 		lab.Limits + "container.low": "/data wbps=256Ki",
 	})
 	lab.RestartRuntime(t)
-	if lab.Node.Containerd == "1.7" {
+	if lab.Node.Engine == "containerd-1.7" {
 		lab.StartPlugin(t)
 		lab.WantIOMax(t, pod.MustRun(lab.Sleeper("c", "/data", "ext4")).Cgroup, lab.LimitedDisk)
 		return

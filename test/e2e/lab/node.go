@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,12 +20,12 @@ import (
 // Node is the node that the tests run on. Main sets it once. Tests share it, because a node has one runtime
 // and one set of disks.
 var Node struct {
-	Payload    string // directory of the program under test
-	Containerd string // "2" or "1.7"
-	Runtime    string // "runc" or "crun"
-	Driver     string // "systemd" or "cgroupfs"
-	CRI        *cri.Client
-	Disks      map[string]string // kernel name -> device number
+	Payload string // directory of the program under test
+	Engine  string // "containerd-2", "containerd-1.7" or "crio-1.34"
+	Runtime string // "runc" or "crun"
+	Driver  string // "systemd" or "cgroupfs"
+	CRI     *cri.Client
+	Disks   map[string]string // kernel name -> device number
 }
 
 // Volumes has a directory on each of the node's filesystems, as for hostPath volumes. The names in test/node
@@ -40,7 +39,9 @@ var Volumes = map[string]string{
 	"tmpfs": "/run/e2e",
 }
 
-// RequestTimeout is the time after which the runtime gives up a request to a plugin.
+// RequestTimeout is the time after which the runtime gives up a request to a plugin. The nodes of test/node have more
+// than the default 2 s: after a timeout the runtime closes the connection and starts containers without the plugin, and
+// on an emulated node with a dozen pods starting, a process may not run at all for that long.
 const RequestTimeout = "10s"
 
 // Proof enables tests and measurements that take too long for each change.
@@ -94,22 +95,8 @@ func run(m *testing.M, folder string, ends []func() error) (int, error) {
 
 // findNode reads the parameters that the node was booted with.
 func findNode() error {
-	cmdline, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		return err
-	}
-	for word := range strings.FieldsSeq(string(cmdline)) {
-		name, value, _ := strings.Cut(word, "=")
-		switch name {
-		case "nri_node.containerd":
-			Node.Containerd = value
-		case "nri_node.runtime":
-			Node.Runtime = value
-		case "nri_node.driver":
-			Node.Driver = value
-		}
-	}
-	if Node.Containerd == "" || Node.Runtime == "" || Node.Driver == "" {
+	Node.Engine, Node.Runtime, Node.Driver = cri.Parameter("engine"), cri.Parameter("runtime"), cri.Parameter("driver")
+	if Node.Engine == "" || Node.Runtime == "" || Node.Driver == "" {
 		return errors.New(notOnNode)
 	}
 	return nil
@@ -136,16 +123,13 @@ func prepare() error {
 			return err
 		}
 	}
-	if Node.CRI, err = cri.Dial(Node.Driver); err != nil {
+	if Node.CRI, err = cri.Dial(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := Node.CRI.Ready(ctx); err != nil {
 		return fmt.Errorf("the runtime does not answer: %w", err)
-	}
-	if err := giveTime(ctx); err != nil {
-		return err
 	}
 	// A run that was interrupted leaves pods behind.
 	if err := Node.CRI.RemovePods(ctx); err != nil {
@@ -157,35 +141,9 @@ func prepare() error {
 // ImportImage gives the runtime an image of the payload.
 func ImportImage(ctx context.Context, archive string) error {
 	archive = filepath.Join(Node.Payload, archive)
-	output, err := exec.CommandContext(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput()
+	output, err := exec.CommandContext(ctx, "nri-node-images", archive).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("import %s: %w\n%s", archive, err, output)
 	}
 	return nil
-}
-
-// giveTime raises the timeouts of the runtime for plugins from the default 2 s. After a timeout it closes the
-// connection and starts containers without the plugin. On an emulated node with a dozen pods starting, a
-// process may not run at all for that long.
-func giveTime(ctx context.Context) error {
-	const file, mark, timeouts = "/etc/containerd/config.toml", "\n  disable = false\n",
-		"  plugin_request_timeout = \"" + RequestTimeout + "\"\n  plugin_registration_timeout = \"20s\"\n"
-	config, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	text := string(config)
-	if strings.Contains(text, timeouts) {
-		return nil
-	}
-	if strings.Count(text, mark) != 1 {
-		return fmt.Errorf("%s: want one line %q, of the NRI section", file, mark)
-	}
-	if err := os.WriteFile(file, []byte(strings.Replace(text, mark, mark+timeouts, 1)), 0o644); err != nil {
-		return err
-	}
-	if out, err := exec.CommandContext(ctx, "systemctl", "restart", "containerd").CombinedOutput(); err != nil {
-		return fmt.Errorf("restart containerd: %w: %s", err, out)
-	}
-	return Node.CRI.Ready(ctx)
 }

@@ -5,15 +5,30 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// RuntimeConfig is containerd's configuration file.
-const RuntimeConfig = "/etc/containerd/config.toml"
+// RuntimeConfig returns the runtime's configuration file.
+func RuntimeConfig() string {
+	if cri.CRIO() {
+		return "/etc/crio/crio.conf"
+	}
+	return "/etc/containerd/config.toml"
+}
+
+// NeedsContainerd skips a test on CRI-O, and says why.
+func NeedsContainerd(t *testing.T, why string) {
+	t.Helper()
+	if cri.CRIO() {
+		t.Skip("CRI-O " + why)
+	}
+}
 
 // ReadConfig returns the runtime's configuration.
 func ReadConfig(t *testing.T) string {
 	t.Helper()
-	config, err := os.ReadFile(RuntimeConfig)
+	config, err := os.ReadFile(RuntimeConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,19 +38,19 @@ func ReadConfig(t *testing.T) string {
 // ConfigureRuntime starts the runtime again with a configuration.
 func ConfigureRuntime(t *testing.T, config string) {
 	t.Helper()
-	WriteFile(t, RuntimeConfig, config)
+	WriteFile(t, RuntimeConfig(), config)
 	RestartRuntime(t)
 }
 
-// RestartRuntime restarts containerd, and waits until it answers.
+// RestartRuntime restarts the runtime, and waits until it answers.
 func RestartRuntime(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Deadline) // in cleanups too
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "systemctl", "restart", "containerd").CombinedOutput(); err != nil {
-		t.Fatalf("restart containerd: %v: %s", err, out)
+	if out, err := exec.CommandContext(ctx, "systemctl", "restart", "engine").CombinedOutput(); err != nil {
+		t.Fatalf("restart the runtime: %v: %s", err, out)
 	}
 	if err := Node.CRI.Ready(ctx); err != nil {
-		t.Fatalf("containerd is not back: %v", err)
+		t.Fatalf("the runtime is not back: %v", err)
 	}
 }

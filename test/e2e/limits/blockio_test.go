@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 )
 
@@ -20,7 +21,13 @@ func TestBlockioClasses(t *testing.T) {
 	lab.WriteFile(t, classes, "Classes:\n  bronze:\n  - Devices: [\"/dev/vd[a-c]\"]\n    ThrottleReadBps: 5M\n    ThrottleWriteBps: 1Mi\n")
 	original := lab.ReadConfig(t)
 	t.Cleanup(func() { lab.ConfigureRuntime(t, original) })
-	lab.ConfigureRuntime(t, original+fmt.Sprintf("\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n  blockio_config_file = %q\n", classes))
+	const ofCRIO = "[crio.runtime]\n"
+	option := fmt.Sprintf("blockio_config_file = %q\n", classes)
+	if cri.CRIO() {
+		lab.ConfigureRuntime(t, strings.Replace(original, ofCRIO, ofCRIO+option, 1))
+	} else {
+		lab.ConfigureRuntime(t, original+"\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n"+option)
+	}
 	pod := lab.RunPod(t, "pod", lab.Annotations{blockioPod: "bronze", "class.blkio.noderesource.dev/containers": "bronze"})
 	byRuntime := pod.MustRun(lab.Sleeper("runtime", "/data", "ext4"))
 	lab.WantIOMax(t, byRuntime.Cgroup, lab.Disks{"vda": class, "vdb": class, "vdc": class})
@@ -42,7 +49,10 @@ func TestBlockioClasses(t *testing.T) {
 		lab.AwaitIOMax(t, c, lab.Disks{"vda": raised, "vdb": raised, "vdc": class})
 	}
 
-	// Without the file, containerd rejects the annotation unless it is told to ignore it.
+	if cri.CRIO() {
+		return // without the file, it ignores the annotation
+	}
+	// containerd rejects it unless it is told to ignore it.
 	lab.ConfigureRuntime(t, original)
 	if _, err := pod.Create(t.Context(), lab.Sleeper("rejected", "/data", "ext4")); err == nil || !strings.Contains(err.Error(), "blockio disabled") {
 		t.Errorf("create a container without the file of classes: error %v, want containerd's", err)
@@ -50,7 +60,7 @@ func TestBlockioClasses(t *testing.T) {
 	p.Await(t, lab.LogServing, 2)
 	const table = ".containerd]\n"
 	if n := strings.Count(original, table); n != 1 {
-		t.Fatalf("%s has %d tables that end in %q, want 1", lab.RuntimeConfig, n, table)
+		t.Fatalf("%s has %d tables that end in %q, want 1", lab.RuntimeConfig(), n, table)
 	}
 	lab.ConfigureRuntime(t, strings.Replace(original, table, table+"  ignore_blockio_not_enabled_errors = true\n", 1))
 	p.Await(t, lab.LogServing, 3)

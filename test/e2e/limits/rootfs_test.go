@@ -19,6 +19,7 @@ const layersDir = "/mnt/xfs/e2e-native"
 // disk than containerd's. containerd is restarted with that configuration while the plugin runs, and the plugin
 // has to ask containerd, because the file does not have the answer.
 func TestRootfsElsewhere(t *testing.T) {
+	lab.NeedsContainerd(t, "has one storage for the layers of all handlers, and its images are there too")
 	p := lab.StartPlugin(t)
 	before := lab.RunPod(t, "before", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=2Mi; /data wbps=2Mi"})
 	follows := lab.Sleeper("c", "/data", "ext4")
@@ -57,7 +58,7 @@ func useNativeSnapshotter(t *testing.T) {
 	config := lab.ReadConfig(t)
 	mark := "containerd.runtimes." + lab.Node.Runtime + "]\n"
 	if strings.Count(config, mark) != 1 {
-		t.Fatalf("%s: want one section %q", lab.RuntimeConfig, mark)
+		t.Fatalf("%s: want one section %q", lab.RuntimeConfig(), mark)
 	}
 	changed := strings.Replace(config, mark, mark+"  snapshotter = \"native\"\n", 1) +
 		"\n[plugins.\"io.containerd.snapshotter.v1.native\"]\n  root_path = \"" + layersDir + "\"\n"
@@ -70,7 +71,7 @@ func useNativeSnapshotter(t *testing.T) {
 	lab.ConfigureRuntime(t, changed)
 	// containerd runs with what it has read. The file says otherwise now, so that only
 	// containerd itself knows where layers are.
-	lab.WriteFile(t, lab.RuntimeConfig, config)
+	lab.WriteFile(t, lab.RuntimeConfig(), config)
 }
 
 // removeSnapshots takes the unpacked images out of containerd's database too,
@@ -110,6 +111,7 @@ func removeSnapshots(t *testing.T) {
 // TestRootfsOfOtherRuntime verifies that a limit for rootfs is on the disk of the container's own layer if the configuration that the
 // plugin reads is that of another runtime, whose layers are on another disk.
 func TestRootfsOfOtherRuntime(t *testing.T) {
+	lab.NeedsContainerd(t, "is asked by another configuration")
 	const root = "/mnt/xfs/e2e-other"
 	lab.MustMkdir(t, filepath.Join(root, "io.containerd.snapshotter.v1.overlayfs"))
 	t.Cleanup(func() { os.RemoveAll(root) })

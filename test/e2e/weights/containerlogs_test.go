@@ -22,6 +22,7 @@ import (
 // its other writes are. With -proof the test measures the effect on a neighbour
 // (docs/how-to/container-logs.md).
 func TestContainerLogs(t *testing.T) {
+	lab.NeedsContainerd(t, "leaves the logs to conmon, a process of the pod")
 	b := newSlowBench(t, slowDisk)
 	lab.StartPlugin(t)
 	b.charges()
@@ -127,7 +128,7 @@ func (b *slowBench) charges() {
 // payer is containerd's cgroup, or the next one above it that counts I/O.
 func (b *slowBench) payer() cgroup.Dir {
 	b.Helper()
-	dir := strings.TrimSpace(b.victim.Does("systemctl", "show", "--property", "ControlGroup", "--value", "containerd"))
+	dir := strings.TrimSpace(b.victim.Does("systemctl", "show", "--property", "ControlGroup", "--value", "engine"))
 	for {
 		_, err := os.Stat(filepath.Join(cgroup.Root, dir, "io.stat"))
 		if err == nil {
@@ -155,7 +156,7 @@ func (b *slowBench) beside(n neighbour) (f logFigures) {
 	b.Helper()
 	if n.runtime != "" {
 		limit := func(value string) {
-			lab.Administer(b.T, "systemctl", "set-property", "--runtime", "containerd.service", "IOWriteBandwidthMax="+value)
+			lab.Administer(b.T, "systemctl", "set-property", "--runtime", "engine.service", "IOWriteBandwidthMax="+value)
 		}
 		limit("/dev/" + slowDisk + " " + n.runtime)
 		defer limit("")

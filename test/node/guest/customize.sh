@@ -3,8 +3,13 @@
 set -eu
 root=$1
 
+engine=containerd
+if [ -e "$root/usr/local/bin/crio" ]; then
+	engine=crio
+	chroot "$root" systemctl --quiet disable containerd.service # which Debian's package enables
+fi
 chroot "$root" systemctl --quiet enable nri-node-setup.service nri-node-disks.service \
-	containerd.service nri-node-images.service ssh.service
+	"$engine.service" nri-node-images.service ssh.service
 # To make one takes an emulated CPU half a minute.
 chroot --userspec=postgres:postgres "$root" sh -c '/usr/lib/postgresql/*/bin/initdb --pgdata=/var/lib/postgresql/data \
 	--data-checksums --locale=C --wal-segsize=1 --auth=trust --no-sync --no-instructions' >/dev/null

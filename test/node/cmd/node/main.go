@@ -26,13 +26,13 @@ Usage:
 Examples:
   node prepare
   node run -- uname -r
-  node run --kernel 6.1 --containerd 1.7 -- ctr version
+  node run --kernel 6.1 --engine containerd-1.7 -- ctr version
   node up --kernel-args "lsm=capability,lockdown lockdown=confidentiality"
   node run --payload ./bin -- /payload/limits.test -test.v
   node up --env /tmp/node.env & . /tmp/node.env; $NODE_SSH journalctl -u containerd
   node up --control-plane on --env /tmp/node.env & . /tmp/node.env; $NODE_SSH kubectl get nodes
 
-The flags' defaults come from NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME,
+The flags' defaults come from NODE_KERNEL, NODE_ENGINE, NODE_RUNTIME,
 NODE_DRIVER, NODE_CONTROL_PLANE, NODE_MEMORY and NODE_KERNEL_ARGS. The cache is
 $NRI_BLKIO_CACHE, else nri-blkio in the user's cache directory.
 
@@ -85,7 +85,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		value *string
 	}{
 		{"kernel", &o.cfg.Kernel},
-		{"containerd", &o.cfg.Containerd},
+		{"engine", &o.cfg.Engine},
 		{"runtime", &o.cfg.Runtime},
 		{"driver", &o.cfg.Driver},
 		{"control-plane", &o.cfg.ControlPlane},
