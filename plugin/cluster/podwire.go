@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -39,6 +40,9 @@ const (
 
 	metaName, metaNamespace, metaUID, metaVersion  protowire.Number = 1, 3, 5, 6
 	metaCreated, metaDeleted, metaLabels, metaNote protowire.Number = 8, 9, 11, 12
+	metaOwners                                     protowire.Number = 13
+
+	ownerKind, ownerName, ownerUID, ownerVersion, ownerController protowire.Number = 1, 3, 4, 5, 6
 
 	specVolumes, specContainers, specInit, specEphemeral protowire.Number = 1, 2, 20, 34
 
@@ -101,6 +105,23 @@ func (w *wire) field(data []byte, want protowire.Number) []byte {
 		}
 	}
 	return nil
+}
+
+// isSet reports whether a message has a boolean field that is true.
+func (w *wire) isSet(data []byte, want protowire.Number) bool {
+	for len(data) > 0 && w.err == nil {
+		num, typ, n := protowire.ConsumeField(data)
+		if n < 0 {
+			w.err = protowire.ParseError(n)
+			return false
+		}
+		if num == want && typ == protowire.VarintType {
+			value, _ := protowire.ConsumeVarint(data[protowire.SizeTag(num):])
+			return value != 0
+		}
+		data = data[n:]
+	}
+	return false
 }
 
 // eventOf returns the type of an event of a watch, and the message of its object.
@@ -261,7 +282,20 @@ func (r *podReader) metadata(data []byte) {
 			r.label(value)
 		case metaNote:
 			r.annotation(value)
+		case metaOwners:
+			r.owner(value)
 		}
+	}
+}
+
+// owner keeps the pod that controls this one. An object has at most one reference to a controller.
+func (r *podReader) owner(reference []byte) {
+	if string(r.field(reference, ownerKind)) != "Pod" || string(r.field(reference, ownerVersion)) != "v1" || !r.isSet(reference, ownerController) {
+		return
+	}
+	o := podfacts.Owner{Name: string(r.field(reference, ownerName)), UID: string(r.field(reference, ownerUID))}
+	if poddoc.IsName(o.Name) && mailbox.IsUID(o.UID) {
+		r.facts.Owner = o
 	}
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
@@ -151,6 +152,7 @@ type fixedFacts struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
 	request                  podRequest
+	lent                     atomic.Pointer[policy.Lent] // to the pod, see borrow; nil for nothing
 	group                    groupIdentity
 }
 
