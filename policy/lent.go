@@ -22,7 +22,7 @@ func (p *Pod) Lends(c *Container, d *Desired) (out Lent) {
 	var paths map[string]bool
 	for i := range c.Mounts {
 		m := &c.Mounts[i]
-		if !m.IsDevice || m.Injected {
+		if m.Backing.FSType != "" || m.Injected { // a device has none
 			continue
 		}
 		if paths == nil {

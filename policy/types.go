@@ -74,8 +74,6 @@ type Mount struct {
 	// (/proc, /dev/shm, /etc/hosts, the service account). "*" does not include them, but a
 	// path can select them.
 	Injected bool
-	// IsDevice is true for a raw block volume, which is a device without a mount.
-	IsDevice bool
 	// Volume is the name of the pod's volume that is mounted, and VolumePlugin the
 	// kubelet's plugin for that volume. Each is "" if it is unknown.
 	Volume, VolumePlugin string

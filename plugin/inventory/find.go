@@ -174,7 +174,7 @@ func (f *Finder) devices(spec *Spec) []policy.Mount {
 	var out []policy.Mount
 	for _, d := range spec.Devices {
 		if d.Type == "b" {
-			out = append(out, policy.Mount{Destination: path.Clean("/" + d.Path), Injected: privileged, IsDevice: true, Backing: f.Storage.Device(d.Dev)})
+			out = append(out, policy.Mount{Destination: path.Clean("/" + d.Path), Injected: privileged, Backing: f.Storage.Device(d.Dev)})
 		}
 	}
 	return out

@@ -97,13 +97,16 @@ func (p *podIdentity) borrowedEvent(now *policy.Lent) event {
 // dropLent has the pods of a group forget what was lent to them on disks that were removed from the node.
 func (n *Node) dropLent(of groupIdentity) {
 	gone := slices.DeleteFunc(n.lentDisks(of), func(d blkio.Disk) bool { return !n.storage.Device(d.Dev).Missing })
-	if len(gone) == 0 {
-		return
+	if len(gone) > 0 {
+		n.forgetLent(of, gone)
 	}
+}
+
+func (n *Node) forgetLent(of groupIdentity, gone []blkio.Disk) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, p := range of.in(s).pods {
-		s.borrow(p, gone) // nobody is told: the limits have left with the disks
+		s.borrow(p, gone) // without an event: the limits have left with the disks
 	}
 }
 
