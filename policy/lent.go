@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -67,13 +68,17 @@ func (l Lent) Equal(o Lent) bool {
 	return slices.Equal(l.Disks, o.Disks) && slices.Equal(l.Limits, o.Limits)
 }
 
-// And returns what two lenders lend together. Of two limits the lower one counts.
-func (l Lent) And(o Lent) Lent {
-	return Lent{sortedDisks(slices.Concat(l.Disks, o.Disks)), l.Limits.Lowest(o.Limits)}
+// Together returns what some lenders lend together. Of several limits the lowest one counts.
+func Together(all ...Lent) (out Lent) {
+	for _, l := range all {
+		out.Disks, out.Limits = append(out.Disks, l.Disks...), append(out.Limits, l.Limits...)
+	}
+	slices.SortStableFunc(out.Limits, func(a, b Setting) int { return cmp.Compare(a.Amount, b.Amount) })
+	return Lent{sortedDisks(out.Disks), NewSettings(out.Limits...)}
 }
 
 // Over returns what is lent now, and on other disks what was lent before.
-func (l Lent) Over(before Lent) Lent { return l.And(before.Without(l.Disks)) }
+func (l Lent) Over(before Lent) Lent { return Together(l, before.Without(l.Disks)) }
 
 // Without returns what is lent on other disks than these.
 func (l Lent) Without(disks []blkio.Disk) Lent {

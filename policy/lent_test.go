@@ -88,12 +88,12 @@ func TestLentOver(t *testing.T) {
 	for name, tt := range map[string]struct{ got, want Lent }{
 		"raised":       {b5.Over(b2), b5},
 		"removed":      {none.Over(b2), none},
-		"other disk":   {none.Over(b2.And(c3)), none.And(c3)},
+		"other disk":   {none.Over(Together(b2, c3)), Together(none, c3)},
 		"nothing":      {Lent{}.Over(b2), b2},
-		"of two":       {b5.And(b2), b2},
-		"of two again": {b2.And(b5), b2},
-		"one without":  {none.And(b5), b5},
-		"gone":         {b2.And(c3).Without([]blkio.Disk{sdb}), c3},
+		"of two":       {Together(b5, b2), b2},
+		"of two again": {Together(b2, b5), b2},
+		"one without":  {Together(none, b5), b5},
+		"gone":         {Together(b2, c3).Without([]blkio.Disk{sdb}), c3},
 	} {
 		if !tt.got.Equal(tt.want) {
 			t.Errorf("%s: %v, want %v", name, tt.got, tt.want)

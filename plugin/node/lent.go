@@ -21,7 +21,7 @@ import (
 // by its UID and its name.
 func (s *state) lendsTo(lender, owner *pod) bool {
 	l, _ := s.liveOf(lender.uid, lender.namespace, lender.name)
-	return l.owner == podfacts.Owner{Name: owner.name, UID: owner.uid} && owner.uid != lender.uid && owner.namespace == lender.namespace &&
+	return l.owner == podfacts.Owner{Name: owner.name, UID: owner.uid} && owner.uid != "" && owner.uid != lender.uid && owner.namespace == lender.namespace &&
 		!owner.group.in(s).shared()
 }
 
@@ -53,19 +53,19 @@ func (n *Node) lendNow(of groupIdentity) (changed []event) {
 // borrow has a pod borrow what running pods lend to it, and on other disks what was lent before. Disks that are gone are left out of the
 // latter. It returns an event if the pod has other limits by that.
 func (s *state) borrow(p *pod, gone []blkio.Disk) (_ event, isChanged bool) {
-	var now policy.Lent
+	var all []policy.Lent
 	for _, lender := range sorted(s.namespaces[p.namespace].pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) }) {
 		if !s.lendsTo(lender, p) {
 			continue
 		}
 		for _, c := range lender.sorted() {
 			if c.mayRun() {
-				now = now.And(c.decision.lends)
+				all = append(all, c.decision.lends)
 			}
 		}
 	}
 	before := p.borrowed()
-	next := now.Over(before.Without(gone))
+	next := policy.Together(all...).Over(before.Without(gone))
 	if next.Equal(before) {
 		return event{}, false
 	}
@@ -89,8 +89,7 @@ func (p *podIdentity) borrowedEvent(now *policy.Lent) event {
 	for _, d := range now.Disks {
 		names[d.Dev] = d.Name
 	}
-	limits := &decision{desired: policy.Desired{Settings: now.Limits, Disks: names}}
-	note := "limits of claims that its attachment pods lend: " + limits.text()
+	note := "limits of claims that its attachment pods lend: " + textOf(policy.Desired{Settings: now.Limits, Disks: names})
 	return event{p.named(), podevent.Changed, podevent.KeyOf(note), note}
 }
 
@@ -130,7 +129,7 @@ func (c *snapshot) undeclared() []blkio.Disk {
 	if lent == nil {
 		return c.use.seen.Undeclared
 	}
-	return policy.Lent{Disks: lent.Disks}.And(policy.Lent{Disks: c.use.seen.Undeclared}).Disks
+	return policy.Together(*lent, policy.Lent{Disks: c.use.seen.Undeclared}).Disks
 }
 
 // setRecalled notes the record of an earlier process. What was lent then counts on those disks on which nothing is lent now.
