@@ -16,9 +16,9 @@ func rate(d blkio.Disk, k blkio.Key, amount blkio.Amount, by SourceKind, basis B
 	return Setting{blkio.Value{Address: blkio.Address{Key: k, Dev: d.Dev}, Amount: amount}, Source{Kind: by, Name: "x"}, basis}
 }
 
-// lending returns what is lent on a disk.
-func lending(d blkio.Disk, k blkio.Key, amount blkio.Amount) Lent {
-	return Lent{[]blkio.Disk{d}, Settings{rate(d, k, amount, FromClaim, LentLimit)}}
+// lending returns what is lent on a disk: a limit of wbps.
+func lending(d blkio.Disk, amount blkio.Amount) Lent {
+	return Lent{[]blkio.Disk{d}, Settings{rate(d, blkio.Wbps, amount, FromClaim, LentLimit)}}
 }
 
 // TestLends verifies which disks and limits a container lends: of devices that are claims.
@@ -83,7 +83,7 @@ func TestLendsRoom(t *testing.T) {
 
 // TestLentOver verifies that a lender replaces what was lent on its disks, and nothing else, and that of two lenders the lower limit counts.
 func TestLentOver(t *testing.T) {
-	b5, b2, c3 := lending(sdb, blkio.Wbps, 5), lending(sdb, blkio.Wbps, 2), lending(sdc, blkio.Wbps, 3)
+	b5, b2, c3 := lending(sdb, 5), lending(sdb, 2), lending(sdc, 3)
 	none := Lent{Disks: []blkio.Disk{sdb}}
 	for name, tt := range map[string]struct{ got, want Lent }{
 		"raised":       {b5.Over(b2), b5},
@@ -144,7 +144,7 @@ func TestBorrow(t *testing.T) {
 
 // TestBorrowAllowed verifies that what the rule of the owner does not allow its claims is not borrowed.
 func TestBorrowAllowed(t *testing.T) {
-	lent := lending(sdb, blkio.Wbps, 2<<20)
+	lent := lending(sdb, 2<<20)
 	for text, want := range map[string]int{
 		"": 1,
 		"rules: [{name: all, annotations: ignore}]":                      0,

@@ -129,7 +129,7 @@ func (c *snapshot) undeclared() []blkio.Disk {
 	if lent == nil {
 		return c.use.seen.Undeclared
 	}
-	return policy.Together(*lent, policy.Lent{Disks: c.use.seen.Undeclared}).Disks
+	return policy.Together(policy.Lent{Disks: lent.Disks}, policy.Lent{Disks: c.use.seen.Undeclared}).Disks
 }
 
 // setRecalled notes the record of an earlier process. What was lent then counts on those disks on which nothing is lent now.

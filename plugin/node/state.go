@@ -258,6 +258,11 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	}
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), containers: map[string]*container{}, known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
+	for _, o := range g.pods {
+		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
+			p.lent.Store(lent)
+		}
+	}
 	g.pods[p.id], s.pods[p.id] = p, p
 	if s.namespaces[p.namespace] == nil {
 		s.namespaces[p.namespace] = &namespace{pods: map[string]*pod{}}
