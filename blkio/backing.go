@@ -39,7 +39,7 @@ func DiskNames(disks []Disk) []string {
 // of Disks and Reason is set.
 type Backing struct {
 	Mountpoint string   // host path of the mount that holds the path
-	FSType     string   // as in mountinfo, "ext4"
+	FSType     string   // as in mountinfo, "ext4"; "" for a device without a mount
 	Disks      []Disk   // sorted by number, without duplicates
 	Reason     string   // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
 	Warning    *Warning // the I/O that a limit does not cover; nil if it covers all

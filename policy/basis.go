@@ -7,14 +7,15 @@ type Basis uint8
 
 // The bases.
 const (
-	Asked    Basis = iota // it is asked for: by an annotation, a claim, a class or a rule of the policy
-	Standing              // it was granted before, and what asked for it is refused or unknown now
-	Carried               // pod-total asks for it, and a container that has ended may have had its disk
-	Room                  // a budget has no room for more
+	Asked     Basis = iota // it is asked for: by an annotation, a claim, a class or a rule of the policy
+	Standing               // it was granted before, and what asked for it is refused or unknown now
+	Carried                // pod-total asks for it, and a container that has ended may have had its disk
+	Room                   // a budget has no room for more
+	LentLimit              // a claim of a pod that this one controls asks for it, see Lent
 )
 
 // bases are the names of the bases in records. Most values are asked for, so that has none.
-var bases = [...]string{Asked: "", Standing: "standing", Carried: "carried", Room: "room"}
+var bases = [...]string{Asked: "", Standing: "standing", Carried: "carried", Room: "room", LentLimit: "lent"}
 
 // String returns the name of the basis.
 func (b Basis) String() string {

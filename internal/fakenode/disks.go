@@ -106,6 +106,19 @@ func (d *Disks) BreakSwaps(err error) {
 	d.noSwap = err
 }
 
+// Unplug removes a disk from the node. It returns a function that brings it back with the same number.
+func (d *Disks) Unplug(name string) (plug func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	disk := d.byName[name]
+	delete(d.byName, name)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.byName[name] = disk
+	}
+}
+
 // Unmount removes the mount at a path of the host.
 func (d *Disks) Unmount(at string) {
 	d.mu.Lock()

@@ -57,6 +57,38 @@ func TestNewPod(t *testing.T) {
 	equal(t, "document", want, reported(fullPod()).pod.doc)
 }
 
+// TestOwner verifies that the owner of a pod is the pod that controls it.
+func TestOwner(t *testing.T) {
+	const uid = "22222222-2222-2222-2222-222222222222"
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "virt-launcher-db", UID: uid, Controller: new(true), BlockOwnerDeletion: new(true)}
+	for name, change := range map[string]func(*metav1.OwnerReference){
+		"":                func(*metav1.OwnerReference) {},
+		"no controller":   func(o *metav1.OwnerReference) { o.Controller = nil },
+		"not controlling": func(o *metav1.OwnerReference) { o.Controller = new(false) },
+		"another kind":    func(o *metav1.OwnerReference) { o.Kind = "ReplicaSet" },
+		"another group":   func(o *metav1.OwnerReference) { o.APIVersion = "example.com/v1" },
+		"no name":         func(o *metav1.OwnerReference) { o.Name = "../x" },
+		"no UID":          func(o *metav1.OwnerReference) { o.UID = "../x" },
+	} {
+		o, want := newTestPod("hp-volume-x", testUID), podfacts.Owner{}
+		if name == "" {
+			want = podfacts.Owner{Name: "virt-launcher-db", UID: uid}
+		}
+		ref := owner
+		change(&ref)
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "other", UID: testUID}, ref, {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: testUID}}
+		p := reported(o).pod
+		equal(t, name, want, p.doc.Owner)
+		none := func(Ref) (any, bool) { return nil, true }
+		if data, err := poddoc.Format().Encode(p.document(none, testNode)); err != nil || strings.Contains(string(data), uid) != (name == "") {
+			t.Errorf("%s: %s, %v", name, data, err)
+		}
+	}
+	if _, err := decodePod([]byte{0x0a, 0x05, 0x6a, 0x03, 0x30, 0x80, 0x80}); err == nil { // a controller that is cut off
+		t.Error("a broken reference is accepted")
+	}
+}
+
 // TestStaticPod verifies that the document of a static pod has the UID that the runtime knows, and no pod gets the
 // UID of another kind of pod.
 func TestStaticPod(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"slices"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -39,6 +39,9 @@ const (
 
 	metaName, metaNamespace, metaUID, metaVersion  protowire.Number = 1, 3, 5, 6
 	metaCreated, metaDeleted, metaLabels, metaNote protowire.Number = 8, 9, 11, 12
+	metaOwners                                     protowire.Number = 13
+
+	ownerKind, ownerName, ownerUID, ownerVersion, ownerController protowire.Number = 1, 3, 4, 5, 6
 
 	specVolumes, specContainers, specInit, specEphemeral protowire.Number = 1, 2, 20, 34
 
@@ -65,43 +68,6 @@ type podObject struct {
 
 // DeepCopyObject implements runtime.Object.
 func (o *podObject) DeepCopyObject() runtime.Object { return o }
-
-// wire reads messages. The first error ends all reading.
-type wire struct{ err error }
-
-// fields yields the fields of a message that have bytes: texts and messages.
-func (w *wire) fields(data []byte) iter.Seq2[protowire.Number, []byte] {
-	return func(yield func(protowire.Number, []byte) bool) {
-		for len(data) > 0 && w.err == nil {
-			num, typ, n := protowire.ConsumeTag(data)
-			if n < 0 {
-				w.err = protowire.ParseError(n)
-				return
-			}
-			data = data[n:]
-			if n = protowire.ConsumeFieldValue(num, typ, data); n < 0 {
-				w.err = protowire.ParseError(n)
-				return
-			}
-			if typ == protowire.BytesType {
-				if value, _ := protowire.ConsumeBytes(data); !yield(num, value) {
-					return
-				}
-			}
-			data = data[n:]
-		}
-	}
-}
-
-// field returns the first field with a number, nil if there is none.
-func (w *wire) field(data []byte, want protowire.Number) []byte {
-	for num, value := range w.fields(data) {
-		if num == want {
-			return value
-		}
-	}
-	return nil
-}
 
 // eventOf returns the type of an event of a watch, and the message of its object.
 func eventOf(frame []byte) (typ string, object []byte, err error) {
@@ -261,7 +227,20 @@ func (r *podReader) metadata(data []byte) {
 			r.label(value)
 		case metaNote:
 			r.annotation(value)
+		case metaOwners:
+			r.owner(value)
 		}
+	}
+}
+
+// owner keeps the pod that controls this one. An object has at most one reference to a controller.
+func (r *podReader) owner(reference []byte) {
+	if string(r.field(reference, ownerKind)) != "Pod" || string(r.field(reference, ownerVersion)) != "v1" || !r.isSet(reference, ownerController) {
+		return
+	}
+	o := podfacts.Owner{Name: string(r.field(reference, ownerName)), UID: string(r.field(reference, ownerUID))}
+	if poddoc.IsName(o.Name) && mailbox.IsUID(o.UID) {
+		r.facts.Owner = o
 	}
 }
 

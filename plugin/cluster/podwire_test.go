@@ -46,6 +46,9 @@ func largePods() map[string]*corev1.Pod {
 			c := &o.Spec.Containers[0]
 			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("E%x", i), Value: "x"})
 		},
+		"owners": func(o *corev1.Pod, i int) {
+			o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: fmt.Sprintf("o%x", i), UID: testUID})
+		},
 		"labels": func(o *corev1.Pod, i int) { o.Labels[fmt.Sprintf("l%x", i)] = "x" },
 		"claims": func(o *corev1.Pod, i int) {
 			o.Spec.Volumes = append(o.Spec.Volumes, newTestPod("", "", fmt.Sprintf("c%x", i)).Spec.Volumes[0])

@@ -98,7 +98,7 @@ func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 	if c.decision.policy != known.decision.policy {
 		return // decided meanwhile
 	}
-	if c.recalled = known.recalled; lowest == nil {
+	if c.setRecalled(known.recalled); lowest == nil {
 		lowest = map[blkio.Dev][]blkio.Disk{}
 	}
 	c.redecide(func(d *decision) { d.desired.Lowest = lowest })

@@ -267,6 +267,7 @@ func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
 	}
 	c.redecide(func(to *decision) {
 		to.desired.Settings, to.desired.Disks, to.desired.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+		to.lends = to.policy.Lends(&c.disks.Facts, &to.desired)
 	})
 }
 

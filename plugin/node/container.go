@@ -145,6 +145,7 @@ type decision struct {
 	request *podfacts.Request // the request that was decided; nil before the decision
 	rev     int               // search.rev of the disks that it is about
 	desired policy.Desired
+	lends   policy.Lent     // to the owner of the pod
 	err     error           // why part of the request was not granted
 	total   policy.Settings // of the pod as a whole, with the containers that were created so far
 }

@@ -71,19 +71,19 @@ func (n *Node) noteApplied(of *podIdentity, applied string) {
 		if c.decision.policy.Mode() == policy.ModeObserve {
 			return // that is the event then
 		}
-		texts = append(texts, containerText(c.name)+" gets "+c.decision.text())
+		texts = append(texts, containerText(c.name)+" gets "+textOf(c.inForce()))
 	}
 	n.note(event{of.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
 }
 
 // text describes the settings of a decision.
-func (d *decision) text() string {
-	kept := d.desired
-	kept.Settings = plan.Kept(kept.Settings)
-	if len(kept.Settings) == 0 {
+func (d *decision) text() string { return textOf(d.desired) }
+
+func textOf(d policy.Desired) string {
+	if d.Settings = plan.Kept(d.Settings); len(d.Settings) == 0 {
 		return "no limits"
 	}
-	return strings.Join(describe(kept), ", ")
+	return strings.Join(describe(d), ", ")
 }
 
 // text returns why the edit is rejected, in text that a tenant may see.

@@ -186,9 +186,9 @@ func (n *Node) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
 
 // remainingLimits returns the limits on writes that a container has now.
 func remainingLimits(c *snapshot) policy.Settings {
-	out := slices.Clone(c.decision.desired.Settings.WriteLimits()) // others read those meanwhile
+	out := slices.Clone(c.inForce().Settings.WriteLimits()) // others read those meanwhile
 	for i := range out {
-		out[i].Source = policy.Source{} // a source takes room in the record
+		out[i].Source, out[i].Basis = policy.Source{}, policy.Asked // they take room in the record
 	}
 	return out
 }

@@ -53,7 +53,7 @@ func (f finder) find(ctx context.Context, what *sought, now *layerLocations, c *
 	if c.needsComparison() {
 		c.search.notCompared = f.compareMounts(ctx, targets, c)
 	}
-	c.disks.Facts.Undeclared = c.use.seen.Undeclared
+	c.disks.Facts.Undeclared = c.undeclared()
 	c.search.found = what.depth
 	if what.depth == foundLowest { // they may have changed since the last search
 		f.inventory().FindLowest(&c.disks)
@@ -174,7 +174,7 @@ func (c *snapshot) isFound(what *sought, layers *layerLocations) bool {
 	disks := c.disks
 	disks.InvalidateFor(what.targets)
 	return c.isDecidable() && c.search.found >= what.depth && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
-		slices.Equal(c.disks.Facts.Undeclared, c.use.seen.Undeclared)
+		slices.Equal(c.disks.Facts.Undeclared, c.undeclared())
 }
 
 // beginSearch returns a container to search for its disks. The search may miss changes after this call.
@@ -207,7 +207,7 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 	c := found.in(s)
 	defer s.changed(c.pod.group.in(s))
 	if found.recalled != nil { // otherwise another read may have succeeded
-		c.recalled = found.recalled
+		c.setRecalled(found.recalled)
 	}
 	if c.decision.policy == nil && c.recalled != nil && c.recalled.unvetted {
 		c.vetting = unvetted

@@ -60,6 +60,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	n.startAccepted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
 	err = errors.Join(err, n.apply(ctx, c.pod.group, c.id))
+	n.lend(c.pod.group)
 	if n.tell(c.pod.group); err != nil {
 		return &limitError{now.name, err}
 	}

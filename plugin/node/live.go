@@ -25,6 +25,7 @@ type podRequest struct {
 type live struct {
 	*podfacts.Request // without the labels of the namespace
 	name              string
+	owner             podfacts.Owner // the pod that controls it, the zero value for none
 	// namespaceLabels are all labels of its namespace. They are nil if they are unknown.
 	namespaceLabels map[string]string
 	// err is why the annotations are unknown. It is nil if they are known, or not read yet.
@@ -43,7 +44,7 @@ func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
 		return
 	}
 	kept, _ := facts.WithinRoom(n.policy.Load())
-	l := live{Request: kept.Request("", ""), name: facts.Name, namespaceLabels: facts.NamespaceLabels}
+	l := live{Request: kept.Request("", ""), name: facts.Name, owner: facts.Owner, namespaceLabels: facts.NamespaceLabels}
 	if cause := facts.Omitted[podfacts.PartAnnotations]; cause != "" {
 		l.err = errors.New("too many annotations of this domain: " + cause)
 	}
@@ -85,6 +86,9 @@ func (n *Node) noteLive(uid string, l live) (edited map[string]string, bystandin
 			s.followNamespace(pod, l.namespaceLabels) // no edit of the pod's author delays it
 		}
 		s.revisePaced(pod, now)
+		if l.owner != former.owner {
+			s.markDirty(pod.group.in(s)) // to lend to it
+		}
 	}
 	return edited, bystanding
 }
@@ -119,14 +123,21 @@ func (n *Node) concernsLive(sb *Sandbox) bool {
 }
 
 func (n *Node) hasLive(sb *Sandbox) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	_, known := s.liveOf(sb.UID, sb.Namespace, sb.Name)
+	_, known := n.liveOf(sb.UID, sb.Namespace, sb.Name)
 	return known
 }
 
-// concernsNow reports whether something concerns a pod by a request, with all that the API server knows.
+func (n *Node) liveOf(uid, namespace, name string) (live, bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.liveOf(uid, namespace, name)
+}
+
+// concernsNow reports whether something concerns a pod by a request, with all that the API server knows. A pod with an owner may lend.
 func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
+	if l, _ := n.liveOf(uid, r.Namespace, name); l.owner.UID != "" {
+		return true
+	}
 	r = n.withLive(r, uid, name)
 	return len(r.Annotations) > 0 || n.policy.Load().Concerns(&r.PodFacts)
 }

@@ -187,7 +187,7 @@ func (c *snapshot) state() int {
 	switch {
 	case c.decision.err != nil:
 		return stateFailed
-	case c.decision.policy == nil || !slices.ContainsFunc(c.decision.desired.Settings, isKeptLimit):
+	case c.decision.policy == nil || !slices.ContainsFunc(c.inForce().Settings, isKeptLimit):
 		return stateUnlimited
 	case c.decision.policy.Mode() == policy.ModeObserve:
 		return stateObserved

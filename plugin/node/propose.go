@@ -103,7 +103,8 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*s
 	for i, c := range containers {
 		d := &decided.Containers[i]
 		c.decision = &decision{
-			policy: pol, request: by, rev: c.search.rev, desired: d.Desired, err: d.Err, total: decided.Total.Settings,
+			policy: pol, request: by, rev: c.search.rev, desired: d.Desired, lends: pol.Lends(&in.Containers[i].Facts, &d.Desired),
+			err: d.Err, total: decided.Total.Settings,
 		}
 	}
 	return out

@@ -17,6 +17,7 @@ import (
 type recalled struct {
 	granted  policy.Desired
 	limits   policy.Settings // they count for the budget of the namespace until there is a decision
+	lent     policy.Lent     // to its pod
 	unvetted bool            // the budget had no room for it, or was not asked
 }
 
@@ -103,9 +104,21 @@ func (n *Node) recallContainer(c *snapshot) error {
 	}
 	c.recalled = noRecord
 	if own != nil {
-		c.recalled = &recalled{own.Granted(), limitsOf(own), own.Unvetted}
+		c.recalled = recalledFrom(own)
 	}
 	return nil
+}
+
+// recalledFrom returns what the record of a container says.
+func recalledFrom(r *record.Record) *recalled {
+	decided, lent := (&policy.Desired{Settings: r.Settings, Lowered: r.Lowered, Disks: r.Disks}).Unborrow()
+	own := *r
+	own.Settings, own.Lowered = decided.Settings, decided.Lowered
+	out := &recalled{granted: own.Granted(), limits: limitsOf(&own), unvetted: r.Unvetted}
+	if !r.Observed {
+		out.lent = lent
+	}
+	return out
 }
 
 // limitsOf returns the limits of a record without the backstop. Observed ones count, as those of an observed container that was decided

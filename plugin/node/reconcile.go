@@ -132,6 +132,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	if quiet := t.inPass && n.isQuiet(ctx, g); !quiet && ctx.Err() == nil {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 	}
+	n.recovery.Step("lend limits", func() { n.lend(g) })
 	if t.inPass {
 		n.recovery.Step("find complete pods", func() { n.noteComplete(g) })
 	}
@@ -150,6 +151,7 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 		undeclared := n.undeclared(n.shared.Load())
 		undeclared.find(ctx, g)
 	})
+	n.recovery.Step("find lent disks that were removed", func() { n.dropLent(g) })
 	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g) })
 	return quiet
 }

@@ -142,6 +142,13 @@ func facts() map[string]command {
 			live.Volumes = volumes(p.claims)
 			omit(live, podfacts.PartVolumes, "")
 		}),
+		"owner POD OWNER [NAME]": change(func(p *pod, live *podfacts.Facts, args []string) { // the pod that controls it; NAME is a wrong name of that
+			owner := p.w.mustPod(args[0])
+			live.Owner = podfacts.Owner{Name: owner.name, UID: owner.uid}
+			if len(args) > 1 {
+				live.Owner.Name = args[1]
+			}
+		}),
 		"no-volumes POD": change(func(p *pod, live *podfacts.Facts, _ []string) {
 			p.claims, live.Volumes = nil, []policy.Volume{}
 			omit(live, podfacts.PartVolumes, "")

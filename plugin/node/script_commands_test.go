@@ -98,6 +98,15 @@ func nodeDisks() map[string]command {
 			c.actual[args[2]] = args[3]
 			w.show(func(v *views) { v.mounts[c.pid] = c.processMounts() })
 		},
+		"unplug DISK": func(w *world, _ bool, args []string) { // for good, or until "plug"
+			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
+			w.plug = w.disks.Unplug(args[0])
+			w.node.DisksChanged()
+		},
+		"plug": func(w *world, _ bool, _ []string) { // the last one that was unplugged
+			w.plug()
+			w.node.DisksChanged()
+		},
 		"replug DISK": func(w *world, _ bool, args []string) {
 			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
 		},

@@ -52,6 +52,7 @@ type world struct {
 	isSilent bool         // the runtime reports no end of a container that is rejected
 	pending  <-chan error // of the container of "begin-create"
 	refusal  error        // of the last container that was rejected
+	plug     func()       // plugs in the disk that was unplugged last
 }
 
 // config is the configuration of the next process of the plugin.

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
@@ -151,6 +152,7 @@ type fixedFacts struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
 	request                  podRequest
+	lent                     atomic.Pointer[policy.Lent] // to the pod, see borrow; nil for nothing
 	group                    groupIdentity
 }
 
@@ -256,6 +258,11 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	}
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), containers: map[string]*container{}, known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
+	for _, o := range g.pods {
+		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
+			p.lent.Store(lent)
+		}
+	}
 	g.pods[p.id], s.pods[p.id] = p, p
 	if s.namespaces[p.namespace] == nil {
 		s.namespaces[p.namespace] = &namespace{pods: map[string]*pod{}}

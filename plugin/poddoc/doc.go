@@ -32,6 +32,8 @@
 //     without a target. Its class has rates by the keys of [annotation.Parameters], its attachment those of the storage driver by the
 //     keys of [annotation.DriverKeys]. The claim's own annotation wins over its class, and that over the driver. A claim, a class or an
 //     attachment that does not exist has none. The size is that which limits grow with.
+//   - The owner is the pod that controls this one, by a reference of the kind Pod. The author of the pod can name any pod, so it
+//     counts only if the runtime reports a pod of this UID and name in the same namespace.
 //   - The places of a volume are where the containers have it: the destination of a mount, or the
 //     path of a device for a raw block volume, as in the runtime's description of the container.
 //

@@ -29,7 +29,7 @@ const (
 // size returns the memory in bytes of what a receiver keeps of a document.
 func (d *Document) size() (size int) {
 	// No more labels than this are kept, see podfacts.Facts.WithinRoom.
-	size = entriesSize(d.Annotations) + entriesSize(d.NamespaceLabels) + min(entriesSize(d.Labels), maxLabels)
+	size = entriesSize(d.Annotations) + entriesSize(d.NamespaceLabels) + min(entriesSize(d.Labels), maxLabels) + len(d.Owner.Name) + len(d.Owner.UID)
 	for i := range d.Volumes {
 		size += volumeSize(&d.Volumes[i])
 	}

@@ -50,7 +50,7 @@ func TestFormat(t *testing.T) {
 		`"size":10737418240,"attachment":{"driver":"CSI.example.com","rates":{"qos.linbit.com/rbps":"7"}}},` +
 		`{"name":"gone","claim":"gone"},` +
 		`{"name":"host","places":[{"container":"db","path":"/host"}]},` +
-		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}]}` + "\n"
+		`{"name":"raw","claim":"raw","class":{"name":"absent"},"omitted":{"limits":"more than 4096 bytes"}}],"owner":{"name":"virt-launcher-db","uid":"4c0fcb36-99a7-4ecd-9f6d-0d2a1d0d2f6e"}}` + "\n"
 	equal(t, want, string(encoded(t, sample())))
 }
 
@@ -139,6 +139,8 @@ func TestEncodeValidates(t *testing.T) {
 		"namespace":   {func(d *Document) { d.NamespaceLabels = labels() }, "namespaceLabels: 14602 bytes (maximum 8192)"},
 		"all volumes": {func(d *Document) { d.Volumes = claims(100) }, "volumes: 36102 bytes (maximum 27648)"},
 		"both":        {func(d *Document) { d.Omitted = map[string]string{podfacts.PartAnnotations: "x"} }, "a part that is there"},
+		"owner":       {func(d *Document) { d.Owner.Name = "../x" }, "owner"},
+		"owner's uid": {func(d *Document) { d.Owner.UID = "" }, "owner"},
 		"no cause":    {func(d *Document) { d.Volumes[3].Omitted[PartParameters] = "" }, "omitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,13 +224,14 @@ func TestSize(t *testing.T) {
 			Annotations:     map[string]string{"a": "bc"},
 			Labels:          map[string]string{"d": ""},
 			NamespaceLabels: map[string]string{"e": "f"},
+			Owner:           podfacts.Owner{Name: "vm", UID: "u"},
 			Volumes: []policy.Volume{
 				{Name: "v", Claim: "data", Limits: new("wbps=1Mi"), Places: []policy.Place{{Container: "db", Path: "/data"}}, Class: class("fast"), Attachment: &policy.ClaimAttachment{Driver: "csi", Rates: map[string]string{"k": "5"}}},
 				{Name: "w", Claim: "x"},
 			},
 		},
 	}
-	if got, want := d.size(), 10*entrySize+3+1+2+(1+4+8+7+4+7)+2+(3+2); got != want {
+	if got, want := d.size(), 10*entrySize+3+1+2+(2+1)+(1+4+8+7+4+7)+2+(3+2); got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}
 }

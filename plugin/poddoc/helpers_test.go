@@ -25,6 +25,7 @@ func sample() *Document {
 			Annotations:     map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=20Mi; \"/a <b>\" riops=1k", "weight.blkio.noderesource.dev/containers": "50"},
 			Labels:          map[string]string{"app": "db"},
 			NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": "prod", "tier": ""},
+			Owner:           podfacts.Owner{Name: "virt-launcher-db", UID: "4c0fcb36-99a7-4ecd-9f6d-0d2a1d0d2f6e"},
 			Volumes: []policy.Volume{
 				{
 					Name: "data", Claim: "data-db-0", Limits: &limits,

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -41,6 +42,8 @@ func (d *Document) validate() error {
 		return invalid("namespace", d.Namespace)
 	case !IsName(d.Name):
 		return invalid("name", d.Name)
+	case d.Owner != podfacts.Owner{} && (!IsName(d.Owner.Name) || !mailbox.IsUID(d.Owner.UID)):
+		return invalid("owner", d.Owner.Name)
 	}
 	if err := d.validateParts(); err != nil {
 		return err

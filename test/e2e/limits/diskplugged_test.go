@@ -1,13 +1,8 @@
 package limits
 
 import (
-	"fmt"
-	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 )
@@ -31,7 +26,7 @@ func TestDiskIsPlugged(t *testing.T) {
 	s := lab.Store{Label: "plugged", Target: "/dev/plugged", Devices: map[string]string{}, Disks: []string{lab.DiskBehind(t, "/dev/mapper/e2e")}}
 	number, want := lab.Know(t, s.Disks[0]), lab.Disks{"vda": one, s.Disks[0]: one}
 	for _, k := range []*cri.Container{each, named} {
-		plug(t, k, s.Path(), number)
+		lab.MakeDevice(t, k, s.Path(), number)
 		lab.WantIOMax(t, k.Cgroup, lab.Disks{"vda": one}) // until it is used
 		if _, err := k.Exec(t.Context(), lab.Deadline, "/bin/iotool", "write", "--direct", "--path", s.Path(), "--size", "4Mi"); err != nil {
 			t.Fatal(err)
@@ -46,21 +41,4 @@ func TestDiskIsPlugged(t *testing.T) {
 	lab.Administer(t, "dmsetup", "remove", "--retry", "e2e")
 	lab.AwaitIOMax(t, each.Cgroup, lab.Disks{"vda": one})
 	lab.StaysIOMax(t, each.Cgroup, lab.Disks{"vda": one})
-}
-
-// plug makes a device node in a running container.
-func plug(t *testing.T, k *cri.Container, path, number string) {
-	t.Helper()
-	pids, err := cgroup.Dir(k.Cgroup).PIDs()
-	if err != nil || len(pids) == 0 {
-		t.Fatalf("processes of %s: %v (%v)", k.Name, pids, err)
-	}
-	var major, minor uint32
-	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
-		t.Fatal(err)
-	}
-	at := filepath.Join(fmt.Sprintf("/proc/%d/root", pids[0]), path)
-	if err := unix.Mknod(at, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
-		t.Fatalf("make %s: %v", at, err)
-	}
 }

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// For a disk that is plugged into a running virtual machine KubeVirt makes a second pod with the claim. The pod of the machine controls
+// it, and does the I/O. So a pod that another pod controls lends that one its raw block claims: the limits that these bring along, and
+// their disks, to which a "*" applies. What is lent only lowers a limit, and is not lent on.
+//
+// KubeVirt replaces the second pod when another disk is plugged in. So what was lent stays while the owner runs and the disk is there,
+// until a lender has other limits for the disk. It is in the records of the owner's containers.
+
+// lendsTo reports whether a pod lends to another one. The author of a pod can name any owner, so only one of the same namespace counts,
+// by its UID and its name.
+func (s *state) lendsTo(lender, owner *pod) bool {
+	l, _ := s.liveOf(lender.uid, lender.namespace, lender.name)
+	return l.owner == podfacts.Owner{Name: owner.name, UID: owner.uid} && owner.uid != "" && owner.uid != lender.uid && owner.namespace == lender.namespace &&
+		!owner.group.in(s).shared()
+}
+
+// lend has the owners of the pods of a group borrow what is lent to them now.
+func (n *Node) lend(of groupIdentity) {
+	for _, e := range n.lendNow(of) {
+		n.log.WithField("pod", e.of.Namespace+"/"+e.of.Name).Info("Applying " + e.note)
+		n.note(e)
+	}
+}
+
+func (n *Node) lendNow(of groupIdentity) (changed []event) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, lender := range of.in(s).pods {
+		l, _ := s.liveOf(lender.uid, lender.namespace, lender.name)
+		for _, owner := range s.byUID[l.owner.UID] {
+			if !s.lendsTo(lender, owner) {
+				continue
+			}
+			if e, isChanged := s.borrow(owner, nil); isChanged {
+				changed = append(changed, e)
+			}
+		}
+	}
+	return changed
+}
+
+// borrow has a pod borrow what running pods lend to it, and on other disks what was lent before. Disks that are gone are left out of the
+// latter. It returns an event if the pod has other limits by that.
+func (s *state) borrow(p *pod, gone []blkio.Disk) (_ event, isChanged bool) {
+	var all []policy.Lent
+	for _, lender := range sorted(s.namespaces[p.namespace].pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) }) {
+		if !s.lendsTo(lender, p) {
+			continue
+		}
+		for _, c := range lender.sorted() {
+			if c.mayRun() {
+				all = append(all, c.decision.lends)
+			}
+		}
+	}
+	before := p.borrowed()
+	next := policy.Together(all...).Over(before.Without(gone))
+	if next.Equal(before) {
+		return event{}, false
+	}
+	if p.lent.Store(&next); len(next.Limits) > 0 {
+		s.concern(p.group.in(s), false)
+	}
+	s.markDirty(p.group.in(s))
+	return p.borrowedEvent(&next), !slices.Equal(next.Limits, before.Limits)
+}
+
+// borrowed returns what is lent to the pod.
+func (p *podIdentity) borrowed() policy.Lent {
+	if lent := p.lent.Load(); lent != nil {
+		return *lent
+	}
+	return policy.Lent{}
+}
+
+func (p *podIdentity) borrowedEvent(now *policy.Lent) event {
+	names := map[blkio.Dev]string{}
+	for _, d := range now.Disks {
+		names[d.Dev] = d.Name
+	}
+	note := "limits of claims that its attachment pods lend: " + textOf(policy.Desired{Settings: now.Limits, Disks: names})
+	return event{p.named(), podevent.Changed, podevent.KeyOf(note), note}
+}
+
+// dropLent has the pods of a group forget what was lent to them on disks that were removed from the node.
+func (n *Node) dropLent(of groupIdentity) {
+	gone := slices.DeleteFunc(n.lentDisks(of), func(d blkio.Disk) bool { return !n.storage.Device(d.Dev).Missing })
+	if len(gone) > 0 {
+		n.forgetLent(of, gone)
+	}
+}
+
+func (n *Node) forgetLent(of groupIdentity, gone []blkio.Disk) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, p := range of.in(s).pods {
+		s.borrow(p, gone) // without an event: the limits have left with the disks
+	}
+}
+
+func (n *Node) lentDisks(of groupIdentity) (out []blkio.Disk) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, p := range of.in(s).pods {
+		out = append(out, p.borrowed().Disks...)
+	}
+	return out
+}
+
+// inForce returns what the container is to have: what it is granted, and no more than what is lent to its pod.
+func (c *snapshot) inForce() policy.Desired {
+	return c.decision.policy.Borrow(c.decision.desired, c.pod.lent.Load())
+}
+
+// undeclared returns the disks that no mount or device of the container declares: those that it uses, and those that are lent.
+func (c *snapshot) undeclared() []blkio.Disk {
+	lent := c.pod.lent.Load()
+	if lent == nil {
+		return c.use.seen.Undeclared
+	}
+	return policy.Together(policy.Lent{Disks: lent.Disks}, policy.Lent{Disks: c.use.seen.Undeclared}).Disks
+}
+
+// setRecalled notes the record of an earlier process. What was lent then counts on those disks on which nothing is lent now.
+func (c *container) setRecalled(r *recalled) {
+	if c.recalled == nil && r != nil && len(r.lent.Disks) > 0 {
+		lent := c.pod.borrowed().Over(r.lent)
+		c.pod.lent.Store(&lent)
+	}
+	c.recalled = r
+}
