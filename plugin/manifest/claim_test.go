@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -70,7 +71,7 @@ spec:
 }
 
 // TestClaimRequests verifies that the volumes of pods have the sizes of their claims and the classes of these: what a claim has beats what it
-// asks for.
+// asks for. A size that cannot be read is reported.
 func TestClaimRequests(t *testing.T) {
 	set, err := Read(strings.NewReader(`kind: PersistentVolumeClaim
 apiVersion: v1
@@ -87,6 +88,21 @@ kind: PersistentVolumeClaim
 apiVersion: v1
 metadata: {name: text}
 spec: {resources: {requests: {storage: large}}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: number}
+spec: {resources: {requests: {storage: 5000000000}}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: huge}
+spec: {resources: {requests: {storage: 10E}}}
+---
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: endless}
+spec: {resources: {requests: {storage: 99999999999999999999e2147483647}}}
 ---
 kind: VolumeAttributesClass
 apiVersion: storage.k8s.io/v1
@@ -106,7 +122,10 @@ spec:
       - {name: v, persistentVolumeClaim: {claimName: data}}
       - {name: w, persistentVolumeClaim: {claimName: odd}}
       - {name: x, persistentVolumeClaim: {claimName: text}}
-      - {name: y, persistentVolumeClaim: {claimName: gone}}
+      - {name: gone, persistentVolumeClaim: {claimName: gone}}
+      - {name: number, persistentVolumeClaim: {claimName: number}}
+      - {name: huge, persistentVolumeClaim: {claimName: huge}}
+      - {name: endless, persistentVolumeClaim: {claimName: endless}}
       - {name: z, emptyDir: {}}
 `), "in", ours)
 	if err != nil {
@@ -118,9 +137,16 @@ spec:
 		got[v.Claim] = v.Request
 	}
 	want := map[string]Request{
-		"data": {7 << 30, "fast", map[string]string{"riops": "3/Gi"}}, "odd": {Class: "none"}, "text": {}, "gone": {}, "": {}, "wal-db-0": {Size: 1 << 40},
+		"data": {7 << 30, "fast", map[string]string{"riops": "3/Gi"}}, "odd": {Class: "none"}, "text": {}, "gone": {}, "": {}, "wal-db-0": {Size: 1 << 40}, "number": {Size: 5e9}, "huge": {Size: math.MaxInt64}, "endless": {},
 	}
 	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	var findings []string
+	for i := range set.Findings {
+		findings = append(findings, set.Findings[i].Text)
+	}
+	if d := cmp.Diff([]string{`not a quantity: "-5Gi"`, `not a quantity: "large"`, `not a quantity: "99999999999999999999e2147483647"`}, findings); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
