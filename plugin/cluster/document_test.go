@@ -42,7 +42,7 @@ func TestKept(t *testing.T) {
 		"requested":     {sized("5Gi", ""), &claim{limits: new(""), size: 5 << 30}},
 		"expanded":      {sized("5Gi", "7Gi"), &claim{limits: new(""), size: 7 << 30}},
 		"absurd size":   {sized("-5Gi", "-1"), &claim{limits: new("")}},
-		"huge size":     {sized("1", "16Ei"), &claim{limits: new(""), size: math.MaxInt64}},
+		"huge size":     {sized("1", "16E"), &claim{limits: new(""), size: math.MaxInt64}},
 		"volume":        {newVolume("data"), &volume{driver: "csi.example.com", handle: "h", claim: "prod/data"}},
 		"free volume":   {&corev1.PersistentVolume{Spec: newVolume("").Spec}, &volume{driver: "csi.example.com", handle: "h", claim: "prod/"}},
 		"local volume":  {&corev1.PersistentVolume{}, nil},
