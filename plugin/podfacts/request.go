@@ -131,9 +131,3 @@ func (r *Request) ChangedClaims(former *Request) []string {
 	}
 	return r.Claims.Changed(former.Claims)
 }
-
-// MayTakeMore reports whether other labels or claims can take more of a budget. Known claims without limits of their own cannot,
-// instead of others. While claims are unknown, limits of them can be in force, and annotations that name one do not count.
-func (r *Request) MayTakeMore(o *Request) bool {
-	return !maps.Equal(r.Labels, o.Labels) || r.Claims.Known() != o.Claims.Known() || r.Claims.HasLimits() || o.Claims.HasLimits()
-}
