@@ -103,6 +103,17 @@ func attachmentRef() Ref {
 	return Ref{Attachments, "", "csi-9566ce68649aa2ab555ae25cd6971a9d1014b5ad13d09f1cd1583ef20f11713e"}
 }
 
+// TestDocumentShares verifies that a document shares no places with what is kept of its pod: bounding a document writes them, while another
+// goroutine compares the pod with its next version.
+func TestDocumentShares(t *testing.T) {
+	p := reported(newTestPod("db-0", testUID, "a")).pod
+	d := p.document(lookupOf(nil), "")
+	equal(t, "places", p.doc.Volumes[0].Places, d.Volumes[0].Places)
+	if &p.doc.Volumes[0].Places[0] == &d.Volumes[0].Places[0] {
+		t.Error("the places are shared")
+	}
+}
+
 // TestAttachment verifies that the metadata of the attachment of a claim's volume to the node is in its document, on request, and
 // that a claim has no part of the volume of another claim.
 func TestAttachment(t *testing.T) {
