@@ -88,6 +88,7 @@ func (p *pod) document(get lookup, node string) *poddoc.Document {
 	p.setNamespace(&d, get)
 	for i := range d.Volumes {
 		v := &d.Volumes[i]
+		v.Places = slices.Clone(v.Places) // Bound writes them
 		c := claimOf(get(p.claim(i)))
 		if c == nil {
 			continue

@@ -42,7 +42,7 @@ func TestKept(t *testing.T) {
 		"requested":     {sized("5Gi", ""), &claim{limits: new(""), size: 5 << 30}},
 		"expanded":      {sized("5Gi", "7Gi"), &claim{limits: new(""), size: 7 << 30}},
 		"absurd size":   {sized("-5Gi", "-1"), &claim{limits: new("")}},
-		"huge size":     {sized("1", "16Ei"), &claim{limits: new(""), size: math.MaxInt64}},
+		"huge size":     {sized("1", "16E"), &claim{limits: new(""), size: math.MaxInt64}},
 		"volume":        {newVolume("data"), &volume{driver: "csi.example.com", handle: "h", claim: "prod/data"}},
 		"free volume":   {&corev1.PersistentVolume{Spec: newVolume("").Spec}, &volume{driver: "csi.example.com", handle: "h", claim: "prod/"}},
 		"local volume":  {&corev1.PersistentVolume{}, nil},
@@ -101,6 +101,17 @@ func volumeRef() Ref { return Ref{Volumes, "", "pv"} }
 // attachmentRef names the attachment of that volume: csi-, and the SHA-256 of "hcsi.example.comworker-1".
 func attachmentRef() Ref {
 	return Ref{Attachments, "", "csi-9566ce68649aa2ab555ae25cd6971a9d1014b5ad13d09f1cd1583ef20f11713e"}
+}
+
+// TestDocumentShares verifies that a document shares no places with what is kept of its pod: bounding a document writes them, while another
+// goroutine compares the pod with its next version.
+func TestDocumentShares(t *testing.T) {
+	p := reported(newTestPod("db-0", testUID, "a")).pod
+	d := p.document(lookupOf(nil), "")
+	equal(t, "places", p.doc.Volumes[0].Places, d.Volumes[0].Places)
+	if &p.doc.Volumes[0].Places[0] == &d.Volumes[0].Places[0] {
+		t.Error("the places are shared")
+	}
 }
 
 // TestAttachment verifies that the metadata of the attachment of a claim's volume to the node is in its document, on request, and

@@ -107,7 +107,7 @@ func sizeOf(o *corev1.PersistentVolumeClaim) int64 {
 	if !ok {
 		size = o.Spec.Resources.Requests[corev1.ResourceStorage]
 	}
-	return max(size.Value(), 0)
+	return annotation.SizeOf(size)
 }
 
 // rates returns the rates among the parameters of a class or the metadata of an attachment, with the keys that they have there.

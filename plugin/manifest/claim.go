@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Claim is a PersistentVolumeClaim, or a template of claims in an object.
@@ -46,12 +46,11 @@ func (d *document) claim(v value, s *strays) {
 
 // requestOf reads a claim or a template of claims. The size is the one that it has, or asks for.
 func requestOf(v value) Request {
-	out := Request{Class: v.field("spec", "volumeAttributesClassName").text()}
-	text := cmp.Or(v.field("status", "capacity", "storage").text(), v.field("spec", "resources", "requests", "storage").text())
-	if size, err := resource.ParseQuantity(text); err == nil {
-		out.Size = max(size.Value(), 0)
+	size := func(names ...string) int64 { return annotation.SizeOf(v.field(names...).quantity()) }
+	return Request{
+		Class: v.field("spec", "volumeAttributesClassName").text(),
+		Size:  cmp.Or(size("status", "capacity", "storage"), size("spec", "resources", "requests", "storage")),
 	}
-	return out
 }
 
 // claimTemplate reads a template of claims, and gives its limits to the volume.

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -122,5 +123,18 @@ spec:
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestClaimSizes verifies that a size is read as Kubernetes reads it: a number without quotes too. One that would take hours to compute, and
+// one that is none, are reported.
+func TestClaimSizes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"5000000000": 5e9, `"1Gi"`: 1 << 30, "10E": math.MaxInt64, "99999999999999999999e2147483647": 0, "-5Gi": 0, "large": 0, "[1Gi]": 0,
+	} {
+		set, err := Read(strings.NewReader("{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: c}, spec: {resources: {requests: {storage: "+text+"}}}}"), "in", ours)
+		if err != nil || len(set.Claims) != 1 || set.Claims[0].Request.Size != want || (want == 0) != (len(set.Findings) == 1) {
+			t.Errorf("%s: %v, %+v", text, err, set)
+		}
 	}
 }

@@ -170,7 +170,7 @@ func (s *state) revise(p *pod) {
 	}
 	had, now := p.edit, p.request.now.Load()
 	before, next := had, now.With(l.Request, besideAnnotations)
-	if next != now && (!p.hasLiveContainer() || !now.MayTakeMore(next)) {
+	if next != now && !p.hasLiveContainer() {
 		s.replaceRequest(p, next)
 		before.next, now = nil, next
 	}

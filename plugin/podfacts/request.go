@@ -131,9 +131,3 @@ func (r *Request) ChangedClaims(former *Request) []string {
 	}
 	return r.Volumes.ChangedClaims(former.Volumes)
 }
-
-// MayTakeMore reports whether other labels or claims can take more of a budget. Known claims without limits of their own cannot,
-// instead of others. While volumes are unknown, limits of claims can be in force, and annotations that name one do not count.
-func (r *Request) MayTakeMore(o *Request) bool {
-	return !maps.Equal(r.Labels, o.Labels) || r.Volumes.Known() != o.Volumes.Known() || r.Volumes.HasLimits() || o.Volumes.HasLimits()
-}

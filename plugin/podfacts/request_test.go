@@ -131,27 +131,20 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestMayTakeMore verifies that only known claims without limits take no more of a budget than others, and that an event names the
-// claims whose limits have changed.
-func TestMayTakeMore(t *testing.T) {
+// TestChangedClaims verifies that an event names the claims whose limits have changed.
+func TestChangedClaims(t *testing.T) {
 	unknown, none, some := asked("x", "a", ""), asked("x", "a", ""), asked("x", "a", "wbps=1Mi")
 	unknown.Volumes = nil
 	for name, tt := range map[string]struct {
 		before, next *Request
-		more         bool
 		changed      int
 	}{
-		"known":      {unknown, none, true, 0},
-		"same":       {none, asked("x", "a", ""), false, 0},
-		"limits":     {none, some, true, 1},
-		"no limits":  {some, none, true, 1},
-		"label":      {none, asked("x", "b", ""), true, 0},
-		"annotation": {none, asked("y", "a", ""), false, 0},
-		"at first":   {unknown, some, true, 0},
+		"known":     {unknown, none, 0},
+		"same":      {none, asked("x", "a", ""), 0},
+		"limits":    {none, some, 1},
+		"no limits": {some, none, 1},
+		"at first":  {unknown, some, 0},
 	} {
-		if got := tt.before.MayTakeMore(tt.next); got != tt.more {
-			t.Errorf("%s: %t", name, got)
-		}
 		if got := tt.next.ChangedClaims(tt.before); len(got) != tt.changed {
 			t.Errorf("%s: changed %q", name, got)
 		}

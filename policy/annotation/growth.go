@@ -1,8 +1,11 @@
 package annotation
 
 import (
+	"math"
 	"math/bits"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -10,6 +13,14 @@ import (
 
 // claimSize is the size of a claim in bytes. It is unknown if it is not above zero.
 type claimSize int64
+
+// SizeOf returns a size in bytes, at least zero. The value of a quantity such as 10E, which is more than an int64 can hold, is zero.
+func SizeOf(q resource.Quantity) int64 {
+	if q.AsApproximateFloat64() >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return max(q.Value(), 0)
+}
 
 const (
 	gibibyte = 1 << 30

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
@@ -39,6 +41,18 @@ func TestGrowth(t *testing.T) {
 	for _, size := range []int64{0, -1, math.MinInt64} {
 		if _, err := ParseClaim("data", "riops=3/Gi", size); err == nil || err.Cause != "the size of the claim is unknown" {
 			t.Errorf("a claim of %d: %v", size, err)
+		}
+	}
+}
+
+// TestSizeOf verifies that a size that is too large is the largest one, in each form, and that none is below zero.
+func TestSizeOf(t *testing.T) {
+	for text, want := range map[string]int64{
+		"10Gi": 10 << 30, "1500m": 2, "7E": 7e18, "10E": math.MaxInt64, "1e36": math.MaxInt64, "10Ei": math.MaxInt64, "9223372036854775807": math.MaxInt64,
+		"0": 0, "-1": 0, "-10E": 0, "-10Ei": 0,
+	} {
+		if got := SizeOf(resource.MustParse(text)); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
 		}
 	}
 }
