@@ -40,17 +40,17 @@ func Parameter(name string) string {
 	return ""
 }
 
-// CRIO reports whether the node's engine is CRI-O.
-func CRIO() bool { return strings.HasPrefix(Parameter("engine"), "crio-") }
+// IsCRIO reports whether the node's engine is CRI-O.
+func IsCRIO() bool { return strings.HasPrefix(Parameter("engine"), "crio-") }
 
 // Dial returns a client for the node on which it runs. It connects with the first call.
 func Dial() (*Client, error) {
 	c := &Client{driver: Parameter("driver")}
 	socket := "unix:///run/containerd/containerd.sock"
-	if CRIO() {
+	if IsCRIO() {
 		socket, c.scope = "unix:///run/crio/crio.sock", "crio-"
 	}
-	if c.driver == "systemd" && !CRIO() {
+	if c.driver == "systemd" && !IsCRIO() {
 		c.scope = "cri-containerd-"
 	}
 	// A restarted runtime must be found again at once, not after grpc's

@@ -11,7 +11,7 @@ import (
 
 // RuntimeConfig returns the runtime's configuration file.
 func RuntimeConfig() string {
-	if cri.CRIO() {
+	if cri.IsCRIO() {
 		return "/etc/crio/crio.conf"
 	}
 	return "/etc/containerd/config.toml"
@@ -20,7 +20,7 @@ func RuntimeConfig() string {
 // NeedsContainerd skips a test on CRI-O, and says why.
 func NeedsContainerd(t *testing.T, why string) {
 	t.Helper()
-	if cri.CRIO() {
+	if cri.IsCRIO() {
 		t.Skip("CRI-O " + why)
 	}
 }

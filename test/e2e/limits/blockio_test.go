@@ -23,7 +23,7 @@ func TestBlockioClasses(t *testing.T) {
 	t.Cleanup(func() { lab.ConfigureRuntime(t, original) })
 	const ofCRIO = "[crio.runtime]\n"
 	option := fmt.Sprintf("blockio_config_file = %q\n", classes)
-	if cri.CRIO() {
+	if cri.IsCRIO() {
 		lab.ConfigureRuntime(t, strings.Replace(original, ofCRIO, ofCRIO+option, 1))
 	} else {
 		lab.ConfigureRuntime(t, original+"\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n"+option)
@@ -49,7 +49,7 @@ func TestBlockioClasses(t *testing.T) {
 		lab.AwaitIOMax(t, c, lab.Disks{"vda": raised, "vdb": raised, "vdc": class})
 	}
 
-	if cri.CRIO() {
+	if cri.IsCRIO() {
 		return // without the file, it ignores the annotation
 	}
 	// containerd rejects it unless it is told to ignore it.
