@@ -68,10 +68,10 @@ func (in *injected) isRuntimes(src string) bool {
 	return false
 }
 
-// below returns the part of a path below the directory that these elements make.
+// below returns the part of a path below the directory that these elements make. The first one may be the root.
 func below(p string, elements ...string) (rest string, ok bool) {
 	for _, element := range elements {
-		if p, ok = strings.CutPrefix(p, element); !ok {
+		if p, ok = strings.CutPrefix(p, strings.TrimSuffix(element, "/")); !ok {
 			return "", false
 		}
 		if p, ok = strings.CutPrefix(p, "/"); !ok {

@@ -54,6 +54,10 @@ func TestInjectedBySource(t *testing.T) {
 			t.Errorf("%s at %s: injected %v, want %v", tt.source, tt.destination, got, tt.want)
 		}
 	}
+	atRoot := (&Finder{KubeletRoot: "/"}).injectedInto(&Pod{Sandbox: "sb1", UID: "u1"}, Layer{}) // check knows no directory
+	if !atRoot.has(&Mount{Source: "/pods/u1/etc-hosts", Type: "bind"}) || atRoot.has(&Mount{Source: "/pods/u2/etc-hosts", Type: "bind"}) {
+		t.Error("only the pod's own file below the root is injected")
+	}
 	if !own.has(&Mount{Type: "proc", Source: "proc", Destination: "/proc"}) {
 		t.Error("/proc is not injected")
 	}
