@@ -81,7 +81,7 @@ func TestLendsRoom(t *testing.T) {
 	}
 }
 
-// TestLentOver verifies that a lender replaces what was lent on its disks, and nothing else, and that of two lenders the lower limit counts.
+// TestLentOver verifies that a lender replaces what was lent before, only on its own disks. Of two lenders the lower limit counts.
 func TestLentOver(t *testing.T) {
 	b5, b2, c3 := lending(sdb, 5), lending(sdb, 2), lending(sdc, 3)
 	none := Lent{Disks: []blkio.Disk{sdb}}

@@ -110,6 +110,12 @@ func nodeDisks() map[string]command {
 		"replug DISK": func(w *world, _ bool, args []string) {
 			w.kernel.Unplug(w.mustDisk(args[0]).Dev)
 		},
+	}
+}
+
+// nodeLayers are the commands of the writable layers.
+func nodeLayers() map[string]command {
+	return map[string]command{
 		"layers [HANDLER=]DIRECTORY|unknown|none...": func(w *world, _ bool, args []string) { // where the runtime stores writable layers, which it tells when it registers
 			w.layers = inventory.Layers{Handlers: map[string]inventory.Layer{}}
 			for _, arg := range args {

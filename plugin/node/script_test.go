@@ -43,7 +43,7 @@ type command func(w *world, neg bool, args []string)
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	all, out := map[string]command{}, map[string]func(*testscript.TestScript, bool, []string){}
 	for _, part := range []map[string]command{
-		creations(), starts(), ends(), edits(), facts(), processes(), nodeDisks(), kernel(), written(), told(),
+		creations(), starts(), ends(), edits(), facts(), processes(), nodeDisks(), nodeLayers(), kernel(), written(), told(),
 	} {
 		for usage, c := range part {
 			usage, takesNeg := strings.CutPrefix(usage, "! ")

@@ -59,11 +59,7 @@ func (p goProgram) artifact() (artifact, error) {
 		}
 		return p.buildNative(ctx, src, dir)
 	}
-	inputs := []string{string(mod), string(sum), p.ldflags, "1"}
-	if p.tags != "" || p.native != "" {
-		inputs = append(inputs, p.tags, p.native)
-	}
-	return artifact{name: p.name, key: cacheKey(inputs...), build: build}, nil
+	return artifact{name: p.name, key: cacheKey(string(mod), string(sum), p.ldflags+p.tags+p.native, "1"), build: build}, nil
 }
 
 // buildNative needs gcc and libc6-dev, as the race detector does.
