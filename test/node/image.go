@@ -221,7 +221,7 @@ func addGuestFiles(root string) error {
 	})
 }
 
-// addImages writes the archive of the local images, for the node to import.
+// addImages writes the archives of the local images, for the node to import.
 func addImages(ctx context.Context, root string) error {
 	busybox := filepath.Join(root, "usr/bin/busybox")
 	binary, err := os.ReadFile(busybox)
@@ -232,16 +232,21 @@ func addImages(ctx context.Context, root string) error {
 	if err != nil {
 		return fmt.Errorf("busybox --list: %w", err)
 	}
-	archive, err := imageArchive([]image{
-		{"docker.io/local/pause:1", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
-		{"docker.io/local/busybox:1", []string{"/bin/sh"}, busyboxFiles(binary, strings.Fields(string(applets)))},
-	})
-	if err != nil {
-		return err
-	}
 	dir := filepath.Join(root, "usr/local/share/nri-node")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "images.tar"), archive, 0o644)
+	for file, img := range map[string]image{
+		"pause.tar":   {"docker.io/local/pause:1", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
+		"busybox.tar": {"docker.io/local/busybox:1", []string{"/bin/sh"}, busyboxFiles(binary, strings.Fields(string(applets)))},
+	} {
+		archive, err := img.archive()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), archive, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

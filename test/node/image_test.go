@@ -49,16 +49,16 @@ func TestImageArchive(t *testing.T) {
 		{"docker.io/local/pause:1", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
 		{"docker.io/local/busybox:1", []string{"/bin/sh"}, busyboxFiles([]byte("binary"), []string{"busybox", "sh"})},
 	}
-	data, err := imageArchive(images)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := imageArchive(images)
-	if err != nil || !bytes.Equal(data, again) {
-		t.Errorf("the same images give other bytes (%v)", err)
-	}
 	want := []map[string]string{{"pause": string(pauseBinary())}, {"bin/sh": "-> busybox", "bin/busybox": "binary"}}
 	for i, img := range images {
+		data, err := img.archive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := img.archive()
+		if err != nil || !bytes.Equal(data, again) {
+			t.Errorf("%s: the same image gives other bytes (%v)", img.name, err)
+		}
 		tag, err := name.NewTag(img.name)
 		if err != nil {
 			t.Fatal(err)

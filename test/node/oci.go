@@ -22,28 +22,26 @@ type imageFile struct {
 	dir        bool
 }
 
-// image is one image of an archive.
+// image is an image with one layer.
 type image struct {
 	name    string
 	command []string
 	files   []imageFile
 }
 
-// imageArchive returns an archive of images as `ctr image import` and `skopeo copy
-// docker-archive:` take it, without a registry or a daemon. The same images give the same bytes.
-func imageArchive(images []image) ([]byte, error) {
-	all := make(map[name.Reference]v1.Image)
-	for _, img := range images {
-		ref, err := name.NewTag(img.name)
-		if err != nil {
-			return nil, err
-		}
-		if all[ref], err = img.build(); err != nil {
-			return nil, fmt.Errorf("image %s: %w", img.name, err)
-		}
+// archive returns the image as `ctr image import` and `skopeo copy docker-archive:` take it, without a registry or a
+// daemon. The same image gives the same bytes.
+func (img image) archive() ([]byte, error) {
+	ref, err := name.NewTag(img.name)
+	if err != nil {
+		return nil, err
+	}
+	built, err := img.build()
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", img.name, err)
 	}
 	var archive bytes.Buffer
-	err := tarball.MultiRefWrite(all, &archive)
+	err = tarball.Write(ref, built, &archive)
 	return archive.Bytes(), err
 }
 
