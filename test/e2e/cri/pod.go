@@ -19,8 +19,8 @@ import (
 // CgroupRoot is where cgroup v2 is mounted; cgroup paths here are below it.
 const CgroupRoot = "/sys/fs/cgroup"
 
-// Image is the image of the test containers; see test/image.
-const Image = "local/iotool:1"
+// Image is the image of the test containers; see test/image. CRI-O takes only full names.
+const Image = "docker.io/local/iotool:1"
 
 func exists(cgroup string) bool {
 	_, err := os.Stat(filepath.Join(CgroupRoot, cgroup))
