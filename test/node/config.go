@@ -89,6 +89,10 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%s %q: want %s", p.name, p.value, strings.Join(parameters[p.name], " or "))
 		}
 	}
+	if c.Engine == crioEngine && c.Runtime == "runc" {
+		// The plugin gives CRI-O the lines of all disks at once, and Debian's runc 1.1 does not split them (docs/reference/quirks.md).
+		return fmt.Errorf("%s: want the runtime crun", c.Engine)
+	}
 	if c.MemoryMiB < 1024 {
 		return fmt.Errorf("memory %d MiB: want at least 1024", c.MemoryMiB)
 	}
@@ -116,6 +120,9 @@ func (c Config) withDefaults() Config {
 	}
 	fill(&c.Kernel, "kernel")
 	fill(&c.Engine, "engine")
+	if c.Engine == crioEngine && c.Runtime == "" {
+		c.Runtime = "crun"
+	}
 	fill(&c.Runtime, "runtime")
 	fill(&c.Driver, "driver")
 	fill(&c.ControlPlane, "control-plane")

@@ -23,6 +23,8 @@ func TestConfigValidate(t *testing.T) {
 		{Config{Kernel: "6.1", Engine: "containerd-1.7", Runtime: "crun", Driver: "cgroupfs"}, ""},
 		{Config{Kernel: "5.10"}, `kernel "5.10": want 6.12 or 6.1 or 7.2 or 6.1-affected`},
 		{Config{Engine: "containerd-2.4"}, `engine "containerd-2.4": want containerd-2 or containerd-1.7 or crio-1.34`},
+		{Config{Engine: "crio-1.34"}, ""},
+		{Config{Engine: "crio-1.34", Runtime: "runc"}, "want the runtime crun"},
 		{Config{Runtime: "kata"}, `runtime "kata": want runc or crun`},
 		{Config{Driver: "v1"}, `driver "v1": want systemd or cgroupfs`},
 		{Config{MemoryMiB: 100}, "memory 100 MiB"},

@@ -111,7 +111,9 @@ func (r *request) runs() []run {
 		for _, one.cfg.Engine = range node.Choices("engine") {
 			for _, one.cfg.Runtime = range node.Choices("runtime") {
 				for _, one.cfg.Driver = range node.Choices("driver") {
-					out = append(out, one)
+					if one.cfg.Validate() == nil { // not each engine takes each runtime
+						out = append(out, one)
+					}
 				}
 			}
 		}

@@ -62,7 +62,7 @@ func TestMatrix(t *testing.T) {
 		}
 		seen[run.cfg.String()] = true
 	}
-	if want := 2 + 2*3*2*2; len(seen) != want || len(r.runs()) != want {
+	if want := 2 + 2*(2*2*2+2); len(seen) != want || len(r.runs()) != want {
 		t.Errorf("%d nodes, %d different ones, want %d", len(r.runs()), len(seen), want)
 	}
 }
