@@ -73,9 +73,9 @@ func (r *Row) String() string {
 // Figure is the median of several rounds, with its spread.
 type Figure struct{ Median, Least, Greatest float64 }
 
-// String returns "1487 (1480 to 1490)".
+// String returns "1487 (1480–1490)".
 func (f Figure) String() string {
-	return fmt.Sprintf("%s (%s to %s)", Number(f.Median), Number(f.Least), Number(f.Greatest))
+	return fmt.Sprintf("%s (%s–%s)", Number(f.Median), Number(f.Least), Number(f.Greatest))
 }
 
 // Number formats a value with at least three digits that count, and without an exponent.

@@ -30,7 +30,7 @@ func TestRow(t *testing.T) {
 	if diff := cmp.Diff(r, got); diff != "" {
 		t.Error(diff)
 	}
-	if want := "a | b | p99 2 (2 to 2) | reads 1000 (0.05 to 1490)"; got.String() != want {
+	if want := "a | b | p99 2 (2–2) | reads 1000 (0.05–1490)"; got.String() != want {
 		t.Errorf("got %s, want %s", got.String(), want)
 	}
 	if f, ok := got.Figure("writes"); ok {

@@ -102,8 +102,8 @@ const scenarioHead = `# Scenario by scenario: %s
 Written by ` + "`make table T=scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
 that a later run did not measure stays, so each row names its duration and commit.
 
-| scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | the file became its writer's in; then charged right, rate by what is due | extra written | | measured |
-|---|---|---|---|---|---|---|---|---|---|---|
+| scenario | what is done | rates | charged, MiB | the file moved in | extra written | also | measured |
+|---|---|---|---|---|---|---|---|
 `
 
 // writeScenarios brings a table of TestScenarios up to date with what was measured
@@ -118,11 +118,36 @@ func writeScenarios(file, measured string, o outcome) error {
 	}
 	_, table, _ := strings.Cut(string(old), "|---")
 	_, table, _ = strings.Cut(table, "\n")
-	rows := slices.Collect(strings.Lines(table))
+	rows := withScenarios(slices.Collect(strings.Lines(table)))
 	for _, row := range o.scenarios {
 		rows = place(rows, strings.TrimSuffix(row, "\n")+" "+measured+" |\n")
 	}
-	return os.WriteFile(file, []byte(fmt.Sprintf(scenarioHead, o.node)+strings.Join(rows, "")), 0o644)
+	return os.WriteFile(file, []byte(fmt.Sprintf(scenarioHead, o.node)+strings.Join(withoutScenarios(rows), "")), 0o644)
+}
+
+// withScenarios puts the scenario into each row. On the page only its first row has it.
+func withScenarios(rows []string) []string {
+	scenario := ""
+	for i, row := range rows {
+		if rest, isEmpty := strings.CutPrefix(row, "|  | "); isEmpty {
+			rows[i] = scenario + " | " + rest
+		}
+		scenario, _, _ = strings.Cut(rows[i], " | ")
+	}
+	return rows
+}
+
+// withoutScenarios is the inverse of withScenarios.
+func withoutScenarios(rows []string) []string {
+	scenario := ""
+	for i, row := range rows {
+		first, rest, _ := strings.Cut(row, " | ")
+		if first == scenario {
+			rows[i] = "|  | " + rest
+		}
+		scenario = first
+	}
+	return rows
 }
 
 const storageHead = `Measured on %s, of commit %s.

@@ -29,7 +29,7 @@ func TestAddOutcome(t *testing.T) {
 }
 
 // TestWriteScenarios verifies that measured rows replace the former ones, that other rows are unchanged, and
-// that new rows are added after those of their scenario.
+// that new rows are added after those of their scenario, which only the first one names.
 func TestWriteScenarios(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "table.md")
 	for _, run := range []struct {
@@ -37,7 +37,7 @@ func TestWriteScenarios(t *testing.T) {
 		scenarios []string
 	}{
 		{"10s, c1", []string{"| a | nothing | 1 |\n", "| b | nothing | 2 |\n"}},
-		{"20s, c2", []string{"| a | all | 3 |\n", "| b | nothing | 4 |\n", "| ab | nothing | 5 |\n"}},
+		{"20s, c2", []string{"| a | all | 3 |\n", "| a | all, XFS | 6 |\n", "| b | nothing | 4 |\n", "| ab | nothing | 5 |\n"}},
 	} {
 		if err := writeScenarios(file, run.measured, outcome{node: "kernel 6.12", scenarios: run.scenarios}); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestWriteScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "|---|\n| a | nothing | 1 | 10s, c1 |\n| a | all | 3 | 20s, c2 |\n| b | nothing | 4 | 20s, c2 |\n| ab | nothing | 5 | 20s, c2 |\n"
+	const want = "|---|\n| a | nothing | 1 | 10s, c1 |\n|  | all | 3 | 20s, c2 |\n|  | all, XFS | 6 | 20s, c2 |\n| b | nothing | 4 | 20s, c2 |\n| ab | nothing | 5 | 20s, c2 |\n"
 	if !strings.HasSuffix(string(got), want) || !strings.HasPrefix(string(got), "# Scenario by scenario: kernel 6.12\n") {
 		t.Errorf("the page is\n%s\nwant the rows\n%s", got, want)
 	}

@@ -74,12 +74,12 @@ func TestWriteWeights(t *testing.T) {
 	for _, want := range []string{
 		"Measured on kernel 6.12, containerd 2, of commit c1.", "](../images/weights.svg)",
 		"| neighbour | victim's commits/s | p99, ms | victim's reads/s | p99, ms | neighbour writes, MiB/s | neighbour reads, MiB/s |\n|---|---|---|---|---|---|---|\n",
-		"| none |  |  | 1500 (1400 to 1600) | 3 (2 to 4) |  |  |\n",
-		"| no settings |  |  | 39 (38 to 40) | 350 (300 to 400) | 45 (44 to 46) | 5 (4 to 6) |\n",
+		"| none |  |  | 1500 (1400–1600) | 3 (2–4) |  |  |\n",
+		"| no settings |  |  | 39 (38–40) | 350 (300–400) | 45 (44–46) | 5 (4–6) |\n",
 		// The second table, without the case that has none of its figures.
 		"uses, %:\n\n| neighbour | beside commits | beside reads | beside an idle victim, of the disk |\n|---|---|---|---|\n" +
-			"| no settings | 71 (70 to 72) | 81 (80 to 82) |  |\n" +
-			"| idle victim |  |  | 89 (88 to 90) |\n\n<!-- until here -->",
+			"| no settings | 71 (70–72) | 81 (80–82) |  |\n" +
+			"| idle victim |  |  | 89 (88–90) |\n\n<!-- until here -->",
 		"old TestShareFigures",
 	} {
 		if !strings.Contains(got, want) {
@@ -91,7 +91,7 @@ func TestWriteWeights(t *testing.T) {
 	if err := writeWeights(file, "c2", o); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, file); !strings.Contains(got, "| direct reads | 60 (59 to 61) | 96 (95 to 97) |\n") || !strings.Contains(got, "of commit c1.") {
+	if got := read(t, file); !strings.Contains(got, "| direct reads | 60 (59–61) | 96 (95–97) |\n") || !strings.Contains(got, "of commit c1.") {
 		t.Errorf("the page has no row of direct reads, or lost commit c1:\n%s", got)
 	}
 	if err := writeWeights(file, "c3", outcome{weights: []string{"x"}}); err == nil {

@@ -79,7 +79,7 @@ func (n neighbour) row(all []logFigures) string {
 			values = append(values, of(f))
 		}
 		slices.Sort(values)
-		cells = append(cells, fmt.Sprintf("%.3g (%.3g to %.3g)", values[len(values)/2], values[0], values[len(values)-1]))
+		cells = append(cells, fmt.Sprintf("%.3g (%.3g–%.3g)", values[len(values)/2], values[0], values[len(values)-1]))
 	}
 	return "| " + strings.Join(cells, " | ") + " |"
 }

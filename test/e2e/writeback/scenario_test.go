@@ -176,14 +176,25 @@ func ratio(f float64) string {
 func seconds(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 
 func (s *stage) row(name string) string {
-	drained := ""
+	var rates, also []string
+	for _, r := range []struct {
+		of   string
+		rate float64
+	}{{"limited", s.limited}, {"unlimited", s.free}, {"pod", s.pod}} {
+		if r.rate != 0 {
+			rates = append(rates, r.of+" "+ratio(r.rate))
+		}
+	}
 	switch {
 	case s.drained >= drainDeadline:
-		drained = fmt.Sprintf("over %.0f s", drainDeadline.Seconds())
+		also = append(also, fmt.Sprintf("drained in over %.0f s", drainDeadline.Seconds()))
 	case s.drained > 0:
-		drained = fmt.Sprintf("%.1f s", s.drained.Seconds())
+		also = append(also, fmt.Sprintf("drained in %.1f s", s.drained.Seconds()))
 	}
-	cells := []string{name, s.parts, ratio(s.limited), ratio(s.free), ratio(s.pod), s.charged, drained, s.moved.String(), s.extra, s.note}
+	if s.note != "" {
+		also = append(also, s.note)
+	}
+	cells := []string{name, s.parts, strings.Join(rates, ", "), s.charged, s.moved.String(), s.extra, strings.Join(also, ", ")}
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
