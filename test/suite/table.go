@@ -102,7 +102,7 @@ const scenarioHead = `# Scenario by scenario: %s
 Written by ` + "`make table T=scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
 that a later run did not measure stays, so each row names its duration and commit.
 
-| scenario | what is done | rates | charged, MiB | the file moved in | extra written | also | measured |
+| scenario | what is done | rates | charged, MiB | moved after, s; right, %%; rate | extra written, %% | also | measured |
 |---|---|---|---|---|---|---|---|
 `
 

@@ -46,22 +46,22 @@ type moved struct {
 	rate       float64 // of the writer after that, divided by the fair one
 }
 
-// String returns "0.3 + 0.1 s, 99.8 %, 0.96 (1.00)": the seconds until the move and until the data was on the disk, right if it
-// is known, the rate, and the one on a file of its own.
+// String returns "0.3 + 0.1; 99.8; 0.96 (1.00)": the seconds until the move and until the data was on the disk, right in percent
+// if it is known, the rate, and the one on a file of its own.
 func (m moved) String() string {
 	if m.after == 0 {
 		return ""
 	}
 	right := ""
 	if m.isSeparate {
-		right = fmt.Sprintf("%.1f %%, ", 100*m.right)
+		right = fmt.Sprintf("%.1f; ", 100*m.right)
 	}
-	text := fmt.Sprintf("%.1f + %.1f s, %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
+	text := fmt.Sprintf("%.1f + %.1f; %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
 	if m.itself > 0 {
 		text += fmt.Sprintf(" (%.2f)", m.itself)
 	}
 	if m.times > 1 {
-		text += fmt.Sprintf(", %d times", m.times)
+		text += fmt.Sprintf("; %d times", m.times)
 	}
 	return text
 }

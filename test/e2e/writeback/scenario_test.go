@@ -377,7 +377,7 @@ func (a *account) done(granted float64, wrote int64) {
 	}
 	a.s.charged = strings.Join(charged, ", ")
 	if wrote > 0 {
-		a.s.extra = fmt.Sprintf("%.1f %%", 100*(float64(whole)/float64(wrote)-1))
+		a.s.extra = fmt.Sprintf("%.1f", 100*(float64(whole)/float64(wrote)-1))
 	}
 	if granted > 0 {
 		a.s.pod = float64(whole) / took.Seconds() / granted

@@ -30,6 +30,6 @@ func (s *stage) byItself(a actor, limit float64, args ...string) {
 	}
 	s.moved.itself = s.shared.itself[key].rate
 	if s.extra != "" {
-		s.extra += fmt.Sprintf(" (%.1f %%)", 100*s.shared.itself[key].extra)
+		s.extra += fmt.Sprintf(" (%.1f)", 100*s.shared.itself[key].extra)
 	}
 }
