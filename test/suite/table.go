@@ -152,8 +152,8 @@ func withoutScenarios(rows []string) []string {
 
 const storageHead = `Measured on %s, of commit %s.
 
-| stored on | filesystem | disks that are limited | direct writes, of the limit | buffered writes, of the limit |
-|---|---|---|---|---|
+| stored on | filesystem | disks that are limited | writes, %% of the limit |
+|---|---|---|---|
 `
 
 // writeStorage puts the table of TestStorage between the marks of a file, if it was

@@ -81,7 +81,7 @@ func TestWriteStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "|---|---|---|---|---|\n| a | 1 |\n| b | 2 |\n\n<!-- until here -->\nend\n"
+	const want = "|---|---|---|---|\n| a | 1 |\n| b | 2 |\n\n<!-- until here -->\nend\n"
 	if !strings.HasSuffix(string(got), want) || !strings.Contains(string(got), "Measured on kernel 6.12, of commit c1.") {
 		t.Errorf("the page is\n%s\nwant the rows\n%s", got, want)
 	}

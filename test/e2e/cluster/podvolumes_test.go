@@ -262,5 +262,5 @@ func (v *volumeKind) isRefused(t *testing.T) {
 		}
 		return err
 	})
-	lab.PrintRow(v.Label, v.FS, "refused: "+v.refuse, "", "")
+	lab.PrintRow(v.Label, v.FS, "refused: "+v.refuse, "")
 }

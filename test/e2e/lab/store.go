@@ -84,14 +84,14 @@ func (s *Store) Measure(t *testing.T, k *cri.Container) {
 	if s.Alike && !*Proof {
 		return
 	}
-	direct, buffered := "read-only", ""
+	writes := "read-only"
 	if !s.ReadOnly {
-		direct, buffered = s.writes(t, k)
+		writes = s.writes(t, k)
 	}
 	if t.Failed() {
 		return
 	}
-	PrintRow(s.Label, s.FS, strings.Join(s.Disks, ", "), direct, buffered)
+	PrintRow(s.Label, s.FS, strings.Join(s.Disks, ", "), writes)
 }
 
 // limits are those that its disks are to have.
@@ -114,18 +114,18 @@ func (s *Store) Key() string {
 	return "wbps"
 }
 
-// writes measures direct and buffered writes.
-func (s *Store) writes(t *testing.T, k *cri.Container) (direct, buffered string) {
+// writes measures direct and buffered writes, in percent of the limit.
+func (s *Store) writes(t *testing.T, k *cri.Container) string {
 	t.Helper()
 	write := []string{"write", "--path", s.file(), "--block", "64Ki", "--span", "64Mi"}
-	direct = percent(s.Rate(t, k, append(write, "--direct")))
+	direct := percent(s.Rate(t, k, append(write, "--direct")))
 	switch {
 	case s.Mirrored:
-		return direct, percent(s.Rate(t, k, write)) + ", charged on one disk"
+		return direct + ", " + percent(s.Rate(t, k, write)) + " (charged on one disk)"
 	case s.Escapes != "":
-		return direct, s.Escapes
+		return direct + ", " + s.Escapes
 	}
-	return direct, percent(s.Rate(t, k, write))
+	return direct + ", " + percent(s.Rate(t, k, write))
 }
 
 // measured returns the disk on which the present writes are charged.
@@ -158,7 +158,7 @@ func (s *Store) measured(t *testing.T, k *cri.Container) string {
 	return ""
 }
 
-func percent(f float64) string { return fmt.Sprintf("%.0f %%", 100*f) }
+func percent(f float64) string { return fmt.Sprintf("%.0f", 100*f) }
 
 // Rate runs iotool in the container for as long as it takes to measure it.
 func (s *Store) Rate(t *testing.T, k *cri.Container, args []string) float64 {

@@ -56,7 +56,7 @@ func TestStorageWithout(t *testing.T) {
 			if !strings.Contains(message, v.reason) || len(message) > lab.MaxMessage {
 				t.Errorf("the container was refused with %q, want %q", message, v.reason)
 			}
-			lab.PrintRow(v.name, v.fs, "refused: "+v.reason, "", "")
+			lab.PrintRow(v.name, v.fs, "refused: "+v.reason, "")
 		})
 	}
 	lab.WantIOMax(t, pod.MustRun(lab.Sleeper("good", "/data", "ext4")).Cgroup, lab.LimitedDisk)
