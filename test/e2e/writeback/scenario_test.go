@@ -176,25 +176,25 @@ func ratio(f float64) string {
 func seconds(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
 
 func (s *stage) row(name string) string {
-	var rates, also []string
+	var results []string
 	for _, r := range []struct {
 		of   string
 		rate float64
 	}{{"limited", s.limited}, {"unlimited", s.free}, {"pod", s.pod}} {
 		if r.rate != 0 {
-			rates = append(rates, r.of+" "+ratio(r.rate))
+			results = append(results, r.of+" "+ratio(r.rate))
 		}
 	}
 	switch {
 	case s.drained >= drainDeadline:
-		also = append(also, fmt.Sprintf("drained in over %.0f s", drainDeadline.Seconds()))
+		results = append(results, fmt.Sprintf("drained in over %.0f s", drainDeadline.Seconds()))
 	case s.drained > 0:
-		also = append(also, fmt.Sprintf("drained in %.1f s", s.drained.Seconds()))
+		results = append(results, fmt.Sprintf("drained in %.1f s", s.drained.Seconds()))
 	}
 	if s.note != "" {
-		also = append(also, s.note)
+		results = append(results, s.note)
 	}
-	cells := []string{name, s.parts, strings.Join(rates, ", "), s.charged, s.moved.String(), s.extra, strings.Join(also, ", ")}
+	cells := []string{name, s.parts, strings.Join(results, ", "), s.charged, s.moved.String(), s.extra}
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 

@@ -141,7 +141,7 @@ func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 			}
 			return nil
 		})
-		s.note = "on a file of its own: " + ratio(actors["b"].writes(s.file("b"), "--span", "4Mi").Rate()/alone)
+		s.note = "on a file of its own " + ratio(actors["b"].writes(s.file("b"), "--span", "4Mi").Rate()/alone)
 		account := s.count(pod, actors, "a", "b").films(file, "b", alone)
 		s.free = actors["b"].writes(file, "--span", "4Mi").Rate() / alone
 		account.done(0, 0)
@@ -198,7 +198,7 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		}
 		time.Sleep(s.duration)
 		s.free = burst(other) / alone
-		s.note = "unlimited on another disk: " + ratio(burst(elsewhere)/aloneThere)
+		s.note = "unlimited on another disk " + ratio(burst(elsewhere)/aloneThere)
 		for _, disk := range s.volume.disks { // else it ends slowly
 			writeCgroup(s.T, a.Cgroup, "io.max", lab.Node.Disks[disk]+" wbps=max")
 		}
