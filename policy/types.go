@@ -114,7 +114,7 @@ type Extent struct {
 type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
 	Settings Settings
-	Disks    map[blkio.Dev]string // kernel names of the disks in Settings and Lowered
+	Disks    map[blkio.Dev]string // kernel names of the disks in Settings and Lowered, and of those that are lent
 	// Lowered has values of annotations that an earlier policy granted and that are not in force now. The
 	// reason is that the class of the rule is lower, or that the rule ignores annotations. Ignored is true in
 	// the latter case.

@@ -144,6 +144,7 @@ func (c *change) keep(old *record.Record) {
 	}
 	c.found.isCurrent = false
 	c.record.Lowered, c.record.Unvetted = c.record.Lowered.Join(old.Lowered), c.record.Unvetted || old.Unvetted
+	c.record.Lent = c.record.Lent.Join(old.Lent)
 	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.Target.Ended }))
 	c.Want = c.record.Settings
 }

@@ -76,9 +76,7 @@ func (n *Node) noteApplied(of *podIdentity, applied string) {
 	n.note(event{of.named(), podevent.Changed, podevent.KeyOf(texts...), strings.Join(texts, "; ")})
 }
 
-// text describes the settings of a decision.
-func (d *decision) text() string { return textOf(d.desired) }
-
+// textOf describes settings.
 func textOf(d policy.Desired) string {
 	if d.Settings = plan.Kept(d.Settings); len(d.Settings) == 0 {
 		return "no limits"

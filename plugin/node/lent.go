@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
@@ -16,6 +17,8 @@ import (
 //
 // KubeVirt replaces the second pod when another disk is plugged in. So what was lent stays while the owner runs and the disk is there,
 // until a lender has other limits for the disk. It is in the records of the owner's containers.
+//
+// Authors of pods decide how often other limits are lent. So that counts for the pace of the owner, as its own edits do.
 
 // lendsTo reports whether a pod lends to another one. The author of a pod can name any owner, so only one of the same namespace counts,
 // by its UID and its name.
@@ -25,7 +28,7 @@ func (s *state) lendsTo(lender, owner *pod) bool {
 		!owner.group.in(s).shared()
 }
 
-// lend has the owners of the pods of a group borrow what is lent to them now.
+// lend has the owners of the pods of a group borrow what is lent to them now, and those of its pods that have borrowed before.
 func (n *Node) lend(of groupIdentity) {
 	for _, e := range n.lendNow(of) {
 		n.log.WithField("pod", e.of.Namespace+"/"+e.of.Name).Info("Applying " + e.note)
@@ -36,44 +39,72 @@ func (n *Node) lend(of groupIdentity) {
 func (n *Node) lendNow(of groupIdentity) (changed []event) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, lender := range of.in(s).pods {
-		l, _ := s.liveOf(lender.uid, lender.namespace, lender.name)
+	var borrowing []*pod
+	for _, p := range of.in(s).pods {
+		if p.lent.Load() != nil {
+			borrowing = append(borrowing, p)
+		}
+		l, _ := s.liveOf(p.uid, p.namespace, p.name)
 		for _, owner := range s.byUID[l.owner.UID] {
-			if !s.lendsTo(lender, owner) {
-				continue
+			if s.lendsTo(p, owner) {
+				borrowing = append(borrowing, owner)
 			}
-			if e, isChanged := s.borrow(owner, nil); isChanged {
-				changed = append(changed, e)
-			}
+		}
+	}
+	for _, p := range borrowing {
+		if e, isChanged := s.borrow(p, nil); isChanged {
+			changed = append(changed, e)
 		}
 	}
 	return changed
 }
 
 // borrow has a pod borrow what running pods lend to it, and on other disks what was lent before. Disks that are gone are left out of the
-// latter. It returns an event if the pod has other limits by that.
+// latter. It returns an event if the pod has other limits by that. If too many changes came before, the next turn of the pod that is due
+// makes this one.
 func (s *state) borrow(p *pod, gone []blkio.Disk) (_ event, isChanged bool) {
-	var all []policy.Lent
-	for _, lender := range sorted(s.namespaces[p.namespace].pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) }) {
-		if !s.lendsTo(lender, p) {
-			continue
+	var lenders []*pod
+	for _, other := range s.namespaces[p.namespace].pods {
+		if s.lendsTo(other, p) {
+			lenders = append(lenders, other)
 		}
-		for _, c := range lender.sorted() {
+	}
+	slices.SortFunc(lenders, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) }) // so are most of their disks then
+	var all []policy.Lent
+	for _, lender := range lenders {
+		for _, c := range lender.containers {
 			if c.mayRun() {
 				all = append(all, c.decision.lends)
 			}
 		}
 	}
-	before := p.borrowed()
+	before, now := p.borrowed(), time.Now()
 	next := policy.Together(all...).Over(before.Without(gone))
 	if next.Equal(before) {
 		return event{}, false
 	}
-	if p.lent.Store(&next); len(next.Limits) > 0 {
+	if len(next.Limits) > 0 {
 		s.concern(p.group.in(s), false)
 	}
+	if len(gone) == 0 && p.pace.due().After(now) {
+		p.lent.CompareAndSwap(nil, &policy.Lent{}) // to borrow in its turn
+		s.reconcileAt(p.group.in(s), p.pace.due())
+		return event{}, false
+	}
+	p.pace.pay(now)
+	p.lent.Store(&next)
 	s.markDirty(p.group.in(s))
-	return p.borrowedEvent(&next), !slices.Equal(next.Limits, before.Limits)
+	return p.borrowedEvent(&next), !p.isObserved() && !slices.Equal(next.Limits, before.Limits)
+}
+
+// isObserved reports whether a container of the pod was decided in mode observe.
+func (p *pod) isObserved() bool {
+	for _, c := range p.containers {
+		if c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve {
+			return true
+		}
+	}
+	return false
 }
 
 // borrowed returns what is lent to the pod.

@@ -169,14 +169,17 @@ func names(disks []blkio.Disk) string {
 func (c *snapshot) facts() []notice {
 	d := c.decision
 	key := noticeKey{kind: noMemoryLimit, container: c.ref, policy: d.policy, request: d.request, settings: len(d.desired.Settings)}
-	isFact := slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit)
+	isFact, value := slices.Contains(d.desired.WarningKinds, policy.NoMemoryLimit), ""
 	if d.policy.Mode() == policy.ModeObserve {
-		key.kind, isFact = wouldGet, d.err != nil || len(d.desired.Settings) > 0
+		now := c.inForce()
+		if key.kind, isFact = wouldGet, d.err != nil || len(now.Settings) > 0; c.pod.lent.Load() != nil {
+			value = textOf(now)
+		}
 	}
 	if !isFact || !c.mayRun() {
 		return nil
 	}
-	return []notice{{noticeKey: key, event: c.fact}}
+	return []notice{{noticeKey: key, value: value, event: c.fact}}
 }
 
 // fact returns the event about a fact of a container's decision.
@@ -187,15 +190,16 @@ func (c *snapshot) fact() event {
 			"at most half of the node's memory: its dirty pages can block all writers of the node (set resources.limits.memory)"}
 	}
 	out := event{of: c.pod.named(), reason: podevent.Observed, note: "mode observe: " + containerText(c.name) + " would "}
+	text := textOf(c.inForce())
 	if d.err == nil {
-		out.note, out.key = out.note+"get "+d.text(), podevent.KeyOf(c.name, d.text())
+		out.note, out.key = out.note+"get "+text, podevent.KeyOf(c.name, text)
 		return out
 	}
 	found := causeOf(d.err)
 	if d.policy.Action(d.err) == policy.Reject {
 		out.note, out.key = out.note+"be rejected: "+found.text, found.about(c.name)
 	} else {
-		out.note, out.key = out.note+"get "+d.text()+", without what is not enforced: "+found.text, found.about(c.name, d.text())
+		out.note, out.key = out.note+"get "+text+", without what is not enforced: "+found.text, found.about(c.name, text)
 	}
 	return out
 }

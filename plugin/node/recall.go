@@ -111,14 +111,10 @@ func (n *Node) recallContainer(c *snapshot) error {
 
 // recalledFrom returns what the record of a container says.
 func recalledFrom(r *record.Record) *recalled {
-	decided, lent := (&policy.Desired{Settings: r.Settings, Lowered: r.Lowered, Disks: r.Disks}).Unborrow()
+	decided, lent := (&policy.Desired{Settings: r.Settings, Lowered: r.Lowered, Disks: r.Disks}).Unborrow(r.Lent)
 	own := *r
 	own.Settings, own.Lowered = decided.Settings, decided.Lowered
-	out := &recalled{granted: own.Granted(), limits: limitsOf(&own), unvetted: r.Unvetted}
-	if !r.Observed {
-		out.lent = lent
-	}
-	return out
+	return &recalled{granted: own.Granted(), limits: limitsOf(&own), lent: lent, unvetted: r.Unvetted}
 }
 
 // limitsOf returns the limits of a record without the backstop. Observed ones count, as those of an observed container that was decided

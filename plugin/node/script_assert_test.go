@@ -291,6 +291,7 @@ func (w *world) recordOf(cgroup string) (out []string) {
 	}
 	list("settings", r.Settings)
 	list("lowered", r.Lowered)
+	list("lent", r.Lent)
 	list("weights", r.Weights)
 	for _, text := range r.Warnings {
 		out = append(out, "warning "+text)

@@ -118,7 +118,7 @@ func (p *podIdentity) planned() plan.Pod {
 // planned returns the facts about a container that a plan needs.
 func (c *snapshot) planned() plan.Container {
 	return plan.Container{
-		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.inForce(), Policy: c.decision.policy,
+		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.inForce(), Lent: c.pod.lent.Load().Noted(), Policy: c.decision.policy,
 		Err: c.decision.err, Spec: c.spec,
 		Gaps: plan.Gaps{Undecided: c.decision.policy == nil, Partial: c.isPartial()}, Unvetted: c.needsVetting(),
 	}

@@ -59,6 +59,7 @@ type wireSettings struct {
 	Settings []string `json:"settings,omitempty"`
 	Weights  []string `json:"weights,omitempty"`
 	Lowered  []string `json:"lowered,omitempty"`
+	Lent     []string `json:"lent,omitempty"`
 }
 
 // identity has the fields of a Record for the cgroup. outcome has those for the decision.
@@ -156,6 +157,7 @@ func (r *Record) wire() *wire {
 	}
 	known := map[reason]string{{}: "-"}
 	w.Settings, w.Weights, w.Lowered = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Lowered, known)
+	w.Lent = w.lines(r.Lent, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
@@ -272,6 +274,9 @@ func (w *wire) record() (*Record, error) {
 		return nil, err
 	}
 	if r.Lowered, err = w.settings(w.Lowered); err != nil {
+		return nil, err
+	}
+	if r.Lent, err = w.settings(w.Lent); err != nil {
 		return nil, err
 	}
 	for _, e := range w.Exits {

@@ -71,6 +71,11 @@ func TestMarshal(t *testing.T) {
 				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"lowered":["0 io.max wbps=40 254:16"]}`,
 		},
 		{
+			"limits that are lent", &Record{Kind: KindContainer, Lent: policy.NewSettings(set(blkio.Wbps, vda, blkio.Max, policy.Source{}), set(blkio.Wbps, vdb, 40, star))},
+			`{"v":2,"kind":"container","namespace":"","pod":"","uid":"","names":["limits.blkio.noderesource.dev/containers"],` +
+				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"lent":["- io.max wbps=max 254:0","0 io.max wbps=40 254:16"]}`,
+		},
+		{
 			"without a source",
 			&Record{
 				Lowered:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),

@@ -47,6 +47,8 @@ type Record struct {
 	// Lowered are values that were granted and are not in force, see policy.Desired. Of a pod they
 	// include those above the backstop.
 	Lowered policy.Settings
+	// Lent has the limits that are lent to the pod of a container, see policy.Lent.Noted.
+	Lent policy.Settings
 	// Exits are the ended containers of a pod, the newest last.
 	Exits []Exit
 	// Edit has the annotations and labels of a pod that replace those that the runtime reports; nil for none.
@@ -86,12 +88,12 @@ func (r *Record) HasWeight() bool {
 // Add adds those settings whose addresses r does not have. o has the names of their disks.
 func (r *Record) Add(o *Record, settings policy.Settings) {
 	r.Settings = r.Settings.Join(settings)
-	r.Disks = policy.DiskNames(r.Settings, o.Disks, r.Disks)
+	r.Disks = policy.DiskNames(r.Settings.Join(r.Lowered).Join(r.Lent), o.Disks, r.Disks)
 }
 
 // Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
-	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Lowered) == 0 && r.Edit == nil
+	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Lowered) == 0 && len(r.Lent) == 0 && r.Edit == nil
 }
 
 // HasSettings reports whether r has the same settings as o, and both are in force or both

@@ -95,7 +95,7 @@ func TestEmpty(t *testing.T) {
 		t.Error("nothing is asked for")
 	}
 	for _, r := range []*Record{
-		example(), {Error: "e"}, {Warnings: []string{"w"}}, {Skipped: []string{"s"}}, {Exits: []Exit{{}}}, {Lowered: example().Settings}, {Weights: example().Settings},
+		example(), {Error: "e"}, {Warnings: []string{"w"}}, {Skipped: []string{"s"}}, {Exits: []Exit{{}}}, {Lowered: example().Settings}, {Weights: example().Settings}, {Lent: example().Settings},
 	} {
 		if r.Empty() {
 			t.Errorf("%+v is empty", r)

@@ -70,6 +70,7 @@ type Live struct {
 type Container struct {
 	ID, Name, Cgroup string
 	Desired          policy.Desired
+	Lent             policy.Settings // what is lent to its pod, for the record
 	// Policy is the one by which Desired was decided. After a reload, the pod may already have another
 	// one. It is nil for the pod's.
 	Policy *policy.Pod

@@ -22,6 +22,7 @@ func (v *View) containerTarget(c *Container, observed bool) Target {
 		Record: v.newRecord(record.KindContainer, c.Desired, err, observed),
 	}
 	t.Record.Container, t.Record.ContainerID, t.Record.Unvetted = c.Name, c.ID, c.Unvetted
+	t.Record.Lent = c.Lent
 	if !observed {
 		t.Want = v.Controls.effective(Kept(c.Desired.Settings))
 	}
