@@ -36,6 +36,19 @@ func (c *connection) notKubelets(found *otherRuntimeError, runtime string) {
 	c.change(health.Disconnected, found.Error(), runtime)
 }
 
+// uncompared notes while connected that it is not known whether the runtime is that of the kubelet, or that it is again.
+func (c *connection) uncompared(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.state != health.Connected:
+	case err != nil:
+		c.reason = errNotCompared.Error() + ": " + err.Error()
+	default:
+		c.reason = ""
+	}
+}
+
 // change notes a state, and since when it has lasted. It keeps the name of the
 // runtime when there is no new one.
 func (c *connection) change(state, reason, runtime string) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // Of two runtimes with NRI on a node, the one that starts last owns the socket (docs/reference/quirks.md). A plugin that is connected to
@@ -39,7 +40,11 @@ type otherRuntime struct {
 	found     *otherRuntimeError // nil unless it is another one
 	since     time.Time          // when the first comparison found pods that are missing; zero without such pods
 	tolerated []string           // pods that were missing before another runtime took the socket
+	problem   reminder.Reminder  // that the comparison fails
 }
+
+// errNotCompared stands for each error of a comparison, so that one that lasts is logged seldom, whatever pods it names.
+var errNotCompared = errors.New("the runtime's list is not compared with the kubelet's pods")
 
 // compare takes the result of a comparison, and reports whether it is another one. isReplaced is true if another runtime has taken the socket
 // since the session began.
@@ -76,9 +81,13 @@ func (s *session) checkRuntime() error {
 	o := &s.p.connection.other
 	listing, err := s.p.node.CompareListed()
 	if err != nil {
-		s.log.WithError(err).Debug("Comparing the runtime's list with the kubelet's pods failed")
+		if s.p.connection.uncompared(err); o.problem.Due(time.Now(), errNotCompared) {
+			s.log.WithError(err).Warn("Comparing the runtime's list with the kubelet's pods failed, retrying")
+		}
 		return nil
 	}
+	s.p.connection.uncompared(nil)
+	o.problem.Due(time.Now(), nil)
 	before := o.found
 	isReplaced := s.socket.isReplaced()
 	isOther := o.compare(listing, isReplaced, time.Now())

@@ -212,3 +212,48 @@ func TestTwoRuntimesAtOneSocket(t *testing.T) {
 	newRuntime(t, time.Second, pods, at)
 	eventually(t, "connected to the kubelet's runtime", func() bool { return p.connection.is(health.Connected) })
 }
+
+// TestNotCompared verifies that a comparison that fails is reported and logged, once while it fails, whichever pod it fails for.
+func TestNotCompared(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		p, hook := newPluginIn(t, dir)
+		s := &session{p: p, log: p.log, runtime: "containerd v2.9.9"}
+		p.connection.connected(s.runtime)
+		runPod(t, dir, podCgroup)
+		file := filepath.Join(dir, podCgroup, "cri-containerd-sb1.scope", "cgroup.events")
+		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := s.checkRuntime(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(compareEvery)
+		}
+		if r := p.Health(); r.State != health.Connected || !strings.HasPrefix(r.Reason, "the runtime's list is not compared with the kubelet's pods: ") {
+			t.Errorf("reports %+v", r)
+		}
+		logged := 0
+		for _, e := range hook.AllEntries() {
+			if e.Level == logrus.WarnLevel && strings.HasPrefix(e.Message, "Comparing the runtime's list") {
+				logged++
+			}
+		}
+		if logged != 1 {
+			t.Errorf("%d lines of the log", logged)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("populated 0\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.checkRuntime(); err != nil {
+			t.Error(err)
+		}
+		if r := p.Health(); r.State != health.Connected || r.Reason != "" {
+			t.Errorf("reports %+v", r)
+		}
+	})
+}

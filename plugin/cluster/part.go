@@ -49,7 +49,7 @@ type Part struct {
 	// listsFirst is true if this API server cannot send the initial state with a watch, which those
 	// of Kubernetes 1.34 and later can.
 	listsFirst atomic.Bool
-	log        struct{ api, dir reminder.Reminder } // of the goroutine of Run
+	log        struct{ api, dir, objects reminder.Reminder } // of the goroutine of Run
 }
 
 // New returns a part that does not run yet.
@@ -210,14 +210,25 @@ func (p *Part) compare() error {
 // remind logs problems that are new or that last.
 func (p *Part) remind() {
 	now := time.Now()
-	_, _, err := p.contact.state()
+	answers, _, err := p.contact.state()
 	if p.log.api.Due(now, err) {
 		p.Log.WithError(err).Warn("The API server does not answer: documents stay as they are")
 	}
 	if _, _, err := p.status.writing(); p.log.dir.Due(now, err) {
 		p.Log.WithError(err).Warn("Writing documents failed, retrying")
 	}
+	var unread error
+	_, failed, err := p.objects.problem()
+	if answers && failed > 0 {
+		unread = errUnread
+	}
+	if p.log.objects.Due(now, unread) {
+		p.Log.WithError(err).WithField("objects", failed).Warn("Some objects cannot be read: documents of the pods that name them stay as they are, or are empty")
+	}
 }
+
+// errUnread stands for the errors of all objects, so that those that last are logged seldom, whatever objects they name.
+var errUnread = errors.New("some objects cannot be read")
 
 // answered notes the result of a request for the pods of the node.
 func (p *Part) answered(ctx context.Context, err error) {
