@@ -66,7 +66,7 @@ func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
 func (r *modelRuntime) keepsClaims(p *modelPod, c *modelContainer) bool {
 	facts := r.factsIn(p, c.sandbox)
 	if !facts.volumes.Known() {
-		return p.claimed
+		return p.claimed || namesVolume(facts.annotations)
 	}
 	return len(r.decided(p, c).Claims) > 0
 }

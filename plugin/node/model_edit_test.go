@@ -79,7 +79,7 @@ func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
 	case 0:
 		annotations = map[string]string{}
 	case 1:
-		annotations[limitsKey+[]string{"containers", "container.b", "pod-total"}[rng.IntN(3)]] = []string{"rootfs wpbs=1Mi", "/data wbps=1", "* wbps"}[rng.IntN(3)]
+		annotations[[]string{bareLimits, limitsKey + "containers", limitsKey + "container.b", limitsKey + "pod-total"}[rng.IntN(4)]] = []string{"rootfs wpbs=1Mi", "/data wbps=1", "* wbps"}[rng.IntN(3)]
 	case 2:
 		r.note("%s: document lost", p.name)
 		r.forgetDocument(p)

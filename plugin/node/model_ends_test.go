@@ -50,7 +50,7 @@ func (r *modelRuntime) podOf(p *modelPod, c *modelContainer, rng *rand.Rand) *Sa
 // isFree reports whether annotations limit a container neither by itself nor as one of its pod.
 func (s modelSpec) isFree(name string) bool {
 	a := s.annotations
-	return a[limitsKey+"containers"] == "" && a[limitsKey+"container."+name] == "" && a[limitsKey+"pod-total"] == ""
+	return a[limitsKey+"containers"] == "" && a[bareLimits] == "" && a[limitsKey+"container."+name] == "" && a[limitsKey+"pod-total"] == ""
 }
 
 // removeContainer removes a container that has ended from the runtime.

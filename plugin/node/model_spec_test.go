@@ -3,6 +3,7 @@ package node
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -38,6 +39,19 @@ var modelNames = []string{"a", "b", slowName}
 
 const slowName = "slow"
 
+// bareLimits is the key without a scope, which means each container.
+var bareLimits = strings.TrimSuffix(limitsKey, "/")
+
+// namesVolume reports whether annotations have a target that is a volume by its name.
+func namesVolume(annotations map[string]string) bool {
+	for _, text := range annotations {
+		if strings.Contains(text, "@data") {
+			return true
+		}
+	}
+	return false
+}
+
 // newModelSpec draws the annotations of a pod.
 func newModelSpec(slot int, rng *rand.Rand) modelSpec {
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
@@ -54,8 +68,12 @@ func newModelSpec(slot int, rng *rand.Rand) modelSpec {
 		s.slow = "/mnt/slow/" + string(rune('a'+slot))
 		set(limitsKey+"container."+slowName, "/slow wbps=5Mi")
 	}
-	set(limitsKey+"containers", pick("", "rootfs wbps=1Mi", "* wbps=1Mi", "* wbps=2Mi rbps=3Mi", "/data wbps=1Mi wiops=100; rootfs rbps=4Mi",
-		"rootfs wbps=1Mi; /nowhere wbps=1Mi", "* wbps=max; /data wbps=7Mi"))
+	containers := limitsKey + "containers"
+	if rng.IntN(3) == 0 {
+		containers = bareLimits
+	}
+	set(containers, pick("", "rootfs wbps=1Mi", "* wbps=1Mi", "* wbps=2Mi rbps=3Mi", "/data wbps=1Mi wiops=100; rootfs rbps=4Mi",
+		"rootfs wbps=1Mi; /nowhere wbps=1Mi", "* wbps=max; /data wbps=7Mi", "@data wbps=6Mi; rootfs riops=80", "@data wiops=70"))
 	set(limitsKey+"container.a", pick("", "", "rootfs wbps=3Mi", "/data wbps=max", "/data rbps=1Mi; rootfs wbps=2Mi", "/data wpbs=1Mi", "/mem wbps=1Mi"))
 	total := []string{"", "", "rootfs wbps=1536Ki", "/data wbps=4Mi rbps=1Mi", "rootfs riops=1k; /data riops=1k"}
 	if s.slow == "" {
