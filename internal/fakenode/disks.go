@@ -26,11 +26,11 @@ type Disks struct {
 	noSwap error                      // of the list of swaps
 }
 
-// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third), and vdd, vde and vdf (not
+// NewDisks returns a node with the disks vda (of /), vdb (/mnt/data), vdc (/mnt/third), and vdd, vde, vdf and vdg (not
 // mounted), and with a filesystem in memory at /mnt/mem.
 func NewDisks() *Disks {
 	d := &Disks{byName: map[string]blkio.Disk{}, mounts: map[string]blkio.Backing{}, below: map[blkio.Dev][]blkio.Disk{}, files: map[blkio.Dev][]blkio.Disk{}}
-	for i, name := range []string{"vda", "vdb", "vdc", "vdd", "vde", "vdf"} {
+	for i, name := range []string{"vda", "vdb", "vdc", "vdd", "vde", "vdf", "vdg"} {
 		d.byName[name] = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(16 * i)}, Name: name}
 	}
 	for at, name := range map[string]string{"/": "vda", "/mnt/data": "vdb", "/mnt/third": "vdc", "/mnt/mem": "tmpfs"} {

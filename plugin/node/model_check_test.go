@@ -44,8 +44,9 @@ func grantedTo(d policy.Desired) modelLimits {
 
 // decided returns the desired limits of one container while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
-	d, _ := r.ruledIn(p, c.sandbox).Container(r.facts(p, c)) // beside an error is the rest
-	return d
+	by, lent := r.ruledIn(p, c.sandbox), r.lentTo(p)
+	d, _ := by.Container(r.facts(p, c)) // beside an error is the rest
+	return by.Borrow(d, &lent)
 }
 
 // ruled is the policy for a pod.
@@ -197,6 +198,7 @@ func (r *modelRuntime) check(resolved bool) []string {
 		}
 	}
 	r.checkState(known, report)
+	r.checkLent(known, report)
 	return problems
 }
 
@@ -247,7 +249,7 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 			disks = append(disks[:1:1], r.disks.MountOf(running[0].data).Disks[0])
 		}
 		disks = slices.DeleteFunc(disks, func(d blkio.Disk) bool {
-			return (p.used || p.runsInSeveral()) && d == usedDisk || p.past && d == lateDisk
+			return (p.used || p.runsInSeveral()) && d == usedDisk || p.past && d == lateDisk || p.slot == borrowingSlot && d == lentDisk
 		})
 		if problem := r.checkDisks(p.cgroup, r.podLimits(p, running), disks...); problem != "" {
 			report("%d running: %s", len(running), problem)

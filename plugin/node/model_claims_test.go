@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// All containers of the model have one claim, at /data. Its limits are known from the first document of the pod on. Wrong and
+// All containers of the model have a claim at /data, and the lender has another one, with the same limits. These are known from the first document of the pod on. Wrong and
 // unknown ones leave those in force that were granted before, so what a container has then depends on earlier events.
 
 // modelClaims are the limits of the claim: none, some, and wrong ones. The last one stands for volumes that are unknown.
@@ -30,14 +30,15 @@ func modelVolumesOf(text string) *policy.Volumes {
 
 // modelVolumes returns the same as a document has it.
 func modelVolumes(text string) []policy.Volume {
-	v := policy.Volume{Name: "data", Claim: "data"}
+	v, raw := policy.Volume{Name: "data", Claim: "data"}, policy.Volume{Name: "raw", Claim: "raw"}
 	for _, name := range modelNames {
 		v.Places = append(v.Places, policy.Place{Container: name, Path: "/data"})
+		raw.Places = append(raw.Places, policy.Place{Container: name, Path: rawDevice})
 	}
 	if text != "" {
-		v.Limits = &text
+		v.Limits, raw.Limits = &text, &text
 	}
-	return []policy.Volume{v}
+	return []policy.Volume{v, raw}
 }
 
 // editClaim changes the limits of the claim of a pod.

@@ -157,7 +157,7 @@ func (r *modelRuntime) tell(change func(), pods ...*modelPod) {
 func (p *modelPod) live() *podfacts.Facts {
 	d := p.document()
 	out := &podfacts.Facts{
-		Namespace: "ns", Name: p.name, Annotations: d.annotations,
+		Namespace: "ns", Name: p.name, Annotations: d.annotations, Owner: p.owner,
 		Labels: modelLabels("tier", d.tier), NamespaceLabels: modelLabels("team", d.team),
 	}
 	if d.claim == unknownClaims {

@@ -29,8 +29,11 @@ func drawEvents(rng *rand.Rand, n int) []modelEvent {
 	busiest := rng.IntN(modelSlots)
 	for i := range out {
 		slot := rng.IntN(modelSlots+2) - 2
-		if rng.IntN(4) == 0 {
+		switch rng.IntN(8) {
+		case 0, 1:
 			slot = busiest
+		case 2:
+			slot = borrowingSlot + i%2
 		}
 		out[i] = modelEvent{max(slot, -1), rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))}
 	}
@@ -56,6 +59,13 @@ func (r *modelRuntime) do(e modelEvent) {
 	if p == nil {
 		p = r.addPod(e.slot, e.rng)
 		r.note("%s: new pod %v", p.name, p.spec.annotations)
+		if e.slot == lendingSlot {
+			r.editClaim(p, e.rng)
+		}
+	}
+	if r.lendsToNone(p) {
+		r.removePod(p, e.rng)
+		return
 	}
 	sb := p.current()
 	switch n := e.rng.IntN(100); {
@@ -286,7 +296,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 		err = s.startUnder(context.Background(), p.sandbox(c.sandbox), p.container(c), !r.crio)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		calm := settled && !p.unsettled && epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
+		calm := settled && !p.unsettled && p.slot != borrowingSlot && epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
 		c.looked = calm && err == nil
 		if isLate := r.crio && r.plugin.known().late[p.uid]; calm && err == nil && !isLate { // CRI-O would not refuse it
 			if problem := r.checkContainer(p, c); problem != "" {

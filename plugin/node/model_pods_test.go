@@ -31,7 +31,7 @@ func (p *modelPod) container(c *modelContainer) *Container {
 		modelExited:  Stopped,
 	}
 	return &Container{
-		ID: c.id, Sandbox: c.sandbox.id, Name: c.name, State: state[c.state], Spec: specOf(c.name, p.spec.mounts(c.name, c.data)...),
+		ID: c.id, Sandbox: c.sandbox.id, Name: c.name, State: state[c.state], Spec: p.specOf(c),
 		Cgroup: fmt.Sprintf("kubepods-pod%s.slice:cri-containerd:%s", p.uid, c.id), OCI: OCI{Unified: maps.Clone(c.unified), Mark: c.mark},
 	}
 }
@@ -42,6 +42,9 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	defer r.mu.Unlock()
 	r.ids++
 	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
+	if borrower := r.pods[borrowingSlot]; slot == lendingSlot && borrower != nil {
+		p.owner = podfacts.Owner{Name: borrower.name, UID: borrower.uid}
+	}
 	p.annotations, p.tier = p.spec.annotations, string(rune('a'+slot%3))
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
 	r.k.Make(p.cgroup, true)

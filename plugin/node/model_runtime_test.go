@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -59,6 +60,7 @@ type modelRuntime struct {
 type modelPod struct {
 	slot      int
 	name, uid string
+	owner     podfacts.Owner // the pod to which it lends; the zero value for none
 	cgroup    string
 	spec      modelSpec
 	data      string // where the data of its next container is on the host
@@ -77,6 +79,7 @@ type modelPod struct {
 	// missed is true if the plugin knows a sandbox that was removed while it was not connected. The plugin
 	// keeps the pod until the next list.
 	missed bool
+	lent   bool // something was lent to it when the plugin was compared last
 }
 
 // modelSandbox is one sandbox; it is not ready once it was stopped.
@@ -193,7 +196,7 @@ func (r *modelRuntime) end() {
 
 // forgotten is called when the plugin knows no sandbox of a pod any more. The caller holds mu.
 func (r *modelRuntime) forgotten(pod *modelPod) {
-	pod.begun, pod.unclean, pod.missed = false, !r.policy.Writeback.HandOver, false
+	pod.begun, pod.unclean, pod.missed, pod.lent = false, !r.policy.Writeback.HandOver, false, false
 }
 
 func (r *modelRuntime) lock()   { r.nri <- struct{}{} }

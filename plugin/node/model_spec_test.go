@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -15,10 +16,11 @@ var (
 	slowDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 48}, Name: "vdd"}
 	usedDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 64}, Name: "vde"} // of no mount
 	lateDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 80}, Name: "vdf"} // of a mount that comes and goes
+	lentDisk  = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 96}, Name: "vdg"} // of the device of the lender
 )
 
 func modelDisks() []blkio.Disk {
-	return []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk, usedDisk, lateDisk}
+	return []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk, usedDisk, lateDisk, lentDisk}
 }
 
 // modelPropagated is a directory of the host. What is mounted in it later propagates into containers.
@@ -113,9 +115,13 @@ func (r *modelRuntime) facts(p *modelPod, c *modelContainer) policy.Container {
 		}
 		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: r.disks.MountOf(m.Source)})
 	}
+	if p.slot == lendingSlot {
+		out.Mounts = append(out.Mounts, policy.Mount{Destination: rawDevice, Backing: fakenode.MountTable{Disks: r.disks}.Device(lentDisk.Dev)})
+	}
 	if c.uses {
 		out.Undeclared = []blkio.Disk{usedDisk}
 	}
+	out.Undeclared = append(out.Undeclared, r.lentTo(p).Disks...)
 	if c.below {
 		i := slices.IndexFunc(out.Mounts, func(m policy.Mount) bool { return m.Destination == "/propagated" })
 		out.Mounts[i].Below = []policy.Below{{Path: "/propagated/late", Backing: r.disks.MountOf(modelPropagated + "/late")}}
