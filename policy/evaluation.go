@@ -36,7 +36,7 @@ type evaluation struct {
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]
-	indexes  []*MountIndex // of the containers; see index
+	indexes  []MountIndex // of the containers; see index
 
 	current
 }
@@ -155,12 +155,13 @@ func (e *evaluation) path(cs []Container) {
 // targets of one evaluation.
 func (e *evaluation) index(cs []Container, i int) *MountIndex {
 	if e.indexes == nil {
-		e.indexes = make([]*MountIndex, len(cs))
+		e.indexes = make([]MountIndex, len(cs))
 	}
-	if e.indexes[i] == nil {
-		e.indexes[i] = e.pod.index(&cs[i])
+	x := &e.indexes[i]
+	if x.mounts == nil {
+		*x = e.pod.index(&cs[i])
 	}
-	return e.indexes[i]
+	return x
 }
 
 // noMount returns the error for a path on no mount, with a similar path as a hint. It

@@ -22,8 +22,8 @@ type MountIndex struct {
 }
 
 // IndexMounts returns an index of mounts. It reads their Destination; other fields may be set later.
-func IndexMounts(mounts []Mount) *MountIndex {
-	x := &MountIndex{mounts: mounts}
+func IndexMounts(mounts []Mount) MountIndex {
+	x := MountIndex{mounts: mounts}
 	if len(mounts) > fewDirs {
 		for i := range mounts {
 			x.dirs.add(mounts[i].Destination, i)
@@ -33,7 +33,7 @@ func IndexMounts(mounts []Mount) *MountIndex {
 }
 
 // index returns an index of the mounts of a container.
-func (p *Pod) index(c *Container) *MountIndex {
+func (p *Pod) index(c *Container) MountIndex {
 	if len(p.targets.Volumes) == 0 {
 		return IndexMounts(c.Mounts)
 	}
@@ -42,7 +42,7 @@ func (p *Pod) index(c *Container) *MountIndex {
 
 // indexVolumes returns an index of the mounts of a container that has its volumes as well. places is where the container has volumes of
 // the pod, which the paths of mounts do not show or show wrongly: as the name of a PersistentVolume.
-func indexVolumes(mounts []Mount, places []volumePlace) *MountIndex {
+func indexVolumes(mounts []Mount, places []volumePlace) MountIndex {
 	x := IndexMounts(mounts)
 	x.volumes = map[string][]int{}
 	known := map[int]bool{}

@@ -39,11 +39,13 @@ func FuzzMountIndex(f *testing.F) {
 		for i := range mounts {
 			index.add(mounts[i].Destination, i)
 		}
-		if got, tree := IndexMounts(mounts).Find(path), index.findInTree(path); got != want || tree != want {
+		found := IndexMounts(mounts)
+		if got, tree := found.Find(path), index.findInTree(path); got != want || tree != want {
 			t.Errorf("%q is on mount %d, by the tree %d, want %d", path, got, tree, want)
 		}
 		of := &Mount{Below: below}
-		if got, want := IndexMounts([]Mount{*of}).backing(0, path), of.BackingOf(path); indexOf(below, got) != indexOf(below, want) {
+		one := IndexMounts([]Mount{*of})
+		if got, want := one.backing(0, path), of.BackingOf(path); indexOf(below, got) != indexOf(below, want) {
 			t.Errorf("%q is below at %d, want %d", path, indexOf(below, got), indexOf(below, want))
 		}
 	})

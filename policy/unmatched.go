@@ -19,7 +19,7 @@ func (p *Pod) Unmatched(cs []Container) []string {
 		return nil
 	}
 	var names, out []string
-	var indexes []*MountIndex
+	var indexes []MountIndex
 	areKnown := true // the mounts of all containers
 	for i := range cs {
 		names, indexes = append(names, cs[i].Name), append(indexes, p.index(&cs[i]))
@@ -58,12 +58,12 @@ func (p *Pod) Unmatched(cs []Container) []string {
 }
 
 // isMatched reports whether some container has an object that the target selects.
-func (p *Pod) isMatched(t *annotation.Target, containers []*MountIndex) bool {
+func (p *Pod) isMatched(t *annotation.Target, containers []MountIndex) bool {
 	switch t.Kind {
 	case annotation.TargetPath:
-		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.Path) >= 0 })
+		return slices.ContainsFunc(containers, func(x MountIndex) bool { return x.Find(t.Path) >= 0 })
 	case annotation.TargetVolume:
-		return slices.ContainsFunc(containers, func(x *MountIndex) bool {
+		return slices.ContainsFunc(containers, func(x MountIndex) bool {
 			return len(x.volumes[t.Volume]) > 0 || x.isUnnamed && !p.volumes.Known() // an error while the volumes are unknown
 		})
 	}

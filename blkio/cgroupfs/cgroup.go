@@ -182,7 +182,7 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 	case errors.Is(err, unix.ENODATA):
 		return nil, nil
 	case errors.Is(err, unix.ENOENT): // of the directory: a pod that is created has none yet
-		return nil, &CgroupError{Op: "read", Name: "xattr " + name, Cgroup: c.path, Err: &classified{blkio.ErrGone, err}}
+		return nil, &CgroupError{Op: "read xattr", Name: name, Cgroup: c.path, Err: blkio.ErrGone}
 	case errors.Is(err, unix.ERANGE):
 		var value []byte
 		value, err = getxattr(make([]byte, 4*xattrSize), func(buf []byte) (int, error) { return unix.Lgetxattr(file, name, buf) })
@@ -306,7 +306,7 @@ func (c Cgroup) xattrError(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return c.fileError(op, "xattr "+name, "", err)
+	return c.fileError(op+" xattr", name, "", err)
 }
 
 func (c Cgroup) withDir(fn func(fd int) error) error {

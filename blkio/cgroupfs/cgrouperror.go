@@ -13,7 +13,7 @@ import (
 // CgroupError is the failure of an operation on one cgroup. The path of the cgroup is a separate field, so that
 // a caller can leave it out of a message. Each retry of a container's creation has another path.
 type CgroupError struct {
-	Op     string // "read", "write", "remove"
+	Op     string // "read", "write", "read xattr"
 	Name   string // "io.max", or an extended attribute
 	Data   string // the text that was written, "" for reads
 	Cgroup string // path below the cgroup root

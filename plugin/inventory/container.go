@@ -47,15 +47,16 @@ type UnresolvedMount struct {
 	Self, Below bool   // not searched for: the disks of the mount itself, those of the mounts below it
 }
 
-// NewContainer returns a container whose disks have not been searched for. It keeps only those facts of the
-// spec that a decision depends on.
+// NewContainer returns a container whose disks have not been searched for. It keeps the spec, reduced to
+// those facts that a decision depends on.
 func NewContainer(spec *Spec) Container { return NewContainerWithin(spec, math.MaxInt) }
 
 // NewContainerWithin is NewContainer, and keeps no more facts than those that fit into room.
 func NewContainerWithin(spec *Spec, room int) Container {
-	kept, size := spec.Within(room)
-	kept.TooMany = kept.TooMany || kept.LeftOut > spec.LeftOut
-	return Container{Size: size, spec: kept, kept: kept, Facts: policy.Container{Name: kept.Name}}
+	before := spec.LeftOut
+	size := spec.Reduce(room)
+	spec.TooMany = spec.TooMany || spec.LeftOut > before
+	return Container{Size: size, spec: spec, kept: spec, Facts: policy.Container{Name: spec.Name}}
 }
 
 // HasTooManyMounts reports whether some mounts were not kept, because there was no room for them.
@@ -98,7 +99,7 @@ func (c *Container) IsUncompared() bool { return c.uncompared != nil }
 func (c *Container) SetCompared() { c.uncompared = nil }
 
 // Err returns why the disks of a mount, or of the writable layer, could not be found. A
-// later try may succeed. Mounts that were left out by Spec.Within do not cause an error.
+// later try may succeed. Mounts that were left out by Spec.Reduce do not cause an error.
 func (c *Container) Err() error {
 	err := c.Facts.Rootfs.Err
 	add := func(b *blkio.Backing) {

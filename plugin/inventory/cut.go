@@ -13,11 +13,9 @@ import (
 // usualMounts is more mounts than most containers have.
 const usualMounts = 32
 
-// Within returns a copy of the spec with only those facts that a decision depends on, and the memory in bytes
-// that the copy takes. The copy lacks the mounts and devices that do not fit into room, and LeftOut is their
-// number. Targets that can select one of them are errors then.
-func (s *Spec) Within(room int) (*Spec, int) {
-	out, size := &Spec{Name: s.Name, LeftOut: s.LeftOut, TooMany: s.TooMany}, 0
+// Reduce drops those facts that no decision depends on, and the mounts and devices that do not fit into room: LeftOut has their
+// number. Targets that can select one of them are errors then. It returns the memory in bytes that the spec takes.
+func (s *Spec) Reduce(room int) (size int) {
 	var missing []string
 	fits := func(more int, destination string) bool {
 		if size+more > room {
@@ -27,27 +25,28 @@ func (s *Spec) Within(room int) (*Spec, int) {
 		size += more
 		return true
 	}
-	out.Mounts = make([]Mount, 0, min(len(s.Mounts), usualMounts))
+	mounts := s.Mounts[:0]
 	options := make([]string, 0, s.usualOptions()) // of all mounts
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
 			begin := len(options)
 			options = m.appendEssential(options)
-			out.Mounts = append(out.Mounts, m.essential(options[begin:len(options):len(options)]))
+			mounts = append(mounts, m.essential(options[begin:len(options):len(options)]))
 		}
 	}
-	out.Mounts = slices.Clip(out.Mounts)
+	var devices []Device
 	for _, d := range s.Devices {
-		isHostOnly := d.IsHostOnly() && !slices.ContainsFunc(out.Devices, Device.IsHostOnly) // one stands for all of them
+		isHostOnly := d.IsHostOnly() && !slices.ContainsFunc(devices, Device.IsHostOnly) // one stands for all of them
 		if isHostOnly || d.Type == "b" && fits(deviceSize+len(d.Path), d.Path) {
-			out.Devices = append(out.Devices, d)
+			devices = append(devices, d)
 		}
 	}
-	if len(missing) > 0 {
-		out.LeftOut += len(missing)
-		out.cut(missing)
+	if s.Devices = devices; len(missing) > 0 {
+		s.Mounts = slices.Clone(mounts) // without the memory of those that are left out
+		s.LeftOut += len(missing)
+		s.cut(missing)
 	}
-	return out, size
+	return size
 }
 
 // usualOptions returns the number of the options that decisions depend on, of as many mounts as most containers have at most.

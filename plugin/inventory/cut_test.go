@@ -2,6 +2,8 @@ package inventory
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,8 +15,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestWithin verifies that the copy has all that a decision depends on, and lacks the rest.
-func TestWithin(t *testing.T) {
+// reduced returns a copy of a spec that was reduced.
+func reduced(spec *Spec, room int) (out *Spec, size int) {
+	clone := *spec
+	clone.Mounts = slices.Clone(spec.Mounts)
+	size = clone.Reduce(room)
+	return &clone, size
+}
+
+// TestReduce verifies that a reduced spec has all that a decision depends on, and lacks the rest.
+func TestReduce(t *testing.T) {
 	spec := &Spec{
 		Name: "db",
 		Mounts: []Mount{
@@ -28,7 +38,7 @@ func TestWithin(t *testing.T) {
 			{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}},
 		},
 	}
-	got, size := spec.Within(1 << 20)
+	got, size := reduced(spec, 1 << 20)
 	want := &Spec{
 		Name:    "db",
 		Mounts:  []Mount{{Type: "tmpfs", Destination: "/dev"}, bind("/mnt/data/x", "/data", "rbind"), bind("/mnt/log", "/log", "ro", "rslave")},
@@ -37,14 +47,14 @@ func TestWithin(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || size < 300 || size > 600 {
 		t.Errorf("%d bytes, %s", size, diff)
 	}
-	if c := NewContainer(spec); !cmp.Equal(c.kept, want) {
-		t.Errorf("a container keeps %+v, want only %+v", c.kept, want)
-	}
 	for i := range spec.Mounts {
 		a, b := &spec.Mounts[i], &got.Mounts[i]
 		if a.IsBind() != b.IsBind() || a.IsRecursive() != b.IsRecursive() || a.IsPropagated() != b.IsPropagated() || a.IsBind() && a.IsReadOnly() != b.IsReadOnly() {
 			t.Errorf("%+v became %+v", a, b)
 		}
+	}
+	if c := NewContainer(spec); !cmp.Equal(c.kept, want) {
+		t.Errorf("a container keeps %+v, want only %+v", c.kept, want)
 	}
 }
 
@@ -64,8 +74,8 @@ func crowded() *Spec {
 // TestLeftOut verifies that a mount or device that did not fit is an error of each target that may select it,
 // and of no other. It is not searched for again, because no other facts will come.
 func TestLeftOut(t *testing.T) {
-	kept, size := crowded().Within(64 << 10)
-	if n := len(kept.Mounts) + len(kept.Devices); n < 100 || n+kept.LeftOut != 4007 || len(kept.Devices) != 1 || size > 64<<10 || cap(kept.Mounts) != len(kept.Mounts) {
+	kept, size := reduced(crowded(), 64 << 10)
+	if n := len(kept.Mounts) + len(kept.Devices); n < 100 || n+kept.LeftOut != 4007 || len(kept.Devices) != 1 || size > 64<<10 || cap(kept.Mounts) > n+n/4 {
 		t.Fatalf("%d mounts of room for %d, %d devices, %d left out, %d bytes", n, cap(kept.Mounts), len(kept.Devices), kept.LeftOut, size)
 	}
 	for value, fails := range map[string]bool{
@@ -94,7 +104,7 @@ func TestLeftOut(t *testing.T) {
 // before; and that the error of a target has the cause.
 func TestTooMany(t *testing.T) {
 	spec := crowded()
-	bystanding, _ := spec.Within(64 << 10)
+	bystanding, _ := reduced(spec, 64 << 10)
 	for name, tt := range map[string]struct {
 		spec  *Spec
 		room  int
@@ -107,7 +117,8 @@ func TestTooMany(t *testing.T) {
 		"left out":       {bystanding, 1 << 20, false, "while the node policy had no class for it"},
 		"left out again": {bystanding, 1 << 10, true, "because the pod has too many"},
 	} {
-		c, f := NewContainerWithin(tt.spec, tt.room), &Finder{Storage: fakenode.NewResolver(twoDisks)}
+		spec, _ := reduced(tt.spec, math.MaxInt)
+		c, f := NewContainerWithin(spec, tt.room), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 		if c.HasTooManyMounts() != tt.want || c.Size > tt.room {
 			t.Errorf("%s: too many: %t, %d bytes", name, c.HasTooManyMounts(), c.Size)
 		}
@@ -128,7 +139,7 @@ func TestTooMany(t *testing.T) {
 // TestLeftOutTargets verifies that an error about left-out mounts ends with the target, and that the disks
 // found before stay.
 func TestLeftOutTargets(t *testing.T) {
-	kept, _ := crowded().Within(64 << 10)
+	kept, _ := reduced(crowded(), 64 << 10)
 	c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 	for _, tt := range []struct {
 		value string
@@ -159,15 +170,15 @@ func TestLeftOutTargets(t *testing.T) {
 	}
 }
 
-// TestPrivilegedWithin verifies that a privileged container with more devices than are kept is still known as
+// TestPrivilegedReduced verifies that a privileged container with more devices than are kept is still known as
 // one: "*" does not mean the devices that are kept.
-func TestPrivilegedWithin(t *testing.T) {
+func TestPrivilegedReduced(t *testing.T) {
 	spec := &Spec{Name: "agent"}
 	for i := range 10_000 {
 		spec.Devices = append(spec.Devices, Device{Path: fmt.Sprint("/dev/dm-", i), Type: "b", Dev: blkio.Dev{Major: 253, Minor: uint32(i)}})
 	}
 	spec.Devices = append(spec.Devices, Device{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}, Device{Path: "/dev/mem", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 1}})
-	kept, _ := spec.Within(64 << 10)
+	kept, _ := reduced(spec, 64 << 10)
 	c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 	if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
 		t.Fatal(err)
@@ -186,7 +197,7 @@ func TestCutAll(t *testing.T) {
 		spec.Mounts = append(spec.Mounts, bind("/var", fmt.Sprint("/", i, strings.Repeat("/x", 2000)), "rbind"))
 	}
 	for room, want := range map[int]bool{60 << 10: false, 200: true} {
-		if kept, _ := spec.Within(room); kept.LeftOut == 0 || kept.Mounts[0].IsCut != want {
+		if kept, _ := reduced(spec, room); kept.LeftOut == 0 || kept.Mounts[0].IsCut != want {
 			t.Errorf("%d bytes: %d left out, /srv %+v", room, kept.LeftOut, kept.Mounts[0])
 		}
 	}

@@ -11,7 +11,7 @@ type Spec struct {
 	Name    string
 	Mounts  []Mount
 	Devices []Device
-	LeftOut int // the number of mounts and devices that the container has besides, see Within
+	LeftOut int // the number of mounts and devices that the container has besides, see Reduce
 	// TooMany is true if there was no room for those beside the other containers of the pod, see NewContainerWithin.
 	TooMany bool
 }
@@ -20,7 +20,7 @@ type Spec struct {
 type Mount struct {
 	Source, Destination, Type string
 	Options                   []string
-	// IsCut is true if the spec lacks a mount or a device at the destination or below it, see Within.
+	// IsCut is true if the spec lacks a mount or a device at the destination or below it, see Reduce.
 	IsCut bool
 }
 

@@ -75,8 +75,8 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 
 // within returns a container with no more mounts than those that fit into room.
 func (c *Container) within(room int) Container {
-	out := *c
-	spec, _ := c.Spec().Within(room)
+	out, spec := *c, c.Spec()
+	spec.Reduce(room)
 	out.Spec = func() *inventory.Spec { return spec }
 	return out
 }

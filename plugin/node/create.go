@@ -40,17 +40,16 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	if err := n.recall(pod.group); err != nil {
 		return nil, err
 	}
-	c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
-	c.recalled = noRecord // no earlier process knew it
 	for {
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.Under(pol)
+		c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
+		c.recalled = noRecord // no earlier process knew it
 		if err := n.finder().find(ctx, soughtBy(of), n.layers.current.Load(), &c); err != nil {
 			return nil, err
 		}
-		decided := c // which may not count
-		v.propose(v.request, of, []*snapshot{&decided}, n.controls.Missing())
-		spec, err := n.admit(ctx, &v, &decided, ctr, splitsLines)
+		v.propose(v.request, of, []*snapshot{&c}, n.controls.Missing())
+		spec, err := n.admit(ctx, &v, &c, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
 		}
