@@ -60,8 +60,8 @@ type Container struct {
 	State     State
 	CreatedAt int64
 	OCI
-	// Spec returns the facts by which its disks are found. It is computed on demand, because the mounts are a
-	// tenant's text and may be many.
+	// Spec returns the facts by which its disks are found. Each call makes them anew, and the caller may change them: the mounts are
+	// a tenant's text and may be many.
 	Spec func() *inventory.Spec
 }
 

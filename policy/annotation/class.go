@@ -74,16 +74,7 @@ func (l *List) parseElement(text string) *Problem {
 	case len(entries) > 1:
 		return &Problem{strconv.Itoa(len(entries)) + " entries in one element", "write one element of the list for each"}
 	}
-	e, p := parseEntry(entries[0], parsePolicyTarget, (*Entry).parseLimits)
-	if p != nil {
-		return p
-	}
-	e.Number = l.count
-	if p := l.duplicate(&e); p != nil {
-		return p
-	}
-	l.Entries = append(l.Entries, e)
-	return nil
+	return l.add(entries[0], parsePolicyTarget, (*Entry).parseLimits)
 }
 
 // WeightOfAll returns a weight of the node policy for all disks. at is the field that has it.

@@ -59,16 +59,9 @@ func parseList(from Origin, value, example string, parse func(e *Entry, rest str
 			break
 		}
 		l.count++
-		e, p := parseEntry(text, parseTarget, parse)
-		e.Number = l.count
-		if p == nil {
-			p = l.duplicate(&e)
+		if p := l.add(text, parseTarget, parse); p != nil {
+			l.fail(l.count, text, p)
 		}
-		if p != nil {
-			l.fail(e.Number, text, p)
-			continue
-		}
-		l.Entries = append(l.Entries, e)
 	}
 	if l.count == 0 {
 		l.fail(0, "", &Problem{"the value is empty", "write for example " + quote.Text(example) + ", or remove the annotation"})
@@ -85,9 +78,9 @@ func (l *List) ErrorOf(en *Entry, reason Reason, p *Problem) *Error {
 	return New(Identity{From: l.From, Entry: en.Number, Text: en.text, Reason: reason}, p)
 }
 
-func (l *List) duplicate(e *Entry) *Problem {
-	for i := range l.Entries {
-		o := &l.Entries[i]
+func duplicate(of []Entry, e *Entry) *Problem {
+	for i := range of {
+		o := &of[i]
 		if o.Target.Kind == TargetDisk && !o.sharesKey(e) {
 			continue // the order of entries that match one disk decides, so one entry is not always enough
 		}
@@ -161,20 +154,34 @@ func quoteEnd(s string) int {
 	return -1
 }
 
-// parseEntry parses a target, which target reads, and the text after it, which parse reads.
-func parseEntry(text string, target func(word string) (Target, *Problem), parse func(e *Entry, rest string) *Problem) (Entry, *Problem) {
-	e := Entry{text: text}
-	if p := checkText(text); p != nil {
-		return e, p
+// add adds the entry with the number count, unless it has a problem.
+func (l *List) add(text string, target func(word string) (Target, *Problem), parse func(e *Entry, rest string) *Problem) *Problem {
+	l.Entries = append(l.Entries, Entry{text: text, Number: l.count})
+	last := len(l.Entries) - 1
+	e := &l.Entries[last]
+	p := e.parse(target, parse)
+	if p == nil {
+		p = duplicate(l.Entries[:last], e)
 	}
-	word, rest, p := cutTarget(text)
 	if p != nil {
-		return e, p
+		l.Entries = l.Entries[:last]
+	}
+	return p
+}
+
+// parse parses the text of an entry: a target, which target reads, and what is after it, which parse reads.
+func (e *Entry) parse(target func(word string) (Target, *Problem), parse func(e *Entry, rest string) *Problem) *Problem {
+	if p := checkText(e.text); p != nil {
+		return p
+	}
+	word, rest, p := cutTarget(e.text)
+	if p != nil {
+		return p
 	}
 	if e.Target, p = target(word); p != nil {
-		return e, p
+		return p
 	}
-	return e, parse(&e, trimBlanks(rest))
+	return parse(e, trimBlanks(rest))
 }
 
 // checkText returns the problem of an entry with characters that no entry may have.
