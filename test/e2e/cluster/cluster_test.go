@@ -18,7 +18,10 @@ import (
 )
 
 // cluster is the control plane of the node, and the kubelet as its only node.
-type cluster struct{ *testing.T }
+type cluster struct {
+	*testing.T
+	applied *strings.Builder // the manifests of the test's objects, which go with it
+}
 
 // clusterDeadline is the time in which the control plane has to start, and all pods of a test have to
 // run: programs of 80 MB come up on two emulated CPUs.
@@ -71,7 +74,7 @@ func stopsCluster(t *testing.T) {
 // one, since on two emulated CPUs it needs most of a minute to start: it ends after a test that fails, and with TestMain.
 func startCluster(t *testing.T) cluster {
 	t.Helper()
-	c := cluster{t}
+	c := cluster{t, &strings.Builder{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("pods:\n%s\nEvents:\n%s", c.output("describe", "pods"), c.output("get", "events.events.k8s.io", "-n", "default"))
@@ -96,16 +99,22 @@ func startCluster(t *testing.T) cluster {
 // apply makes objects, which go with the test.
 func (c cluster) apply(manifest string) {
 	c.Helper()
-	c.Cleanup(func() {
-		// Pods first: a claim is not removed while one uses it, and a pod is gone once
-		// its volumes are unmounted.
-		for _, args := range [][]string{{"pods", "--all"}, {"-f", "-", "--ignore-not-found"}} {
-			if out, err := kubectl(manifest, append([]string{"delete", "--timeout=" + clusterDeadline.String()}, args...)...); err != nil {
-				c.Errorf("delete %s: %v: %s", args, err, out)
-			}
-		}
-	})
+	if c.applied.Len() == 0 {
+		c.Cleanup(c.deleteApplied)
+	}
+	c.applied.WriteString("\n---\n" + manifest)
 	c.kubectl(manifest, "apply", "-f", "-")
+}
+
+// deleteApplied deletes all objects at once: each kubectl takes seconds of an emulated CPU. Pods are first: a claim is not
+// removed while one uses it, and a pod is gone once its volumes are unmounted.
+func (c cluster) deleteApplied() {
+	c.Helper()
+	for _, args := range [][]string{{"pods", "--all"}, {"-f", "-", "--ignore-not-found"}} {
+		if out, err := kubectl(c.applied.String(), append([]string{"delete", "--timeout=" + clusterDeadline.String()}, args...)...); err != nil {
+			c.Errorf("delete %s: %v: %s", args, err, out)
+		}
+	}
 }
 
 // churning runs f while pods are created and end, and verifies that none of them fails.

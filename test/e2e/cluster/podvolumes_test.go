@@ -156,7 +156,7 @@ func TestStorageOfPods(t *testing.T) {
 			})
 		}
 	})
-	t.Run("orphans", func(t *testing.T) { cluster{t}.areOrphaned(kinds) })
+	t.Run("orphans", func(t *testing.T) { cluster{T: t}.areOrphaned(kinds) })
 }
 
 // directory is the name that the kubelet's directories have of a volume, "" for none.

@@ -204,6 +204,6 @@ func Within(t *testing.T, limit time.Duration, what string, check func() error) 
 		if time.Now().After(end) {
 			t.Fatalf("not in %v: %s: %v", limit, what, err)
 		}
-		time.Sleep(limit / 450) // looking has its cost, too
+		time.Sleep(min(limit/450, time.Second/2)) // looking has its cost, too
 	}
 }
