@@ -41,8 +41,8 @@ func endInTime(t *testing.T, p *lab.Instance, a lab.Annotations, others ...cri.C
 		if p.HandedOver(t, "c") {
 			return pod
 		}
+		os.Remove(lab.File(t, "ext4", "c")) // what is queued would be written at the dead container's limit
 		lab.AwaitOnDisk(t)
-		os.Remove(lab.File(t, "ext4", "c")) // it is the dead container's
 	}
 	t.Fatal("three races were lost")
 	return lab.PodOf{}
