@@ -17,7 +17,7 @@ test: ## lint, unit tests with the race detector, tests of the manifests, e2e te
 	$(MAKE) -j2 nonode e2e
 
 nonode:
-	nice -n 10 $(MAKE) lint unit alerts apiserver
+	nice -n 15 $(MAKE) lint unit alerts apiserver
 
 # A node has an equal share of the time that -timeout leaves, and what hangs on it is reported before that.
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and the tables of T=weights
