@@ -134,22 +134,26 @@ func staticPods() []staticPod {
 // podsOfTwo have two containers, which share what their pod may do.
 func podsOfTwo() []staticPod {
 	two := ctr("a", lab.Forever, dataDir) + ", " + ctr("b", lab.Forever, dataDir)
-	return []staticPod{{
+	pods := []staticPod{{
 		name:        "pod-total",
 		annotations: lab.Annotations{lab.Limits + "pod-total": "/data wbps=3Mi", lab.Limits + "containers": "/data wbps=2Mi"},
 		containers:  two, volume: hostPath,
 		check: inForce(lab.Disks{"vdb": "wbps=3145728"}, map[string]lab.Disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}}),
-	}, {
-		name:        "backstop",
-		annotations: lab.Annotations{lab.Limits + "container.a": "/data wbps=1Mi", lab.Limits + "containers": "/data wbps=2Mi"},
-		containers:  two, volume: hostPath,
-		check: inForce(lab.Disks{"vdb": "wbps=3145728"}, map[string]lab.Disks{"a": {"vdb": "wbps=1048576"}, "b": {"vdb": "wbps=2097152"}}),
 	}, {
 		name:        "sidecar",
 		annotations: lab.Annotations{lab.Limits + "container.side": "/data wbps=2Mi", lab.Limits + "container.c": "/data wbps=1Mi"},
 		init:        ctr("side", lab.Forever, dataDir, "restartPolicy: Always"), containers: ctr("c", lab.Forever, dataDir), volume: hostPath,
 		check: inForce(lab.Disks{"vdb": "wbps=3145728"}, map[string]lab.Disks{"side": {"vdb": "wbps=2097152"}, "c": {"vdb": "wbps=1048576"}}),
 	}}
+	if *lab.Proof { // the sidecar has a backstop
+		pods = append(pods, staticPod{
+			name:        "backstop",
+			annotations: lab.Annotations{lab.Limits + "container.a": "/data wbps=1Mi", lab.Limits + "containers": "/data wbps=2Mi"},
+			containers:  two, volume: hostPath,
+			check: inForce(lab.Disks{"vdb": "wbps=3145728"}, map[string]lab.Disks{"a": {"vdb": "wbps=1048576"}, "b": {"vdb": "wbps=2097152"}}),
+		})
+	}
+	return pods
 }
 
 // startKubelet gives the pods to a kubelet that ends with the test.
