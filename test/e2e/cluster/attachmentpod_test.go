@@ -106,7 +106,7 @@ func TestAttachmentPod(t *testing.T) {
 		t.Errorf("12 MiB took %v at 2 MiB/s", took)
 	}
 
-	c.kubectl("", "annotate", "pvc", "plugged", "--overwrite", "limits.blkio.noderesource.dev=wbps=4Mi riops=700")
+	c.annotate("plugged", "=wbps=4Mi riops=700")
 	edited := lab.Disks{"vdg": "wbps=4194304 riops=700"}
 	lab.AwaitIOMax(t, compute.Cgroup, edited)
 	c.kubectl("", "delete", "pod", "hp-volume", "--timeout="+clusterDeadline.String())

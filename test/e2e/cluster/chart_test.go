@@ -301,7 +301,7 @@ func TestChart(t *testing.T) {
 func (r *release) followsEdits() {
 	r.Helper()
 	key := lab.Limits + "containers"
-	r.edit("annotate", key+"=/data wbps=6Mi") // no other test does, whose events are still there
+	r.edit("annotations", key+"=/data wbps=6Mi") // no other test does, whose events are still there
 	r.await("edited", "wbps=6291456", "wbps=6291456", "wbps=12582912")
 	r.hasEvent("live", podevent.Changed, "wbps=6291456")
 	out, err := kubectl("", "annotate", "pod", "live", "--overwrite", key+"=/data wpbs=3Mi")

@@ -121,9 +121,9 @@ func (l *claims) check(files, block string) error {
 }
 
 // annotate changes the limits of a claim.
-func (l *claims) annotate(claim, value string) {
-	l.Helper()
-	l.kubectl("", "annotate", "pvc", claim, "--overwrite", "limits.blkio.noderesource.dev"+value)
+func (c cluster) annotate(claim, value string) {
+	c.Helper()
+	c.change("/api/v1/namespaces/default/persistentvolumeclaims/"+claim, "annotations", "limits.blkio.noderesource.dev"+value)
 }
 
 // awaitStatus waits for a text in the output of status about the pod.

@@ -1,14 +1,17 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,10 +92,16 @@ func startCluster(t *testing.T) cluster {
 	if out, err := exec.CommandContext(ctx, "systemctl", "start", clusterUnit).CombinedOutput(); err != nil {
 		t.Fatalf("start %s: %v: %s", clusterUnit, err, out)
 	}
-	lab.Within(t, clusterDeadline, "the node is one of the control plane", func() error {
-		return c.get("/api/v1/nodes/node", new(any))
+	lab.Within(t, clusterDeadline, "the node is a ready one of the control plane", func() error {
+		var node struct {
+			Status struct{ Conditions []struct{ Type, Status string } }
+		}
+		err := c.get("/api/v1/nodes/node", &node)
+		if err == nil && !slices.Contains(node.Status.Conditions, struct{ Type, Status string }{"Ready", "True"}) {
+			err = fmt.Errorf("its conditions are %v", node.Status.Conditions)
+		}
+		return err
 	})
-	c.kubectl("", "wait", "--for=condition=Ready", "node/node", "--timeout="+clusterDeadline.String())
 	return c
 }
 
@@ -144,13 +153,40 @@ func (c cluster) churning(f func()) {
 // than a second of an emulated CPU, which the control plane needs meanwhile.
 func (c cluster) get(object string, into any) error {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), lab.Deadline)
+	return c.call(http.MethodGet, object, http.NoBody, into)
+}
+
+// change sets and removes "annotations" or "labels" of an object by KEY=VALUE and KEY-, as kubectl annotate and kubectl label do.
+func (c cluster) change(object, kind string, pairs ...string) {
+	c.Helper()
+	values := map[string]any{}
+	for _, pair := range pairs {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			values[key] = value
+		} else {
+			values[strings.TrimSuffix(pair, "-")] = nil
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{kind: values}})
+	if err == nil {
+		err = c.call(http.MethodPatch, object, bytes.NewReader(patch), new(any))
+	}
+	if err != nil {
+		c.Fatalf("change %s %q of %s: %v", kind, pairs, object, err)
+	}
+}
+
+// call makes one request to the API server.
+func (c cluster) call(method, object string, body io.Reader, into any) error {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), lab.Deadline) // also at the end of the test
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://127.0.0.1:6443"+object, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, "https://127.0.0.1:6443"+object, body)
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Authorization", "Bearer node")
+	request.Header.Set("Content-Type", "application/merge-patch+json")
 	// The API server's certificate is its own.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	response, err := client.Do(request)

@@ -137,10 +137,10 @@ func TestEvents(t *testing.T) {
 	}
 
 	key := lab.Limits + "containers"
-	l.edit("annotate", key+"=/data wbps=2Mi")
+	l.edit("annotations", key+"=/data wbps=2Mi")
 	l.await("applied", "wbps=2097152", "wbps=2097152", "wbps=4194304")
 	c.hasEvent("live", podevent.Changed, "container a gets vdb wbps=2097152")
-	l.edit("annotate", key+"=/data wpbs=9Mi")
+	l.edit("annotations", key+"=/data wpbs=9Mi")
 	l.rejected(`unknown key "wpbs"`)
 	c.hasEvent("live", podevent.ChangeRejected, mistake)
 

@@ -78,10 +78,10 @@ func newLive(t *testing.T, c cluster) *live {
 	return l
 }
 
-// edit changes annotations and labels as kubectl does, and returns when the API server has answered.
+// edit changes "annotations" or "labels", and returns when the API server has answered.
 func (l *live) edit(kind string, pairs ...string) time.Time {
 	l.Helper()
-	l.kubectl("", append([]string{kind, "pod", "live", "--overwrite"}, pairs...)...)
+	l.change("/api/v1/namespaces/default/pods/live", kind, pairs...)
 	return time.Now()
 }
 
@@ -132,9 +132,9 @@ func TestLive(t *testing.T) {
 	l.await("created", "wbps=8388608", "wbps=8388608", "wbps=16777216")
 	key := lab.Limits + "containers"
 
-	l.edit("annotate", key+"=/data wbps=2Mi", lab.Limits+"container.b=/data wbps=3Mi")
+	l.edit("annotations", key+"=/data wbps=2Mi", lab.Limits+"container.b=/data wbps=3Mi")
 	l.await("lowered", "wbps=2097152", "wbps=3145728", "wbps=5242880")
-	l.edit("annotate", key+"=/data wpbs=9Mi", lab.Limits+"container.b=/data wbps=9Mi")
+	l.edit("annotations", key+"=/data wpbs=9Mi", lab.Limits+"container.b=/data wbps=9Mi")
 	l.rejected(`unknown key "wpbs"`)
 	lab.StaysIOMax(t, l.b.Cgroup, onExt4("wbps=3145728"))
 	lab.WantIOMax(t, l.a.Cgroup, onExt4("wbps=2097152"))
@@ -149,7 +149,7 @@ func TestLive(t *testing.T) {
 	if err := os.RemoveAll(exchange); err != nil {
 		t.Fatal(err)
 	}
-	l.edit("annotate", key+"=/data wbps=1Mi", lab.Limits+"container.b-")
+	l.edit("annotations", key+"=/data wbps=1Mi", lab.Limits+"container.b-")
 	lab.StaysIOMax(t, l.b.Cgroup, onExt4("wbps=3145728"))
 	p.Kill(t)
 	lab.StartPlugin(t, "--only", "limits", "--exchange-dir", exchange) // makes the directory
@@ -157,9 +157,9 @@ func TestLive(t *testing.T) {
 	startClusterPart(t, exchange)
 	l.await("the cluster part is back", "wbps=1048576", "wbps=1048576", "wbps=2097152")
 
-	l.edit("annotate", key+"-")
+	l.edit("annotations", key+"-")
 	l.await("removed", "", "", "")
-	l.edit("annotate", lab.Limits+"pod-total=/data wbps=4Mi")
+	l.edit("annotations", lab.Limits+"pod-total=/data wbps=4Mi")
 	l.await("added to a pod without annotations", "", "", "wbps=4194304")
 }
 
@@ -177,14 +177,10 @@ rules:
 	part := startClusterPart(t, exchange)
 	l := newLive(t, c)
 	l.await("web", "wbps=8388608", "wbps=8388608", "wbps=16777216")
-	l.edit("label", "tier=batch")
+	l.edit("labels", "tier=batch")
 	l.await("batch", "wbps=8388608 riops=500", "wbps=8388608 riops=500", "wbps=16777216 riops=1000")
 
-	label := func(plan string) {
-		began := time.Now()
-		l.kubectl("", "label", "namespace", "default", "--overwrite", "plan"+plan)
-		l.Logf("kubectl label namespace took %v", time.Since(began).Round(10*time.Millisecond))
-	}
+	label := func(plan string) { l.change("/api/v1/namespaces/default", "labels", "plan"+plan) }
 	t.Cleanup(func() { label("-") })
 	label("=trial")
 	const trial, ofBoth = "wbps=8388608 wiops=300", "wbps=16777216 wiops=600"
@@ -224,7 +220,7 @@ func editTimes(t *testing.T, c cluster) (took []time.Duration) {
 			l.await("created", "wbps=8388608", "wbps=8388608", "wbps=16777216")
 		}
 		mib := 2 + i%5
-		answered := l.edit("annotate", fmt.Sprintf("%scontainers=/data wbps=%dMi", lab.Limits, mib))
+		answered := l.edit("annotations", fmt.Sprintf("%scontainers=/data wbps=%dMi", lab.Limits, mib))
 		want := onExt4(fmt.Sprintf("wbps=%d", mib<<20))
 		for lab.CheckIOMax(l.a.Cgroup, want) != nil || lab.CheckIOMax(l.b.Cgroup, want) != nil {
 			if time.Since(answered) > lab.Deadline {
