@@ -170,14 +170,23 @@ func (*release) image(tag string) string {
 // runs verifies that the pod of the limits part is ready, and has this tag of the image.
 func (r *release) runs(tag string) {
 	r.Helper()
-	want := strings.TrimSuffix(payload.Image, "latest") + tag + " true"
+	want := strings.TrimSuffix(payload.Image, "latest") + tag
 	lab.Within(r.T, clusterDeadline, "the pod of the limits part runs "+want, func() error {
-		out, err := kubectl("", "-n", chartNamespace, "get", "pods", "-l", "app.kubernetes.io/name=nri-blkio",
-			"-o", `jsonpath={range .items[*]}{.spec.containers[0].image} {.status.containerStatuses[0].ready}{"\n"}{end}`)
-		if err == nil && strings.TrimSpace(out) != want {
-			err = errors.New(out)
+		var list struct {
+			Items []struct {
+				Spec   struct{ Containers []struct{ Image string } }
+				Status struct{ ContainerStatuses []struct{ Ready bool } }
+			}
 		}
-		return err
+		err := r.get("/api/v1/namespaces/"+chartNamespace+"/pods?labelSelector=app.kubernetes.io/name=nri-blkio", &list)
+		if err != nil {
+			return err
+		}
+		if len(list.Items) != 1 || list.Items[0].Spec.Containers[0].Image != want ||
+			len(list.Items[0].Status.ContainerStatuses) == 0 || !list.Items[0].Status.ContainerStatuses[0].Ready {
+			return fmt.Errorf("the pods are %+v", list.Items)
+		}
+		return nil
 	})
 }
 

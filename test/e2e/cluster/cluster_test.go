@@ -94,7 +94,9 @@ func startCluster(t *testing.T) cluster {
 	}
 	lab.Within(t, clusterDeadline, "the node is a ready one of the control plane", func() error {
 		var node struct {
-			Status struct{ Conditions []struct{ Type, Status string } }
+			Status struct {
+				Conditions []struct{ Type, Status string }
+			}
 		}
 		err := c.get("/api/v1/nodes/node", &node)
 		if err == nil && !slices.Contains(node.Status.Conditions, struct{ Type, Status string }{"Ready", "True"}) {
