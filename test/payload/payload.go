@@ -48,7 +48,7 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	for _, p := range programs {
 		args := []string{"build", "-trimpath"}
 		if p.Test {
-			args = []string{"test", "-c"}
+			args = []string{"test", "-c", "-ldflags=-s"} // smaller: an emulated node takes a while to receive it
 		}
 		steps = append(steps, struct {
 			where string

@@ -5,6 +5,7 @@ package suite
 
 import (
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,14 +35,14 @@ func TestE2E(t *testing.T) {
 	for _, f := range r.folders {
 		programs = append(programs, payload.Tests(f.name))
 	}
-	if err := payload.Build(t.Context(), "..", dir, programs...); err != nil {
-		t.Fatal(err)
-	}
+	build := sync.OnceValue(func() error { return payload.Build(t.Context(), "..", dir, programs...) })
+	go func() { _ = build() }()    // while the first node boots, which waits for it
+	defer func() { _ = build() }() // the directory stays until then
 	runs := r.runs()
 	var outcomes []outcome
 	for i, run := range runs {
 		run.deadline = share(t, len(runs)-i)
-		t.Run(run.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, run.playOn(t, r.nodes(), dir)) })
+		t.Run(run.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, run.playOn(t, r.nodes(), dir, build)) })
 		// After each node, and without an end: the whole matrix takes hours.
 		if err := r.write(outcomes, commit); err != nil {
 			t.Error(err)
