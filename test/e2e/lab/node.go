@@ -79,7 +79,7 @@ func run(m *testing.M, folder string, ends []func() error) (int, error) {
 		return 1, err
 	}
 	// Some wait for a measurement while others load the node's two CPUs.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		return 1, err
 	}
 	if err := prepare(); err != nil {
