@@ -28,10 +28,10 @@ type run struct {
 // reporting is how long before the node's end that of a test binary is: its report names the test that hangs.
 const reporting = time.Minute
 
-// playOn plays the tests on n nodes of one kind at the same time. dir has the payload once build has returned.
-func (r *run) playOn(t *testing.T, n int, dir string, build func() error) outcome {
+// playOn plays the tests on n nodes of one kind at the same time.
+func (r *run) playOn(t *testing.T, n int, dir string) outcome {
 	if n == 1 {
-		return r.play(t, dir, build)
+		return r.play(t, dir)
 	}
 	o := outcome{node: r.cfg.String()}
 	var mu sync.Mutex // guards o
@@ -41,7 +41,7 @@ func (r *run) playOn(t *testing.T, n int, dir string, build func() error) outcom
 			part.folders, part.part = folders, "node "+strconv.Itoa(i+1)
 			t.Run(part.part, func(t *testing.T) {
 				t.Parallel()
-				did := part.play(t, dir, build)
+				did := part.play(t, dir)
 				mu.Lock()
 				defer mu.Unlock()
 				o.add(did)
@@ -52,7 +52,7 @@ func (r *run) playOn(t *testing.T, n int, dir string, build func() error) outcom
 }
 
 // play boots a node and plays the tests of one folder after another there.
-func (r *run) play(t *testing.T, dir string, build func() error) outcome {
+func (r *run) play(t *testing.T, dir string) outcome {
 	ctx := t.Context()
 	if !r.deadline.IsZero() {
 		var cancel context.CancelFunc
@@ -65,13 +65,8 @@ func (r *run) play(t *testing.T, dir string, build func() error) outcome {
 		return outcome{node: r.cfg.String(), failed: 1, failures: []string{"boot"}}
 	}
 	defer n.Stop()
-	err = build()
-	if err == nil {
-		err = n.Copy(ctx, dir, payload.Guest)
-	}
-	if err != nil {
+	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
 		t.Error(err)
-		return outcome{node: r.cfg.String(), failed: 1, failures: []string{"payload"}}
 	}
 	o, watch := outcome{node: r.cfg.String()}, newStopwatch()
 	start := time.Now()

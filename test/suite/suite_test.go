@@ -5,7 +5,6 @@ package suite
 
 import (
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,14 +34,14 @@ func TestE2E(t *testing.T) {
 	for _, f := range r.folders {
 		programs = append(programs, payload.Tests(f.name))
 	}
-	build := sync.OnceValue(func() error { return payload.Build(t.Context(), "..", dir, programs...) })
-	go func() { _ = build() }()    // while the first node boots, which waits for it
-	defer func() { _ = build() }() // the directory stays until then
+	if err := payload.Build(t.Context(), "..", dir, programs...); err != nil {
+		t.Fatal(err)
+	}
 	runs := r.runs()
 	var outcomes []outcome
 	for i, run := range runs {
 		run.deadline = share(t, len(runs)-i)
-		t.Run(run.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, run.playOn(t, r.nodes(), dir, build)) })
+		t.Run(run.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, run.playOn(t, r.nodes(), dir)) })
 		// After each node, and without an end: the whole matrix takes hours.
 		if err := r.write(outcomes, commit); err != nil {
 			t.Error(err)
