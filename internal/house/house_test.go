@@ -81,7 +81,7 @@ var debts = map[string][2]int{
 	"plugin/node.endedContainer": {33, 3}, // of snapshot
 	"plugin/node.pod":            {16, 5},
 	"plugin/node.liveState":      {9, 4}, // of pod
-	"plugin/node.group":          {31, 2},
+	"plugin/node.group":          {22, 1},
 	"plugin/node.Node":           {32, 1},
 	"plugin/repair.Repairer":     {41, 1},
 	"plugin/repair.file":         {23, 0},

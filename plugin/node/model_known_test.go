@@ -44,6 +44,7 @@ func (n *Node) known() modelKnown {
 		}
 	}
 	slices.Sort(out.sandboxes)
+	hasLate := false // the budget is asked again about these pods, later
 	for _, g := range s.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
 		for id := range g.drain.Open() {
@@ -52,6 +53,9 @@ func (n *Node) known() modelKnown {
 			}
 		}
 		left("writers of a pod", len(g.token))
+		if hasLate = hasLate || g.hasLate(); g.retry.pause > 0 && !g.hasLate() {
+			left("retries of a pod", 1)
+		}
 		unseen := g.unseen(time.Now())
 		left(fmt.Sprint("notices of these kinds that no look has found: ", unseen), len(unseen))
 	}
@@ -60,9 +64,9 @@ func (n *Node) known() modelKnown {
 			left("namespaces without a pod", 1)
 		}
 	}
-	left("dirty pods", len(slices.DeleteFunc(slices.Clone(s.queue.waiting), func(e *entry) bool {
-		return e.of.in(s).hasLate() && e.due.After(time.Now()) // the budget is asked again
-	})))
+	if next, waits := s.queue.Next(); waits && (!hasLate || !next.After(time.Now())) {
+		left("turns of pods", 1)
+	}
 	left("events that no phase allows for", s.unexpected)
 	left("calls of the runtime", n.inFlight.calls.Count())
 	left("calls of the reconciler", n.inFlight.passes.Count())

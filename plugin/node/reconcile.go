@@ -107,7 +107,7 @@ func (n *Node) dropPlans() {
 func (n *Node) endPass() {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	if began, ended := s.queue.endPass(); ended {
+	if began, ended := s.queue.EndPass(); ended {
 		n.metrics.passes.Observe(time.Since(began).Seconds())
 	}
 }

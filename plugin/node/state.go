@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/node/queue"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -30,7 +31,7 @@ type state struct {
 	counts
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
-	queue queue
+	queue queue.Queue[groupIdentity]
 	wake  signal
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch handover.Adder
@@ -38,7 +39,7 @@ type state struct {
 
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
-		pods: map[string]*pod{}, groups: map[string]*group{}, queue: newQueue(maxReconciled, patientFor), wake: wake,
+		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
 		bystanders: map[*group]reading{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]live{}},
 	})
 }
@@ -63,7 +64,7 @@ type group struct {
 	groupIdentity
 	pods map[string]*pod // by sandbox ID
 
-	entry   entry
+	entry   queue.Entry[groupIdentity]
 	drain   lifecycle.Drain
 	plan    *enforce.Targets // nil after a change
 	changes int              // number of changes; a plan is kept only if this is the same as when the plan began
@@ -95,7 +96,7 @@ func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 func newGroup(cgroup, key string) *group {
 	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}, pods: map[string]*pod{}}
 	g.ref = guard.RefTo[state](g)
-	g.entry.of = g.groupIdentity
+	g.entry.Of = g.groupIdentity
 	return g
 }
 
@@ -299,7 +300,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 		s.markDirty(g)
 		return
 	}
-	s.queue.drop(&g.entry)
+	s.queue.Drop(&g.entry)
 	delete(s.bystanders, g)
 	g.recorded, g.told = recorded{cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
 	s.drop(g)
@@ -344,7 +345,7 @@ func (s *state) markDirty(g *group) {
 // reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left or nothing concerns it.
 func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 && s.concerns(g) {
-		s.queue.add(&g.entry, at)
+		s.queue.Add(&g.entry, at)
 		s.wake.send()
 	}
 }
