@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -76,7 +77,7 @@ func TestPanicOfBystander(t *testing.T) {
 		if unknown {
 			s.p.events = unmatched{panicking{passingBy{panicking{p.node}}}}
 		}
-		for text, want := range map[string]error{"": nil, "another": map[bool]error{true: node.ErrInternal}[unknown]} {
+		for text, want := range map[string]error{"": nil, "another": map[bool]error{true: cause.ErrInternal}[unknown]} {
 			pol := *policy.Default()
 			if text != "" {
 				pol = *withClass(t, text)

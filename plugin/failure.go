@@ -6,7 +6,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -57,7 +57,7 @@ func (s *session) refusal(event string, pod *api.PodSandbox) error {
 	s.log.WithField("event", event).WithError(err).Error("Recovered from a panic: the rule of the pod is not known")
 	pol := s.p.events.Policy()
 	if failsRequests(pol) && (annotation.Concerns(pod.GetAnnotations()) || pol.ConcernsUnannotated()) {
-		return node.ErrInternal
+		return cause.ErrInternal
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -224,7 +225,7 @@ func TestPanicInHandler(t *testing.T) {
 			reject := *policy.Default()
 			reject.OnError.Internal = policy.Reject
 			p.Reload(&reject)
-			if err := call(s); !errors.Is(err, node.ErrInternal) {
+			if err := call(s); !errors.Is(err, cause.ErrInternal) {
 				t.Errorf("internal: reject: %v", err)
 			}
 		})
@@ -248,7 +249,7 @@ func TestPanicAgain(t *testing.T) {
 		want   error
 	}{
 		{policy.ModeEnforce, policy.Ignore, nil},
-		{policy.ModeEnforce, policy.Reject, node.ErrInternal},
+		{policy.ModeEnforce, policy.Reject, cause.ErrInternal},
 		{policy.ModeObserve, policy.Reject, nil},
 	} {
 		pol := *policy.Default()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -109,10 +110,6 @@ func (n *Node) refusalAtStart(c *snapshot) error {
 	return n.rejected(c, err)
 }
 
-// ErrInternal is the only text that a tenant sees when the plugin rejects a container because of an internal
-// failure (onError.internal: reject). It is the same on each retry and contains nothing about the host.
-var ErrInternal = errors.New("nri-blkio: internal error; see the log of nri-blkio on this node")
-
 // Create decides a new container's limits, and returns those that go into its OCI spec. It returns false if it
 // could not decide them. An error rejects the container.
 func (n *Node) Create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (spec policy.Settings, decided bool, err error) {
@@ -168,5 +165,5 @@ func (n *Node) Refusal(sb *Sandbox) error {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)
-	return ErrInternal
+	return cause.ErrInternal
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -183,7 +184,7 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 	v.keepLive()
 	for i := range v.containers {
 		if c := &v.containers[i]; !c.isDecidable() || c.hangs() {
-			return nil, fmt.Errorf("container %s: %w", c.name, cmp.Or(c.search.err, errNoAnswer))
+			return nil, fmt.Errorf("container %s: %w", c.name, cmp.Or(c.search.err, cause.ErrNoAnswer))
 		}
 	}
 	pol := n.policy.Load()
@@ -192,7 +193,7 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 	found := make(chan []snapshot, 1)
 	err := n.inFlight.passes.Within(ctx, e.pod.group.key+" edit", func(ctx context.Context) error {
 		if !n.beginTrial(e) {
-			return fmt.Errorf("find the disks of its new targets: %w", errNoAnswer)
+			return fmt.Errorf("find the disks of its new targets: %w", cause.ErrNoAnswer)
 		}
 		defer n.endTrial(e)
 		for i := range v.containers {
@@ -267,8 +268,8 @@ func refusesEdit(pol *policy.Pod, err error) bool {
 
 // noteRejected notes why an edit, or what is left of it, is rejected. It is tried again with each pass, because the policy, the disks or
 // the budget may change.
-func (n *Node) noteRejected(e *editOf, cause error) {
-	err := &rejectedEdit{e.parts, cause}
+func (n *Node) noteRejected(e *editOf, why error) {
+	err := &rejectedEdit{e.parts, why}
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	p := e.pod.in(s)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 )
 
 // TestReconcileWhileSandboxesChange lets the race detector check that a group's sandboxes can change while the
@@ -47,7 +48,7 @@ func TestWriteHangs(t *testing.T) {
 			t.Fatal("a free group cannot be taken")
 		}
 		time.Sleep(passDeadline + time.Second)
-		if err := n.takeNow(g); !errors.Is(err, errWriteHangs) {
+		if err := n.takeNow(g); !errors.Is(err, cause.ErrWriteHangs) {
 			t.Errorf("a write that takes longer than %v does not hang", passDeadline)
 		}
 		n.release(g)

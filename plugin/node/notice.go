@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -39,7 +40,7 @@ type noticeKey struct {
 	policy    *policy.Pod
 	request   *podfacts.Request
 	settings  int
-	cause     causeKey
+	cause     cause.Key
 	parts     podfacts.Parts // of an edit
 	subject   string         // a mount
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // This file lists the notices about pods, see notice.go.
@@ -52,7 +52,7 @@ func (p *pod) notices(g *group) (out []notice) {
 	if err := g.retry.err; err != nil {
 		x := p.notInForce(notWritten, err)
 		x.patience, x.again = patience, reminder.Interval
-		x.value, x.cause = string(x.cause.about()), causeKey{} // with another cause, it has lasted as long
+		x.value, x.cause = string(x.cause.About()), cause.Key{} // with another cause, it has lasted as long
 		out = append(out, x)
 	}
 	causes := map[noticeKey]bool{}
@@ -87,8 +87,8 @@ func (p *pod) notices(g *group) (out []notice) {
 // rejected returns the notice about a change that does not count.
 func (p *pod) rejected() notice {
 	e, of := p.edit, partsOf(p.edit.err)
-	out := notice{noticeKey: noticeKey{kind: changeRejected, pod: p.ref, cause: keyOf(e.err), parts: of}, event: func() event {
-		return event{p.named(), podevent.ChangeRejected, keyOf(e.err).about(of.String()), e.text()}
+	out := notice{noticeKey: noticeKey{kind: changeRejected, pod: p.ref, cause: cause.KeyOf(e.err), parts: of}, event: func() event {
+		return event{p.named(), podevent.ChangeRejected, cause.KeyOf(e.err).About(of.String()), e.text()}
 	}}
 	if e.next != nil { // otherwise SetLive has logged it
 		out.line = &line{level: logrus.WarnLevel, text: "Rejected changed limits of claims of a running pod", fields: logrus.Fields{"pod": p.String()}, err: e.err}
@@ -108,9 +108,9 @@ func (p *podIdentity) notInForce(kind noticeKind, err error) notice {
 	case keepsGranted:
 		key, note = "kept", "some limits are not in force, and some that were granted before stay: "
 	}
-	return notice{noticeKey: noticeKey{kind: kind, pod: p.ref, cause: keyOf(err)}, event: func() event {
-		found := causeOf(err)
-		return event{p.named(), podevent.NotInForce, found.about(key), note + found.text}
+	return notice{noticeKey: noticeKey{kind: kind, pod: p.ref, cause: cause.KeyOf(err)}, event: func() event {
+		found := cause.Of(err)
+		return event{p.named(), podevent.NotInForce, found.About(key), note + found.Text}
 	}}
 }
 
@@ -127,7 +127,7 @@ func (c *snapshot) lines() (out []notice) {
 		}})
 		x := &out[len(out)-1]
 		if err != nil {
-			x.cause = keyOf(err)
+			x.cause = cause.KeyOf(err)
 		}
 		return x
 	}
@@ -195,11 +195,11 @@ func (c *snapshot) fact() event {
 		out.note, out.key = out.note+"get "+text, podevent.KeyOf(c.name, text)
 		return out
 	}
-	found := causeOf(d.err)
+	found := cause.Of(d.err)
 	if d.policy.Action(d.err) == policy.Reject {
-		out.note, out.key = out.note+"be rejected: "+found.text, found.about(c.name)
+		out.note, out.key = out.note+"be rejected: "+found.Text, found.About(c.name)
 	} else {
-		out.note, out.key = out.note+"get "+text+", without what is not enforced: "+found.text, found.about(c.name, text)
+		out.note, out.key = out.note+"get "+text+", without what is not enforced: "+found.Text, found.About(c.name, text)
 	}
 	return out
 }
@@ -221,8 +221,7 @@ func (c *snapshot) causes() (out []notice) {
 	}
 	add := func(err error) {
 		x := c.pod.notInForce(kind, err)
-		isInternal := x.cause.failure != "" || x.cause.request.Reason.Kind() == annotation.Internal
-		if isInternal || !d.policy.KnowsVolumes() && !c.isLate() { // the volumes are known in a moment
+		if x.cause.IsInternal() || !d.policy.KnowsVolumes() && !c.isLate() { // the volumes are known in a moment
 			x.patience = patience
 		}
 		out = append(out, x)

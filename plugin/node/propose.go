@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -208,7 +209,7 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 
 // isLike reports whether two decisions are about the same, and set the same values for the same reasons.
 func (d *decision) isLike(o *decision) bool {
-	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && keyOf(d.err) == keyOf(o.err) &&
+	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err) &&
 		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }
 
@@ -272,7 +273,7 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.current.Load())
 		errs = nil
 		for _, c := range hung {
-			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, errNoAnswer))
+			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, cause.ErrNoAnswer))
 		}
 		var pods []podIdentity
 		for _, c := range unresolved {

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 )
 
 // This file has the turns in which workers take groups from the queue, and the right to write a group's cgroups.
@@ -90,7 +92,7 @@ func (n *Node) takeNow(of groupIdentity) error {
 	case s.tryTake(g):
 		return nil
 	case g.writeHangs(time.Now()):
-		return errWriteHangs
+		return cause.ErrWriteHangs
 	}
 	return errWritten
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -89,7 +90,7 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.cgroups.CloseUnread()
 	n.shared.Store(newSharedReads(&n.environment))
 	for _, g := range n.markAllDue(began) {
-		n.noteProblem(ctx, g, errWriteHangs)
+		n.noteProblem(ctx, g, cause.ErrWriteHangs)
 		n.tell(g) // its turn may never end
 	}
 }
