@@ -297,3 +297,18 @@ func TestDirtyGuard(t *testing.T) {
 		}
 	}
 }
+
+// TestTotalOfLate verifies that the mounts of a late container add limits of the pod as a whole, and change none.
+func TestTotalOfLate(t *testing.T) {
+	pod := Default().ForPod(&PodFacts{}, annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; /big wbps=9Mi; /mem wbps=3Mi; /logs wbps=2Mi"}))
+	plain := Container{Name: "plain", Rootfs: on(sda)}
+	late := Container{Name: "late", Rootfs: on(sda), Stage: Late, Mounts: []Mount{mount("/big", on(sda)), mount("/logs", on(sdb)), mount("/mem", tmpfs())}}
+	got, err := pod.Total([]Container{late, plain})
+	if want := []string{"sda wbps=1048576", "sdb wbps=2097152"}; err != nil || !slices.Equal(limits(got), want) {
+		t.Errorf("got %q, %v, want %q", limits(got), err, want)
+	}
+	alone, err := pod.Total([]Container{late})
+	if want := []string{"sda wbps=9437184", "sdb wbps=2097152"}; err != nil || !slices.Equal(limits(alone), want) {
+		t.Errorf("alone: got %q, %v, want %q", limits(alone), err, want)
+	}
+}

@@ -127,7 +127,7 @@ func (p *Pod) Borrow(d Desired, lent *Lent) Desired {
 	for _, disk := range lent.Disks {
 		names[disk.Dev] = disk.Name
 	}
-	if p != nil && !p.isForeign && p.allowsAnnotations() && len(lent.Limits) > 0 {
+	if p != nil && !p.isForeign && p.AllowsAnnotations() && len(lent.Limits) > 0 {
 		own := d.Settings
 		d.Settings = own.Lowest(p.withinBounds(lent.Limits))
 		d.Lowered = d.Lowered.Join(own.Where(func(s Setting) bool {

@@ -23,6 +23,19 @@ func (b *NamespaceBudget) Has(k blkio.Key) bool {
 	return b != nil && k < blkio.NumLimits && b.Limits[k] != blkio.Unset
 }
 
+// Covers reports whether the budget bounds each key that another one bounds.
+func (b *NamespaceBudget) Covers(other *NamespaceBudget) bool {
+	if b == other { // mostly it is so
+		return true
+	}
+	for k := range blkio.NumLimits {
+		if other.Has(k) && !b.Has(k) {
+			return false
+		}
+	}
+	return true
+}
+
 // budgetDocument is an element of budgets in a policy file.
 type budgetDocument struct {
 	// The namespaces that the budget is for. Each has the whole budget for itself. Values: a list of patterns.
@@ -152,12 +165,4 @@ func (d *Desired) DiskName(dev blkio.Dev) string {
 		}
 	}
 	return ""
-}
-
-// Plus returns the sum of two amounts; blkio.Max if one of them is, or if it is too large.
-func Plus(a, b blkio.Amount) blkio.Amount {
-	if a > blkio.Max-b {
-		return blkio.Max
-	}
-	return a + b
 }

@@ -79,7 +79,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 
 // allow drops annotations, and limits of claims, that the rule does not allow.
 func (p *Pod) allow() {
-	if p.allowsAnnotations() {
+	if p.AllowsAnnotations() {
 		return
 	}
 	if p.volumes.HasLimits() {
@@ -211,11 +211,17 @@ func (p *Pod) Class(container string) string {
 	return ""
 }
 
+// Namespace returns the namespace of the pod.
+func (p *Pod) Namespace() string { return p.namespace }
+
+// AllowsAnnotations reports whether annotations count for the pod.
+func (p *Pod) AllowsAnnotations() bool { return p.rule.allowsAnnotations() }
+
 // KnowsVolumes reports whether the volumes of the pod are known.
 func (p *Pod) KnowsVolumes() bool { return p.volumes.Known() }
 
 // MissesClaims reports whether limits of claims would count, and the volumes are unknown.
-func (p *Pod) MissesClaims() bool { return !p.volumes.Known() && p.allowsAnnotations() }
+func (p *Pod) MissesClaims() bool { return !p.volumes.Known() && p.AllowsAnnotations() }
 
 // Request returns the annotations that count. They are empty if the rule does not allow them.
 func (p *Pod) Request() *annotation.Request { return p.request }

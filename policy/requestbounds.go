@@ -99,6 +99,15 @@ func (p *Pod) minRate(k blkio.Key) (blkio.Amount, string) {
 	return p.policy.Bounds.Min[k], theNodePolicy
 }
 
+// LeastRate returns the smallest rate that a limit of the pod may have.
+func (p *Pod) LeastRate(k blkio.Key) blkio.Amount {
+	least, _ := p.minRate(k)
+	return max(least, p.Floor(k))
+}
+
+// Floor returns the floor of a key on the node.
+func (p *Pod) Floor(k blkio.Key) blkio.Amount { return p.policy.Floors.of(k) }
+
 // checkEntry returns an error for a value of an annotation that the policy does not allow.
 func (p *Pod) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.Error {
 	var problem *annotation.Problem

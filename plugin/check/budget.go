@@ -6,10 +6,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 )
 
 // share returns what the containers that run are granted of the budget for the pod's namespace, with these limits of the pod as a whole.
-func (o *outcome) share(total policy.Settings) (out policy.Share) {
+func (o *outcome) share(total policy.Settings) (out budget.Share) {
 	b := o.pod.Policy.Budget()
 	for i := range o.running {
 		out.AddContainer(&o.running[i].Desired, b)
@@ -25,7 +26,7 @@ func (o *outcome) share(total policy.Settings) (out policy.Share) {
 // checkBudget returns an error if the budget has no room for one more container of the pod, although no other pod takes any of it.
 func (o *outcome) checkBudget(d *policy.Desired, total policy.Settings) error {
 	own := o.share(o.bound)
-	claim := policy.Claim{Pod: o.pod.Policy, Desired: d, Total: total, Own: &own, Others: func(blkio.Address) policy.Granted { return policy.Granted{} }}
+	claim := budget.Claim{Pod: o.pod.Policy, Desired: d, Total: total, Own: &own, Others: func(blkio.Address) budget.Granted { return budget.Granted{} }}
 	if err := claim.Check(); err != nil { // not returned as it is: a nil pointer is an error
 		return err
 	}

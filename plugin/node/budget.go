@@ -8,6 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 )
 
 // A budget is the most that the pods of a namespace may be granted together on a physical disk. What a pod is granted is derived from
@@ -76,9 +77,7 @@ func (n *Node) lowest(own, total policy.Settings) map[blkio.Dev][]blkio.Disk {
 func (n *Node) unread(namespace string, b *policy.NamespaceBudget) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	sums := s.sumsOf(namespace, b)
-	sums.update(nil)
-	for g := range sums.unread {
+	for g := range s.sumsOf(namespace, b, nil).Unread() {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
 				if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
@@ -107,26 +106,26 @@ func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 
 // excess returns an error if the budget has no room for some containers of one pod, beside the rest of their group. They are taken not
 // to be counted yet, and are added one after another. Each takes the place of those in its pod that have its name. grows is that of
-// policy.Claim.
+// budget.Claim.
 func (s *state) excess(g *group, of []*snapshot, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
-	t := s.tallyFor(g, of)
+	own, others := s.tallyFor(g, of)
 	for _, c := range of {
-		claim := c.claim(t)
+		claim := c.claim(own, others)
 		claim.Grows = grows
 		if err := claim.Check(); err != nil {
 			return err
 		}
-		t.own.AddContainer(&c.decision.desired, c.decision.policy.Budget())
+		own.AddContainer(&c.decision.desired, c.decision.policy.Budget())
 	}
 	return nil
 }
 
-// claim returns the claim of a container to a budget of which other containers have the sums of t.
-func (c *snapshot) claim(t *tally) policy.Claim {
-	return policy.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Own: &t.own, Others: t.others}
+// claim returns the claim of a container to a budget of which its pod has own so far, and other pods the rest.
+func (c *snapshot) claim(own *budget.Share, others func(blkio.Address) budget.Granted) budget.Claim {
+	return budget.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Own: own, Others: others}
 }
 
 // grants returns what the pod of a group is granted of a budget on each physical disk. The budget may be nil.
@@ -214,12 +213,11 @@ func (s *state) uses(name string, ns *namespace, pol *policy.Policy, yield func(
 		ns.sums = nil
 		return
 	}
-	sums := s.sumsOf(name, b)
-	sums.update(nil)
-	sums.known(func(disk string, at blkio.Address, granted policy.Granted) {
+	sums := s.sumsOf(name, b, nil)
+	sums.Known(func(disk string, at blkio.Address, granted budget.Granted) {
 		yield(BudgetUse{
 			Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
-			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: len(sums.undecided),
+			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: sums.Undecided(),
 		})
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 )
 
 // sumModel is the runtime of a node, and what follows for the sums: the pods that it has, and the containers that have
@@ -45,7 +45,7 @@ func (m *sumModel) fits(pod, name string) bool {
 		sum := after[disk]
 		for other, o := range m.pods {
 			if other != pod {
-				sum = policy.Plus(sum, o.of("", 0)[disk])
+				sum = budget.Plus(sum, o.of("", 0)[disk])
 			}
 		}
 		if after[disk] > before[disk] && sum > m.budget {
@@ -93,7 +93,7 @@ func (m *sumModel) compare() error {
 	for _, p := range m.pods {
 		for disk, amount := range p.of("", 0) {
 			name := []string{"vda", "vdb"}[disk]
-			if want[name] = policy.Plus(want[name], amount); want[name] == 0 || m.budget == 0 {
+			if want[name] = budget.Plus(want[name], amount); want[name] == 0 || m.budget == 0 {
 				delete(want, name)
 			}
 		}

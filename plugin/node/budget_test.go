@@ -17,7 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 )
 
 const tenantBudget = "budgets: [{namespaces: ['tenant-*'], limits: ['* wbps=200Mi']}]\n"
@@ -151,11 +151,11 @@ func (p *sumPod) of(except string, added int) (out [2]blkio.Amount) {
 	for disk := range out {
 		for _, c := range p.containers {
 			if !c.told && c.Name != except {
-				out[disk] = policy.Plus(out[disk], p.kind.own[disk])
+				out[disk] = budget.Plus(out[disk], p.kind.own[disk])
 			}
 		}
 		for range added {
-			out[disk] = policy.Plus(out[disk], p.kind.own[disk])
+			out[disk] = budget.Plus(out[disk], p.kind.own[disk])
 		}
 		out[disk] = min(out[disk], p.kind.bound[disk])
 		if added == 0 && !slices.ContainsFunc(p.containers, func(c *sumContainer) bool { return !c.told && c.Name != except }) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 )
 
 // modelBudget is a budget for the namespace of all pods. Few of them fit into it.
@@ -88,7 +89,7 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 				return false
 			}
 			facts = append(facts, r.facts(p, c))
-			d.Charges(b, func(at blkio.Address, amount blkio.Amount) { own[at] = policy.Plus(own[at], amount) })
+			d.Charges(b, func(at blkio.Address, amount blkio.Amount) { own[at] = budget.Plus(own[at], amount) })
 		}
 	}
 	total, _ := r.ruled(p).Total(facts)
@@ -96,7 +97,7 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 		if s, found := total.Settings.Get(at); found {
 			sum = min(sum, s.Amount)
 		}
-		sums[at] = policy.Plus(sums[at], sum)
+		sums[at] = budget.Plus(sums[at], sum)
 	}
 	return true
 }

@@ -291,11 +291,11 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	delete(s.pods, pod.id)
 	delete(g.pods, pod.id)
 	s.byUID.remove(pod.uid, pod)
-	of.sums.forget(g)
+	of.sums.Forget(g)
 	if delete(of.pods, pod.id); len(of.pods) == 0 {
 		delete(s.namespaces, pod.namespace)
 	}
-	s.changed(g) // this also keeps a call that returns late from writing an outdated plan
+	s.changed(g) // another pod of it may be in the namespace; this also keeps a call that returns late from writing an outdated plan
 	if len(g.pods) > 0 {
 		s.markDirty(g)
 		return

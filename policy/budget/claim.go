@@ -1,4 +1,6 @@
-package policy
+// Package budget adds up what the pods of a namespace are granted together, and decides whether its budget has room for one more
+// container. It is pure: what a pod has been granted is given to it.
+package budget
 
 import (
 	"cmp"
@@ -6,16 +8,17 @@ import (
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Claim is the request of a new or an edited container to the budget for its namespace.
 type Claim struct {
-	Pod     *Pod
-	Desired *Desired // of the container
-	Total   Settings // of its pod as a whole, with the disks of the container
-	Own     *Share   // of its pod so far, without the container
+	Pod     *policy.Pod
+	Desired *policy.Desired // of the container
+	Total   policy.Settings // of its pod as a whole, with the disks of the container
+	Own     *Share          // of its pod so far, without the container
 	// Others returns what the other pods of the namespace are granted at an address of a physical disk.
 	Others func(at blkio.Address) Granted
 	// Grows reports whether an edit grants the pod more at an address of a physical disk. The others are not checked. It is nil for a
@@ -31,8 +34,8 @@ type Granted struct {
 	Undecided bool
 }
 
-// Add adds what one more pod is granted.
-func (g *Granted) Add(amount blkio.Amount) {
+// add adds what one more pod is granted.
+func (g *Granted) add(amount blkio.Amount) {
 	if g.Amount = Plus(g.Amount, amount); amount != 0 {
 		g.Pods++
 	}
@@ -107,9 +110,9 @@ func (c *Claim) charges(next *Share) (out []charge, unlimited blkio.Address, isU
 // checkOne returns an error if what the pod is granted at an address would grow beyond the budget. before and after are the
 // portions of the pod. Of other containers of the pod only what is known counts: the budget is asked about the rest once it is known.
 func (c *Claim) checkOne(x *charge, before, after []Portion) *annotation.Error {
-	others, most := c.Others(x.Address), c.Pod.budget.Limits[x.Key]
+	others, most := c.Others(x.Address), c.Pod.Budget().Limits[x.Key]
 	now := knownAt(before, x.Address)
-	next, _ := PortionAt(after, x.Address)
+	next, _ := portionAt(after, x.Address)
 	if next.Known <= now || Plus(others.Amount, next.Known) <= most {
 		return nil
 	}
@@ -143,24 +146,23 @@ func (c *Claim) checkOne(x *charge, before, after []Portion) *annotation.Error {
 	}
 	asked := k.String() + "=" + annotation.FormatAmount(k, value) + " on " + c.diskText(x.Dev)
 	return annotation.New(annotation.Identity{From: source.Origin(), Subject: asked, Reason: annotation.NoRoom}, &annotation.Problem{
-		Cause: asked + " exceeds the budget of namespace " + c.Pod.namespaceText() + ": " + cause,
+		Cause: asked + " exceeds the budget of namespace " + c.namespace() + ": " + cause,
 		Hint:  c.remedy(k, room, waits, source.Kind),
 	})
 }
 
 // remedy returns what to do about an error: wait for room, or write at most room.
-func (c *Claim) remedy(k blkio.Key, room blkio.Amount, waits bool, from SourceKind) string {
+func (c *Claim) remedy(k blkio.Key, room blkio.Amount, waits bool, from policy.SourceKind) string {
 	wait := ""
 	if waits {
 		wait = "wait for room"
 	}
-	least, _ := c.Pod.minRate(k)
-	if room < max(least, c.Pod.policy.Floors.of(k)) {
+	if room < c.Pod.LeastRate(k) {
 		return cmp.Or(wait, "wait for room")
 	}
 	write := "write at most " + annotation.FormatAmount(k, room)
-	if from != FromAnnotation {
-		if !c.Pod.allowsAnnotations() {
+	if from != policy.FromAnnotation {
+		if !c.Pod.AllowsAnnotations() {
 			return cmp.Or(wait, "ask the operators of the cluster")
 		}
 		write += " in an annotation"
@@ -172,11 +174,11 @@ func (c *Claim) remedy(k blkio.Key, room blkio.Amount, waits bool, from SourceKi
 }
 
 // source returns the source of the container's value at an address.
-func (c *Claim) source(at blkio.Address) Source {
+func (c *Claim) source(at blkio.Address) policy.Source {
 	if s, found := c.Desired.Settings.Get(at); found {
 		return s.Source
 	}
-	return Source{Kind: FromAnnotation, Name: keyOfEach}
+	return policy.Source{Kind: policy.FromAnnotation, Name: keyOfEach}
 }
 
 // keyOfEach is the annotation that limits all containers of a pod.
@@ -197,23 +199,19 @@ func (c *Claim) unlimited(at blkio.Address) *annotation.Error {
 	disk := c.diskText(at.Dev)
 	of := annotation.Identity{From: source.Origin(), Subject: k.String() + " on " + disk, Reason: annotation.NeedsLimit}
 	out := annotation.New(of, &annotation.Problem{
-		Cause: k.String() + " of * needs a limit: " + disk + " has none, and namespace " + c.Pod.namespaceText() + " has a budget",
+		Cause: k.String() + " of * needs a limit: " + disk + " has none, and namespace " + c.namespace() + " has a budget",
 		Hint:  `write for example "* ` + k.String() + "=" + annotation.FormatAmount(k, c.example(k)) + `"`,
 	})
-	if !c.Pod.allowsAnnotations() {
-		out.From, out.Hint = c.Pod.rule.origin(), "ask the operators of the cluster"
+	if !c.Pod.AllowsAnnotations() {
+		out.From, out.Hint = annotation.Origin{Rule: c.Pod.Rule()}, "ask the operators of the cluster"
 	}
 	return out
 }
 
 // example returns an eighth of the budget, or the smallest value that may be requested.
 func (c *Claim) example(k blkio.Key) blkio.Amount {
-	least, _ := c.Pod.minRate(k)
-	return max(c.Pod.budget.Limits[k]/8, least, c.Pod.policy.Floors.of(k))
+	return max(c.Pod.Budget().Limits[k]/8, c.Pod.LeastRate(k))
 }
 
-// allowsAnnotations reports whether annotations count for the pod.
-func (p *Pod) allowsAnnotations() bool { return p.rule.allowsAnnotations() }
-
-// namespaceText returns the pod's namespace for messages.
-func (p *Pod) namespaceText() string { return quote.Name(p.namespace, quote.Most+10) }
+// namespace returns the pod's namespace for messages.
+func (c *Claim) namespace() string { return quote.Name(c.Pod.Namespace(), quote.Most+10) }

@@ -1,4 +1,4 @@
-package policy
+package budget
 
 import (
 	"regexp"
@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // claimed returns the error of a budget for a container with its root filesystem on sda.
-func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]string, granted grantedBefore) *annotation.Error {
+func claimed(t testing.TB, p *policy.Policy, namespace string, annotations map[string]string, granted grantedBefore) *annotation.Error {
 	t.Helper()
-	pod := p.ForPod(&PodFacts{Namespace: namespace}, annotation.Parse(annotations))
-	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
+	pod := p.ForPod(&policy.PodFacts{Namespace: namespace}, annotation.Parse(annotations))
+	c := policy.Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
 	d, err := pod.Container(c)
-	total, totalErr := pod.Total([]Container{c})
+	total, totalErr := pod.Total([]policy.Container{c})
 	if err != nil || totalErr != nil {
 		t.Skip(err, totalErr) // of a fuzz test; a table's annotations are right
 	}
@@ -36,7 +37,7 @@ var wbpsOfSda = blkio.Address{Key: blkio.Wbps, Dev: sda.Dev}
 // own returns the share of the pod.
 func (g grantedBefore) own() *Share {
 	s := &Share{}
-	if s.Add(wbpsOfSda, g.Own, &Desired{}); g.Bound != blkio.Unset {
+	if s.Add(wbpsOfSda, g.Own, &policy.Desired{}); g.Bound != blkio.Unset {
 		s.Bind(wbpsOfSda, g.Bound)
 	}
 	return s
@@ -260,12 +261,12 @@ func TestIdentity(t *testing.T) {
 
 // exceededBy returns the key for which a pod with the container of claimed exceeds the budget of its namespace or has no limit,
 // and "" if there is none. It adds up what the pods would be granted, without the code of a Claim.
-func exceededBy(p *Policy, namespace string, annotations map[string]string, granted grantedBefore) string {
+func exceededBy(p *policy.Policy, namespace string, annotations map[string]string, granted grantedBefore) string {
 	b := p.BudgetFor(namespace)
-	pod := p.ForPod(&PodFacts{Namespace: namespace}, annotation.Parse(annotations))
-	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
+	pod := p.ForPod(&policy.PodFacts{Namespace: namespace}, annotation.Parse(annotations))
+	c := policy.Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
 	d, _ := pod.Container(c)
-	total, _ := pod.Total([]Container{c})
+	total, _ := pod.Total([]policy.Container{c})
 	for k := range blkio.NumLimits {
 		at := blkio.Address{Key: k, Dev: sda.Dev}
 		if !b.Has(k) {

@@ -1,10 +1,11 @@
-package policy
+package budget
 
 import (
 	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Share is what one pod is granted of the budget for its namespace. Its containers have limits on devices, and so has the pod as a
@@ -54,7 +55,7 @@ func (s *Share) find(at blkio.Address) (int, bool) {
 }
 
 // Add adds what a container may use at the address of a device. d has the name of the device, if it is known.
-func (s *Share) Add(at blkio.Address, amount blkio.Amount, d *Desired) {
+func (s *Share) Add(at blkio.Address, amount blkio.Amount, d *policy.Desired) {
 	p := s.at(at)
 	if p.sum = Plus(p.sum, amount); p.name == "" {
 		p.name = d.DiskName(at.Dev)
@@ -62,9 +63,30 @@ func (s *Share) Add(at blkio.Address, amount blkio.Amount, d *Desired) {
 }
 
 // AddContainer adds a container.
-func (s *Share) AddContainer(d *Desired, b *NamespaceBudget) {
+func (s *Share) AddContainer(d *policy.Desired, b *policy.NamespaceBudget) {
 	d.Charges(b, func(at blkio.Address, amount blkio.Amount) { s.Add(at, amount, d) })
 	s.AddStack(d.Lowest)
+}
+
+// AddUndecided adds a container that is not decided yet, by what it and its pod as a whole were granted before. Its lowest disks are
+// known, and other disks that it uses are not: it may have no limit there.
+func (s *Share) AddUndecided(d *policy.Desired, own, total policy.Settings, b *policy.NamespaceBudget) {
+	s.AddStack(d.Lowest)
+	var known blkio.Limits
+	for _, x := range own {
+		if b.Has(x.Key) {
+			s.Add(x.Address, x.Amount, d)
+			known[x.Key] = x.Amount
+		}
+	}
+	for k, most := range b.Limits {
+		s.Undecided = s.Undecided || most != blkio.Unset && known[k] == blkio.Unset
+	}
+	for _, x := range total.Without(own) { // it has no limit of its own on these disks
+		if b.Has(x.Key) {
+			s.Add(x.Address, blkio.Max, d)
+		}
+	}
 }
 
 // AddStack adds the physical disks below devices, see Container.Lowest.
@@ -84,6 +106,44 @@ func (s *Share) AddStack(lowest map[blkio.Dev][]blkio.Disk) {
 // Bind sets the limit of the pod as a whole at the address of a device.
 func (s *Share) Bind(at blkio.Address, most blkio.Amount) { s.at(at).bound = most }
 
+// BindWhole sets the limits of the pod as a whole, by those of each of its sandboxes, and by those that stay where a sandbox has none.
+// Of two sandboxes the higher limit counts: which of them is in force depends on where a container runs.
+func (s *Share) BindWhole(sandboxes []policy.Settings, stay policy.Settings, b *policy.NamespaceBudget) {
+	bind := func(limits policy.Settings) {
+		for _, x := range limits {
+			if !b.Has(x.Key) {
+				continue
+			}
+			if most := highest(sandboxes, stay, x.Address); most != blkio.Max {
+				s.Bind(x.Address, most)
+			}
+		}
+	}
+	bind(stay)
+	for _, limits := range sandboxes {
+		bind(limits)
+	}
+}
+
+// highest returns the highest limit of some sandboxes at an address; blkio.Max for none.
+func highest(sandboxes []policy.Settings, stay policy.Settings, at blkio.Address) (most blkio.Amount) {
+	without := blkio.Max
+	if s, found := stay.Get(at); found {
+		without = s.Amount
+	}
+	if len(sandboxes) == 0 {
+		return without
+	}
+	for _, limits := range sandboxes {
+		if s, found := limits.Get(at); found {
+			most = max(most, s.Amount)
+		} else {
+			most = max(most, without)
+		}
+	}
+	return most
+}
+
 // bound returns the limit of the pod as a whole at the address of a device; blkio.Max for none.
 func (s *Share) bound(at blkio.Address) blkio.Amount {
 	if i, found := s.find(at); found {
@@ -93,7 +153,7 @@ func (s *Share) bound(at blkio.Address) blkio.Amount {
 }
 
 // with returns the share of a pod with one more container, and with the limits of the pod as a whole that it brings.
-func (s *Share) with(d *Desired, total Settings, b *NamespaceBudget) Share {
+func (s *Share) with(d *policy.Desired, total policy.Settings, b *policy.NamespaceBudget) Share {
 	out := *s
 	out.parts, out.isOwner = append(make([]part, 0, len(s.parts)+len(d.Settings)), s.parts...), false
 	out.AddContainer(d, b)
@@ -146,15 +206,23 @@ func (s *Share) Portions() []Portion {
 
 // knownAt returns what is known to be granted at an address, by a list of Portions.
 func knownAt(of []Portion, at blkio.Address) blkio.Amount {
-	p, _ := PortionAt(of, at)
+	p, _ := portionAt(of, at)
 	return p.Known
 }
 
-// PortionAt returns the portion of an address in a list of Portions.
-func PortionAt(of []Portion, at blkio.Address) (_ Portion, found bool) {
+// portionAt returns the portion of an address in a list of Portions.
+func portionAt(of []Portion, at blkio.Address) (_ Portion, found bool) {
 	i, found := slices.BinarySearchFunc(of, at, func(p Portion, at blkio.Address) int { return p.Compare(at) })
 	if !found {
 		return Portion{}, false
 	}
 	return of[i], true
+}
+
+// Plus returns the sum of two amounts; blkio.Max if one of them is, or if it is too large.
+func Plus(a, b blkio.Amount) blkio.Amount {
+	if a > blkio.Max-b {
+		return blkio.Max
+	}
+	return a + b
 }

@@ -1,4 +1,4 @@
-package policy
+package budget
 
 import (
 	"math/rand/v2"
@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // granted returns what a share is granted at an address of a physical disk.
 func (s *Share) granted(at blkio.Address) blkio.Amount {
-	p, found := PortionAt(s.Portions(), at)
+	p, found := portionAt(s.Portions(), at)
 	if !found && s.Undecided {
 		return blkio.Max
 	}
@@ -82,7 +83,7 @@ func (m *shareModel) addContainer(s *Share, rng *rand.Rand) {
 			amount = blkio.Max
 		}
 		m.sums[n] = Plus(m.sums[n], amount)
-		s.Add(wbpsOf(n), amount, &Desired{})
+		s.Add(wbpsOf(n), amount, &policy.Desired{})
 	}
 }
 
@@ -116,7 +117,7 @@ func TestShareKeepsStacks(t *testing.T) {
 	s.AddStack(one)
 	before := s
 	s.AddStack(two)
-	next := s.with(&Desired{Extent: Extent{Lowest: map[blkio.Dev][]blkio.Disk{{Major: 9}: {sdb}}}}, nil, nil)
+	next := s.with(&policy.Desired{Extent: policy.Extent{Lowest: map[blkio.Dev][]blkio.Disk{{Major: 9}: {sdb}}}}, nil, nil)
 	if len(one) != 1 || len(two) != 1 || len(before.lowest) != 1 || len(s.lowest) != 2 || len(next.lowest) != 3 {
 		t.Errorf("%v %v %v %v %v", one, two, before.lowest, s.lowest, next.lowest)
 	}

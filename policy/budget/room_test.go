@@ -1,10 +1,11 @@
-package policy
+package budget
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -36,37 +37,22 @@ func TestRoom(t *testing.T) {
 					annotations[key] = value
 				}
 			}
-			pod := parsed(t, budget).ForPod(&PodFacts{Namespace: "a"}, annotation.Parse(annotations))
-			c := Container{Name: "db", Rootfs: on(sda)}
+			pod := parsed(t, budget).ForPod(&policy.PodFacts{Namespace: "a"}, annotation.Parse(annotations))
+			c := policy.Container{Name: "db", Rootfs: on(sda)}
 			d, _ := pod.Container(c)
-			total, _ := pod.Total([]Container{c})
+			total, _ := pod.Total([]policy.Container{c})
 			claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Own: tt.granted.own(), Others: tt.granted.others}
-			var want Settings
+			var want policy.Settings
 			if tt.want != 0 {
-				want = Settings{{set(sda, blkio.Wbps, tt.want).Value, fromBudget, Room}}
+				want = policy.Settings{{Value: blkio.Value{Address: wbpsOfSda, Amount: tt.want}, Source: fromBudget, Basis: policy.Room}}
 			}
 			if got := claim.Room(); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
 	}
-	free := Claim{Pod: Default().ForPod(&PodFacts{}, nil), Desired: &Desired{}}
+	free := Claim{Pod: policy.Default().ForPod(&policy.PodFacts{}, nil), Desired: &policy.Desired{}}
 	if got := free.Room(); got != nil {
 		t.Errorf("without a budget: %v", got)
-	}
-}
-
-// TestTotalOfLate verifies that the mounts of a late container add limits of the pod as a whole, and change none.
-func TestTotalOfLate(t *testing.T) {
-	pod := Default().ForPod(&PodFacts{}, annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; /big wbps=9Mi; /mem wbps=3Mi; /logs wbps=2Mi"}))
-	plain := Container{Name: "plain", Rootfs: on(sda)}
-	late := Container{Name: "late", Rootfs: on(sda), Stage: Late, Mounts: []Mount{mount("/big", on(sda)), mount("/logs", on(sdb)), mount("/mem", tmpfs())}}
-	got, err := pod.Total([]Container{late, plain})
-	if want := []string{"sda wbps=1048576", "sdb wbps=2097152"}; err != nil || !slices.Equal(limits(got), want) {
-		t.Errorf("got %q, %v, want %q", limits(got), err, want)
-	}
-	alone, err := pod.Total([]Container{late})
-	if want := []string{"sda wbps=9437184", "sdb wbps=2097152"}; err != nil || !slices.Equal(limits(alone), want) {
-		t.Errorf("alone: got %q, %v, want %q", limits(alone), err, want)
 	}
 }
