@@ -48,6 +48,7 @@ plugin/reminder         pure
 plugin/volumepath       pure
 plugin/node/guard       pure
 plugin/node/queue       pure
+plugin/node/layers      pure    plugin/bounded plugin/inventory
 plugin/node/cause       pure    io/fs blkio blkio/cgroupfs plugin/bounded plugin/podevent policy/annotation
 plugin/node/lifecycle   table
 plugin/repair/filestate table
@@ -86,8 +87,9 @@ plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugi
                                 github.com/containerd/containerd/api/services/introspection/v1 k8s.io/cri-api/pkg/apis/runtime/v1
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
 plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/enforce plugin/enforce/plan
-                                plugin/handover plugin/inventory plugin/node/cause plugin/node/guard plugin/node/lifecycle plugin/node/queue
-                                plugin/podevent plugin/podfacts plugin/record plugin/recovery plugin/reminder plugin/weights policy/... logrus prometheus
+                                plugin/handover plugin/inventory plugin/node/cause plugin/node/guard plugin/node/layers plugin/node/lifecycle
+                                plugin/node/queue plugin/podevent plugin/podfacts plugin/record plugin/recovery plugin/reminder plugin/weights
+                                policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
                                 plugin/node plugin/node/cause plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder
                                 plugin/weights policy/... logrus prometheus k8s.io/apimachinery/pkg/util/wait

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -206,7 +207,7 @@ func reloadedNode(b *testing.B) (n *Node, dir string, policies []*policy.Policy)
 	h, dir := tree(b, cgroups...)
 	n = newNode(b, h)
 	n.storage = onlyOn(dataDisk)
-	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	n.layers = layers.New(inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}})
 	policies = []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
 	n.policy.Store(policies[1])
 	for i := range benchPods {

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -38,7 +39,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 	n := newNode(b, h)
 	n.storage = storage
-	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
+	n.layers = layers.New(inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}})
 	storage.Pin(node.dir("containerd"))
 	s := &session{n, handlerDeadline}
 	refresh := func() {

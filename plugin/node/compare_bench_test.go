@@ -95,7 +95,7 @@ func BenchmarkUnresolved(b *testing.B) {
 	}
 	g := n.peek().pods[sb.ID].group
 	for b.Loop() {
-		if out, _ := n.unresolved(g, n.policy.Load(), n.layers.current.Load()); len(out) > 0 {
+		if out, _ := n.unresolved(g, n.policy.Load(), n.layers.Current()); len(out) > 0 {
 			b.Fatal("a container is not decided")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -26,7 +27,7 @@ type snapshot struct {
 	life     lifecycle.Container // the phase, which only state.handle changes
 	pid      int                 // of the first process; 0 if the runtime does not name it, pidUnknown before its start
 	search   search
-	layer    ownLayer
+	layer    *layers.Own // nil before the first resolution
 	disks    inventory.Container
 	use      undeclaredUse
 	decision *decision // undecided before the first one
@@ -121,12 +122,6 @@ const (
 
 // isDecidable reports whether enough is known about the disks of the container for a decision.
 func (c *snapshot) isDecidable() bool { return c.search.found != foundNothing && c.search.err == nil }
-
-// ownLayer is the location of the writable layer of a container. A restarted runtime does not move it.
-type ownLayer struct {
-	at           *inventory.Layer // nil before the first resolution
-	registration int              // number of the registration with the runtime, during the first resolution
-}
 
 // undeclaredUse is the I/O of a container on undeclared disks.
 type undeclaredUse struct {

@@ -198,7 +198,7 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 		defer n.endTrial(e)
 		for i := range v.containers {
 			c := &v.containers[i]
-			if err := n.finder().find(ctx, what, n.layers.current.Load(), c); err != nil {
+			if err := n.finder().find(ctx, what, n.layers.Current(), c); err != nil {
 				return fmt.Errorf("container %s: %w", c.name, err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -37,14 +38,14 @@ func soughtBy(pol *policy.Pod) *sought {
 
 // find finds those disks of a container that are not known yet. An error is an internal failure, after which c must not be used. Disks
 // that cannot be read are noted in c.disks, and the others are kept.
-func (f finder) find(ctx context.Context, what *sought, now *layerLocations, c *snapshot) error {
+func (f finder) find(ctx context.Context, what *sought, now *layers.Locations, c *snapshot) error {
 	targets := what.targets
 	c.disks.InvalidateFor(targets)
 	if !c.disks.IsResolved() {
 		if err := f.findDisks(ctx, targets, c, now); err != nil {
 			return err
 		}
-	} else if now.moved(c) {
+	} else if c.hasMoved(now) {
 		if err := f.move(ctx, targets, c, now); err != nil {
 			return err
 		}
@@ -72,19 +73,18 @@ func (p *podIdentity) inventoried(targets annotation.Targets) *inventory.Pod {
 }
 
 // findDisks finds the disks of a container by its description in the runtime's event.
-func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *snapshot, now *layerLocations) error {
+func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *snapshot, now *layers.Locations) error {
 	if err := f.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
 	if c.cgroup == "" {
 		return c.noCgroup
 	}
-	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.request.now.Load().Handler)
-		c.layer = ownLayer{&layer, now.registration}
+	if c.layer == nil || c.hasMoved(now) {
+		c.layer = now.Own(c.pod.request.now.Load().Handler)
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
-	if err := f.inventory().Find(ctx, c.pod.inventoried(targets), *c.layer.at, &c.disks); err != nil {
+	if err := f.inventory().Find(ctx, c.pod.inventoried(targets), c.layer.Layer, &c.disks); err != nil {
 		return err
 	}
 	c.disks.Facts.MemoryLimited = f.isMemoryLimited(c)
@@ -100,8 +100,8 @@ func (f finder) isMemoryLimited(c *snapshot) bool {
 
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
-func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapshot, now *layerLocations) error {
-	layer := now.Of(c.pod.request.now.Load().Handler)
+func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapshot, now *layers.Locations) error {
+	layer := now.Own(c.pod.request.now.Load().Handler)
 	rootfs := layer.Backing(ctx, f.storage)
 	switch {
 	case rootfs.Err == nil:
@@ -110,7 +110,7 @@ func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapsho
 	default:
 		rootfs.Err = nil // no target means it
 	}
-	c.layer, c.disks.Facts.Rootfs = ownLayer{&layer, now.registration}, rootfs
+	c.layer, c.disks.Facts.Rootfs = layer, rootfs
 	return nil
 }
 
@@ -150,30 +150,30 @@ func (n *Node) find(ctx context.Context, of identity) error {
 	isUnused := false // by the caller
 	defer func() { n.endSearch(of, isUnused) }()
 	for {
-		c, layers, pol := n.beginSearch(of), n.layers.current.Load(), n.policy.Load()
+		c, now, pol := n.beginSearch(of), n.layers.Current(), n.policy.Load()
 		by := of.pod.request.now.Load().Under(pol)
 		what := soughtBy(by)
-		if c.isFound(what, layers) {
+		if c.isFound(what, now) {
 			return nil
 		}
 		isSame := c.decidedBy(pol) || c.disks.Covers(what.targets)
 		err := n.recallContainer(&c)
 		if err == nil {
-			err = n.finder().find(ctx, what, layers, &c)
+			err = n.finder().find(ctx, what, now, &c)
 		}
 		n.noteFound(&c, isSame, err)
 		isUnused = err == nil && ctx.Err() != nil
-		if now := of.pod.request.now.Load().Under(n.policy.Load()); err != nil || now == by || c.disks.Covers(now.Targets()) {
+		if next := of.pod.request.now.Load().Under(n.policy.Load()); err != nil || next == by || c.disks.Covers(next.Targets()) {
 			return cmp.Or(err, c.search.notCompared)
 		}
 	}
 }
 
 // isFound reports whether all that is sought about the disks of the container is known.
-func (c *snapshot) isFound(what *sought, layers *layerLocations) bool {
+func (c *snapshot) isFound(what *sought, now *layers.Locations) bool {
 	disks := c.disks
 	disks.InvalidateFor(what.targets)
-	return c.isDecidable() && c.search.found >= what.depth && disks.IsResolved() && !layers.moved(c) && !c.needsComparison() &&
+	return c.isDecidable() && c.search.found >= what.depth && disks.IsResolved() && !c.hasMoved(now) && !c.needsComparison() &&
 		slices.Equal(c.disks.Facts.Undeclared, c.undeclared())
 }
 

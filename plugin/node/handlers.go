@@ -45,7 +45,7 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err := n.recall(c.pod.group)
 	now := n.snapshot(c.ref)
-	n.layers.compare(ctx, n.finder().inventory(), &now, n.policy.Load())
+	n.compareLayer(ctx, &now)
 	if err == nil {
 		err = n.resolve(ctx, c)
 	}

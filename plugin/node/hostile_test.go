@@ -18,6 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -138,7 +139,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				}
 				defer storage.Close()
 				n.storage = storage
-				n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+				n.layers = layers.New(inventory.Layers{Default: inventory.Layer{Dir: "/"}})
 				s := &session{n, time.Minute}
 				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
 				before, creates := processorTime(b), 0
@@ -173,7 +174,7 @@ func BenchmarkBesideHostileCreate(b *testing.B) {
 	h, _ := tree(b)
 	n := newNode(b, h)
 	n.storage = benchStorage(b, "/proc/self/mountinfo")
-	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+	n.layers = layers.New(inventory.Layers{Default: inventory.Layer{Dir: "/"}})
 	s := &session{n, time.Minute}
 	sb, hostile := sandbox(manyPaths(true)), ctr("db", sameMounts(4000, "rslave")...)
 	create := func() {

@@ -18,6 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -79,7 +80,7 @@ type Node struct {
 	state    *guard.Value[state]
 	isListed atomic.Bool // the runtime has listed the running containers: before that, the plugin does not know all of them
 	policy   atomic.Pointer[policy.Policy]
-	layers   layers
+	layers   *layers.Locator
 	inFlight inFlight
 	exits    exits
 	metrics  *metrics
@@ -101,7 +102,6 @@ type environment struct {
 
 // optional has what may be nil.
 type optional struct {
-	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 	events        Events
 }
@@ -156,17 +156,15 @@ func New(cfg Config) (*Node, error) {
 			nodeMemory: cfg.NodeMemory,
 			controls:   &enforce.Controls{Cgroups: cfg.Cgroups},
 			recovery:   cfg.Recovery,
-			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts, cfg.Events},
+			optional:   optional{cfg.ProcessMounts, cfg.Events},
 		},
 		reconciler: reconciler{signals: wakes},
 		state:      newState(wakes.wake),
+		layers:     layers.New(cfg.Layers),
 		metrics:    newMetrics(),
 	}
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
-	n.layers.environment, n.layers.state, n.layers.passes = &n.environment, n.state, &n.inFlight.passes
-	n.layers.questions = make(chan layerQuestion, 1)
-	n.layers.problem.Store(new(error))
-	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
+	n.layers.Read, n.layers.Calls, n.layers.Moved = cfg.ReadLayers, &n.inFlight.passes, n.layersMoved
 	n.setExits(cfg.Sync)
 	n.selectNamespaces(nil, cfg.Policy)
 	n.policy.Store(cfg.Policy)
@@ -195,7 +193,7 @@ func (n *Node) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { n.recovery.Loop(ctx, "watch the exits of containers", n.exits.ends.Watch) })
 	parts.Go(func() { n.recovery.Loop(ctx, "reconcile", n.reconcile) })
-	parts.Go(func() { n.recovery.Loop(ctx, "locate writable layers", n.layers.askAgain) })
+	parts.Go(func() { n.recovery.Loop(ctx, "locate writable layers", n.layers.AskAgain) })
 	if n.events != nil {
 		parts.Go(func() {
 			n.recovery.Loop(ctx, "write events", func(ctx context.Context) { n.events.Run(ctx, n.present) })

@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -181,7 +182,7 @@ func (n *Node) logLines(lines ...line) {
 
 // nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and
 // layers, layers elsewhere, and the pods without labels of their namespace.
-func nodeNotices(kernel, records, layers, elsewhere error, unlabelled []podIdentity) (out []notice) {
+func nodeNotices(kernel, records, located, elsewhere error, unlabelled []podIdentity) (out []notice) {
 	add := func(kind noticeKind, patience time.Duration, l *line) {
 		if l.err != nil {
 			out = append(out, notice{noticeKey: noticeKey{kind: kind}, patience: patience, again: reminder.Interval, value: l.err.Error(), line: l})
@@ -193,8 +194,8 @@ func nodeNotices(kernel, records, layers, elsewhere error, unlabelled []podIdent
 	add(recordsUnread, 0, &line{
 		level: logrus.WarnLevel, text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", err: records,
 	})
-	add(layersUnknown, layersPause, &line{ // a runtime that starts takes some seconds
-		level: logrus.WarnLevel, text: "Asking the runtime for the location of writable layers failed: using its configuration files", err: layers,
+	add(layersUnknown, layers.MaxPause, &line{ // a runtime that starts takes some seconds
+		level: logrus.WarnLevel, text: "Asking the runtime for the location of writable layers failed: using its configuration files", err: located,
 	})
 	add(layersElsewhere, 0, &line{
 		level: logrus.WarnLevel, text: "Writable layers are on another disk than the runtime or its configuration says: rootfs means where containers have them", err: elsewhere,
@@ -211,7 +212,7 @@ func nodeNotices(kernel, records, layers, elsewhere error, unlabelled []podIdent
 // tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
 func (n *Node) tellOfNode(records error) {
 	now := time.Now()
-	for _, x := range n.told.due(nodeNotices(n.kernelProblem(), records, *n.layers.problem.Load(), n.layers.elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
+	for _, x := range n.told.due(nodeNotices(n.kernelProblem(), records, n.layers.Problem(), n.layers.Elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
 		n.logLines(*x.line)
 	}
 }
@@ -229,7 +230,7 @@ func (n *Node) Problem() string {
 	if err := n.kernelProblem(); err != nil {
 		return err.Error()
 	}
-	if err := n.layers.elsewhere(); err != nil {
+	if err := n.layers.Elsewhere(); err != nil {
 		return "writable layers are on another disk than the runtime or its configuration says: " + err.Error()
 	}
 	return ""

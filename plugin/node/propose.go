@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -225,17 +226,17 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 
 // unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
 // containers for which that has been under way for too long.
-func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return of.in(s).unresolved(pol, layers)
+	return of.in(s).unresolved(pol, now)
 }
 
-func (g *group) unresolved(pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
+func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
-			case c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), layers):
+			case c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), now):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
 			case c.hangs():
@@ -270,7 +271,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) (errs []error) {
 	undeclared := n.undeclared(newSharedReads(&n.environment))
 	for again := true; again; {
-		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.current.Load())
+		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.Current())
 		errs = nil
 		for _, c := range hung {
 			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, cause.ErrNoAnswer))

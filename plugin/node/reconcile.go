@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -160,7 +161,7 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 // groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
 // of the pod has written all limits since a failure, only reconcileGroup ends the problem.
 func (n *Node) groupIsUnchanged(g groupIdentity) bool {
-	targets := n.takeDecided(g, n.policy.Load(), n.layers.current.Load())
+	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current())
 	if targets == nil {
 		return false
 	}
@@ -170,11 +171,11 @@ func (n *Node) groupIsUnchanged(g groupIdentity) bool {
 
 // takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
 // problem.
-func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, layers *layerLocations) *enforce.Targets {
+func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	unresolved, hung := g.unresolved(pol, layers)
+	unresolved, hung := g.unresolved(pol, now)
 	if g.plan == nil || g.retry.err != nil || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
 		return nil
 	}
