@@ -13,7 +13,7 @@ import (
 
 // A budget is the most that the pods of a namespace may be granted together on a physical disk. What a pod is granted is derived from
 // the state (tally.go) and stored nowhere: a container that ends, is removed or is created again cannot leave a wrong sum
-// behind. What all pods of a namespace are granted is kept up to date (sums.go).
+// behind. What all pods of a namespace are granted is kept up to date (policy/budget).
 
 // exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
 func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
@@ -168,7 +168,7 @@ func (u *BudgetUse) IsOver() bool { return u.Granted > u.Budget }
 // Budgets returns what the pods of each namespace with a budget are granted, those first that are granted more than
 // their budget.
 func (n *Node) Budgets() []BudgetUse {
-	out := n.budgetUses(n.policy.Load())
+	out := n.budgetUses()
 	slices.SortFunc(out, func(a, b BudgetUse) int {
 		switch {
 		case a.IsOver() == b.IsOver():
@@ -183,41 +183,33 @@ func (n *Node) Budgets() []BudgetUse {
 
 // overBudget counts the namespaces that are granted more than their budget.
 func (n *Node) overBudget() int {
-	pol, over := n.policy.Load(), 0
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for name, ns := range s.namespaces {
-		isOver := false
-		s.uses(name, ns, pol, func(u BudgetUse) { isOver = isOver || u.IsOver() })
-		if isOver {
-			over++
+	over := map[string]bool{}
+	for _, u := range n.budgetUses() {
+		if u.IsOver() {
+			over[u.Namespace] = true
 		}
 	}
-	return over
+	return len(over)
 }
 
-// budgetUses returns what the pods of each namespace with a budget are granted under a policy.
-func (n *Node) budgetUses(pol *policy.Policy) (out []BudgetUse) {
+// budgetUses returns what the pods of each namespace with a budget are granted, in any order.
+func (n *Node) budgetUses() (out []BudgetUse) {
+	pol := n.policy.Load()
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for name, ns := range s.namespaces {
-		s.uses(name, ns, pol, func(u BudgetUse) { out = append(out, u) })
+		b := pol.BudgetFor(name)
+		if b == nil {
+			ns.sums = nil
+			continue
+		}
+		sums := s.sumsOf(name, b, nil)
+		sums.Known(func(disk string, at blkio.Address, granted budget.Granted) {
+			out = append(out, BudgetUse{
+				Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
+				Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: sums.Undecided(),
+			})
+		})
 	}
 	return out
-}
-
-// uses yields what the pods of a namespace are granted of its budget, in any order.
-func (s *state) uses(name string, ns *namespace, pol *policy.Policy, yield func(BudgetUse)) {
-	b := pol.BudgetFor(name)
-	if b == nil {
-		ns.sums = nil
-		return
-	}
-	sums := s.sumsOf(name, b, nil)
-	sums.Known(func(disk string, at blkio.Address, granted budget.Granted) {
-		yield(BudgetUse{
-			Namespace: name, Disk: blkio.Disk{Dev: at.Dev, Name: disk}, Key: at.Key,
-			Granted: granted.Amount, Budget: b.Limits[at.Key], Pods: granted.Pods, Undecided: sums.Undecided(),
-		})
-	})
 }

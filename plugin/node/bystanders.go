@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
@@ -29,16 +30,6 @@ const (
 	unreadable                // the next pass reads them again
 	unrecorded                // there is none
 )
-
-// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside its labels. A tenant decides how many
-// there are. It is enough for about 30 containers with 15 mounts.
-const bystanderRoom = 96 << 10
-
-// concerns reports whether the pods of a group are no bystanders.
-func (s *state) concerns(g *group) bool {
-	_, passes := s.bystanders[g]
-	return !passes
-}
 
 // joinBystander makes a pod part of the state that nothing concerns, unless something concerns another sandbox of it.
 func (s *state) joinBystander(joining podIdentity, cgroup string) *pod {
@@ -149,7 +140,10 @@ func (s *state) concern(g *group, recorded bool) {
 	}
 	for _, p := range g.pods {
 		for _, c := range p.containers {
-			if c.exit.planned = !recorded; !c.mayRun() {
+			if c.exit.plan = nil; !recorded {
+				c.exit.plan = &handover.Plan{}
+			}
+			if !c.mayRun() {
 				continue
 			}
 			if c.vetting, c.use.pending = vetted, true; !recorded {

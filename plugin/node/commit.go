@@ -219,27 +219,6 @@ func (s *state) assuming(g *group, decided []*snapshot) *group {
 // its start. If it runs already, or the runtime does not reject it, it gets the room that is left, and the budget is asked again
 // with each retry.
 
-// needsVetting reports whether the budget was not asked yet about all disks of a live container, or had no room for it. Before its
-// start as well, and after a refused one: what a decision grants without that question would be no growth once it runs.
-func (c *snapshot) needsVetting() bool {
-	return c.vetting != vetted && c.isLive()
-}
-
-// isLate reports whether the budget had no room for a live container.
-func (c *snapshot) isLate() bool { return c.vetting == late }
-
-// hasLate reports whether the budget had no room for a live container of a group.
-func (g *group) hasLate() bool {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.isLive() && c.isLate() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
 // decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
 func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -35,6 +37,10 @@ type snapshot struct {
 	exit exitState
 }
 
+// pidUnknown is a container's process ID until the event of its start names the process.
+// The reconciler may see the container's cgroup before that event.
+const pidUnknown = -1
+
 // grants has the values that a container has or had, apart from the decision about it.
 type grants struct {
 	// spec has the values that the runtime writes again with each update of the container's resources
@@ -45,6 +51,17 @@ type grants struct {
 	vetting  vetting
 	start    startState
 }
+
+// recalled is what the record of an earlier process says of a container.
+type recalled struct {
+	granted  policy.Desired
+	limits   policy.Settings // they count for the budget of the namespace until there is a decision
+	lent     policy.Lent     // to its pod
+	unvetted bool            // the budget had no room for it, or was not asked
+}
+
+// noRecord is what is recalled of a container without a record.
+var noRecord = &recalled{}
 
 // vetting is what the budget of the namespace has answered about a container.
 type vetting uint8
@@ -66,6 +83,15 @@ func (g *grants) stage() policy.Stage {
 	}
 	return policy.Running
 }
+
+// needsVetting reports whether the budget was not asked yet about all disks of a live container, or had no room for it. Before its
+// start as well, and after a refused one: what a decision grants without that question would be no growth once it runs.
+func (c *snapshot) needsVetting() bool {
+	return c.vetting != vetted && c.isLive()
+}
+
+// isLate reports whether the budget had no room for a live container.
+func (c *snapshot) isLate() bool { return c.vetting == late }
 
 // startState is the state of the answer to StartContainer.
 type startState uint8
@@ -97,6 +123,40 @@ type containerRef = guard.Ref[state, container]
 
 // in returns the container. It may not be part of the state any more.
 func (c identity) in(s *state) *container { return c.ref.In(s) }
+
+// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
+func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
+	c := snapshot{
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
+		pid:      pidUnknown,
+		decision: undecided,
+		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
+	}
+	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
+	return c
+}
+
+// add makes a container part of its pod, and completes its identity.
+func (s *state) add(c *snapshot) *container {
+	added := &container{}
+	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
+	added.snapshot = *c
+	p := c.pod.in(s)
+	p.containers[c.id] = added
+	s.recount(p.group.in(s))
+	s.addContainer(added)
+	if p.edit.next != nil { // which may have waited for a container
+		s.markDirty(p.group.in(s))
+	}
+	return added
+}
+
+func (n *Node) snapshot(of containerRef) snapshot {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return of.In(s).snapshot
+}
 
 // search is the search for the disks of a container.
 type search struct {
@@ -152,12 +212,21 @@ func (c *snapshot) redecide(change func(*decision)) {
 	c.decision = &d
 }
 
+// hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.
+func (d *decision) hasValuesOf(o *decision) bool {
+	return slices.EqualFunc(d.desired.Settings, o.desired.Settings, func(a, b policy.Setting) bool { return a.Value == b.Value })
+}
+
+// decidedBy reports whether the limits of the container were decided by this policy and the request of its pod.
+func (c *snapshot) decidedBy(pol *policy.Policy) bool {
+	return c.decision.policy.Of() == pol && c.pod.asks(c.decision.request)
+}
+
 // exitState has the values that the plugin needs at the end of a container.
 type exitState struct {
-	plan handover.Plan
-	// planned is true if plan was computed, and for a container of a bystander without a record. It
-	// is false while the hand-over is disabled.
-	planned bool
+	// plan is what its end has to do. It is nil before it was computed, and while the hand-over is disabled. For a container of a
+	// bystander without a record it is empty.
+	plan *handover.Plan
 	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup and
 	// at its end, and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
@@ -198,7 +267,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 // writes returns whether limits apply to the writes of the container.
 func (c *snapshot) writes() lifecycle.Writes {
 	switch {
-	case !c.exit.planned:
+	case c.exit.plan == nil:
 		return lifecycle.WritesUnknown
 	case c.exit.plan.IsEmpty():
 		return lifecycle.WritesUnlimited
@@ -208,6 +277,9 @@ func (c *snapshot) writes() lifecycle.Writes {
 
 // mayRun reports whether a process of the container may run.
 func (c *snapshot) mayRun() bool { return c.life.Phase().MayRun() }
+
+// isLive reports whether a container may run, or was created and has not started.
+func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecycle.Created }
 
 // isUnplaced reports whether a container has started and the plugin has seen no process of it.
 func (c *snapshot) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
@@ -224,6 +296,10 @@ func (s *state) end(g *group, id string, written bool) {
 // mountRoom is the memory in bytes that the mounts of the containers of a pod take at most in their OCI specs. It is
 // enough for about 4,000 mounts. What the plugin finds about them takes about twice as much again.
 const mountRoom = 1 << 20
+
+// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside its labels. A tenant decides how many
+// there are. It is enough for about 30 containers with 15 mounts.
+const bystanderRoom = 96 << 10
 
 // mountRoom returns the bytes that are left for the mounts of a container of a pod, by its name. An earlier container of the name does
 // not count, because this one replaces it.

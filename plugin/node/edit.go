@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
-	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -19,31 +18,6 @@ import (
 // with a message. It counts if it is valid, and if the budget of the namespace has room for all that the pod is granted by it.
 // Otherwise what was granted stays. Annotations and facts (labels, claims) can have different authors, so
 // either of them counts without the other.
-
-// edit is a live change of a pod that does not count yet.
-type edit struct {
-	next *podfacts.Request // nil for none
-	err  error             // the reason why it is rejected, for the record; nil before the first try
-	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
-	unknown error
-	// isRejected is true if err is of next, and not of the edit before it.
-	isRejected bool
-}
-
-// rejectedEdit is the error of a pod with an edit that does not count.
-type rejectedEdit struct {
-	parts podfacts.Parts
-	cause error
-}
-
-func (e *rejectedEdit) Error() string {
-	if !e.parts.Has(podfacts.Annotations | podfacts.Labels) {
-		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
-	}
-	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
-}
-
-func (e *rejectedEdit) Unwrap() error { return e.cause }
 
 // editOf is the edit of one pod, as the reconciler tries it.
 type editOf struct {
@@ -282,9 +256,6 @@ func (n *Node) noteRejected(e *editOf, why error) {
 		s.changed(p.group.in(s)) // the record has the text
 	}
 }
-
-// isLive reports whether a container may run, or was created and has not started.
-func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecycle.Created }
 
 // noteCounts notes that a candidate of an edit counts. Labels by which no rule selects change often, and claims are also tried when
 // they become known: these are noted if a container gets other limits.

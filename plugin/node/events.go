@@ -2,13 +2,11 @@ package node
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
-	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
@@ -79,14 +77,6 @@ func textOf(d policy.Desired) string {
 	return strings.Join(describe(d), ", ")
 }
 
-// text returns why the edit is rejected, in text that a tenant may see.
-func (e *edit) text() string {
-	if e.next == nil {
-		return e.err.Error()
-	}
-	return (&rejectedEdit{partsOf(e.err), errors.New(cause.Of(e.err).Text)}).Error()
-}
-
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.
 func (n *Node) present() map[string]bool {
 	if !n.isListed.Load() {
@@ -115,12 +105,4 @@ func (n *Node) PodsByCgroup() map[string]podevent.Pod {
 		}
 	}
 	return out
-}
-
-// partsOf returns the parts of an edit that an error rejects.
-func partsOf(err error) podfacts.Parts {
-	if r, ok := errors.AsType[*rejectedEdit](err); ok {
-		return r.parts
-	}
-	return podfacts.Annotations
 }

@@ -114,10 +114,6 @@ func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapsho
 	return nil
 }
 
-// pidUnknown is a container's process ID until the event of its start names the process.
-// The reconciler may see the container's cgroup before that event.
-const pidUnknown = -1
-
 // needsComparison reports whether the mounts of a running container have not been compared yet.
 func (c *snapshot) needsComparison() bool {
 	return c.disks.IsUncompared() && c.mayRun() && c.pid > 0

@@ -5,9 +5,6 @@ import (
 	"errors"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -172,19 +169,6 @@ func (n *Node) Knows(sandbox, cgroup string) bool {
 	return g != nil && s.concerns(g)
 }
 
-// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
-func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
-	c := snapshot{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
-		pid:      pidUnknown,
-		decision: undecided,
-		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
-	}
-	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
-	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
-	return c
-}
-
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
 func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
@@ -233,27 +217,6 @@ func (n *Node) startAccepted(of identity) {
 	}
 	c.start = startAnswered
 	g.told.look()
-}
-
-// add makes a container part of its pod, and completes its identity.
-func (s *state) add(c *snapshot) *container {
-	added := &container{}
-	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
-	added.snapshot = *c
-	p := c.pod.in(s)
-	p.containers[c.id] = added
-	s.recount(p.group.in(s))
-	s.addContainer(added)
-	if p.edit.next != nil { // which may have waited for a container
-		s.markDirty(p.group.in(s))
-	}
-	return added
-}
-
-func (n *Node) snapshot(of containerRef) snapshot {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return of.In(s).snapshot
 }
 
 // Stopped removes a container from the pod's sums; the reconciler then lowers the backstop. The runtime may

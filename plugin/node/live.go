@@ -2,11 +2,13 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -32,6 +34,47 @@ type live struct {
 	err error
 }
 
+// edit is a live change of a pod that does not count yet.
+type edit struct {
+	next *podfacts.Request // nil for none
+	err  error             // the reason why it is rejected, for the record; nil before the first try
+	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
+	unknown error
+	// isRejected is true if err is of next, and not of the edit before it.
+	isRejected bool
+}
+
+// rejectedEdit is the error of a pod with an edit that does not count.
+type rejectedEdit struct {
+	parts podfacts.Parts
+	cause error
+}
+
+func (e *rejectedEdit) Error() string {
+	if !e.parts.Has(podfacts.Annotations | podfacts.Labels) {
+		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
+	}
+	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
+}
+
+func (e *rejectedEdit) Unwrap() error { return e.cause }
+
+// partsOf returns the parts of an edit that an error rejects.
+func partsOf(err error) podfacts.Parts {
+	if r, ok := errors.AsType[*rejectedEdit](err); ok {
+		return r.parts
+	}
+	return podfacts.Annotations
+}
+
+// text returns why the edit is rejected, in text that a tenant may see.
+func (e *edit) text() string {
+	if e.next == nil {
+		return e.err.Error()
+	}
+	return (&rejectedEdit{partsOf(e.err), errors.New(cause.Of(e.err).Text)}).Error()
+}
+
 // besideAnnotations are the parts of an edit that can have other authors than the annotations.
 const besideAnnotations = podfacts.Labels | podfacts.Volumes
 
@@ -45,8 +88,8 @@ func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
 	}
 	kept, _ := facts.WithinRoom(n.policy.Load())
 	l := live{Request: kept.Request("", ""), name: facts.Name, owner: facts.Owner, namespaceLabels: facts.NamespaceLabels}
-	if cause := facts.Omitted[podfacts.PartAnnotations]; cause != "" {
-		l.err = errors.New("too many annotations of this domain: " + cause)
+	if why := facts.Omitted[podfacts.PartAnnotations]; why != "" {
+		l.err = errors.New("too many annotations of this domain: " + why)
 	}
 	former, bystanding := n.noteLive(uid, l)
 	n.findConcerned(bystanding, former)
@@ -195,16 +238,6 @@ func (s *state) revise(p *pod) {
 	}
 }
 
-// hasLiveContainer reports whether a container of the pod may have a part of a budget.
-func (p *pod) hasLiveContainer() bool {
-	for _, c := range p.containers {
-		if c.isLive() {
-			return true
-		}
-	}
-	return false
-}
-
 // replaceRequest replaces the request of a pod. Its containers are decided again. What was known about other containers
 // is forgotten, because their disks were not found for the new targets.
 func (s *state) replaceRequest(p *pod, r *podfacts.Request) {
@@ -234,14 +267,6 @@ func (s *state) reviseAll() {
 	for _, pod := range s.pods {
 		s.revise(pod)
 	}
-}
-
-// asks reports whether a request is still the one of the pod that counts.
-func (p *podIdentity) asks(r *podfacts.Request) bool { return p.request.now.Load() == r }
-
-// decidedBy reports whether the limits of the container were decided by this policy and the request of its pod.
-func (c *snapshot) decidedBy(pol *policy.Policy) bool {
-	return c.decision.policy.Of() == pol && c.pod.asks(c.decision.request)
 }
 
 // Each live change that counts is tried, logged and recorded, and the author of a pod decides how often there is one. So a
@@ -346,9 +371,4 @@ func (n *Node) noteNamespace(of podIdentity) {
 		rule = "rule " + quote.Name(name, quote.Most)
 	}
 	n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force")
-}
-
-// hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.
-func (d *decision) hasValuesOf(o *decision) bool {
-	return slices.EqualFunc(d.desired.Settings, o.desired.Settings, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }

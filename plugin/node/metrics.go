@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -193,4 +194,17 @@ func (c *snapshot) state() int {
 		return stateObserved
 	}
 	return stateLimited
+}
+
+// hasPendingLimits reports whether a running container has limits that are not decided yet, or not written because its
+// cgroup was not seen yet.
+func (c *snapshot) hasPendingLimits() bool {
+	phase := c.life.Phase()
+	switch {
+	case !phase.MayRun(), phase == lifecycle.Refused:
+		return false
+	case c.decision.policy == nil:
+		return c.decision.err != nil
+	}
+	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
 }

@@ -72,11 +72,24 @@ const (
 	DefaultKubeletRoot = "/var/lib/kubelet"
 )
 
+// The work on one group of pods is bounded by a thousand times its normal duration. A call can hang in the
+// kernel on a disk that fails, and the other groups must not wait for it.
+const (
+	passDeadline    = time.Second
+	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
+	maxReconciled   = 4               // groups that are reconciled at the same time, without those that take longer than patientFor
+	// patientFor is the time after which the work on a group goes on beside that on maxReconciled other groups.
+	patientFor = 20 * time.Millisecond
+)
+
 // Node holds the state of one node: its pods, their requests, and the limits that they
 // should have. Its methods are safe for concurrent use.
 type Node struct {
 	environment
-	reconciler
+	wake     signal // the queue of groups has changed, or there are unread bystanders
+	all      signal // a pass over all pods is due
+	told     told   // of the node as a whole; used by the reconciler only
+	shared   atomic.Pointer[sharedReads]
 	state    *guard.Value[state]
 	isListed atomic.Bool // the runtime has listed the running containers: before that, the plugin does not know all of them
 	policy   atomic.Pointer[policy.Policy]
@@ -97,26 +110,9 @@ type environment struct {
 	nodeMemory uint64 // 0 where it is unknown
 	controls   *enforce.Controls
 	recovery   *recovery.Recovery
-	optional
-}
-
-// optional has what may be nil.
-type optional struct {
+	// processMounts and events may be nil.
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 	events        Events
-}
-
-// reconciler has what wakes the reconciler, and what it remembers from one pass to the next.
-type reconciler struct {
-	signals
-	told   told // of the node as a whole; used by the reconciler only
-	shared atomic.Pointer[sharedReads]
-}
-
-// signals wake the reconciler.
-type signals struct {
-	wake signal // the queue of groups has changed, or there are unread bystanders
-	all  signal // a pass over all pods is due
 }
 
 // signal wakes a goroutine. It holds at most one token.
@@ -144,24 +140,26 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
 	}
-	wakes := signals{wake: newSignal(), all: newSignal()}
+	wake := newSignal()
 	n := &Node{
 		environment: environment{
-			log:        cfg.Log,
-			storage:    cfg.Storage,
-			cgroups:    cfg.Cgroups,
-			kernel:     cfg.Kernel,
-			kubelet:    cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
-			resync:     cmp.Or(cfg.Resync, defaultResync),
-			nodeMemory: cfg.NodeMemory,
-			controls:   &enforce.Controls{Cgroups: cfg.Cgroups},
-			recovery:   cfg.Recovery,
-			optional:   optional{cfg.ProcessMounts, cfg.Events},
+			log:           cfg.Log,
+			storage:       cfg.Storage,
+			cgroups:       cfg.Cgroups,
+			kernel:        cfg.Kernel,
+			kubelet:       cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
+			resync:        cmp.Or(cfg.Resync, defaultResync),
+			nodeMemory:    cfg.NodeMemory,
+			controls:      &enforce.Controls{Cgroups: cfg.Cgroups},
+			recovery:      cfg.Recovery,
+			processMounts: cfg.ProcessMounts,
+			events:        cfg.Events,
 		},
-		reconciler: reconciler{signals: wakes},
-		state:      newState(wakes.wake),
-		layers:     layers.New(cfg.Layers),
-		metrics:    newMetrics(),
+		wake:    wake,
+		all:     newSignal(),
+		state:   newState(wake),
+		layers:  layers.New(cfg.Layers),
+		metrics: newMetrics(),
 	}
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.Read, n.layers.Calls, n.layers.Moved = cfg.ReadLayers, &n.inFlight.passes, n.layersMoved

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
@@ -40,6 +41,12 @@ func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 		}
 	}
 	return hung
+}
+
+// turn is a group that a worker has taken from the queue.
+type turn struct {
+	groupIdentity
+	inPass bool
 }
 
 // nextTurn takes a group that is due from the queue, unless ctx has ended.
@@ -96,6 +103,9 @@ func (n *Node) takeNow(of groupIdentity) error {
 	}
 	return errWritten
 }
+
+// errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
+var errWritten = errors.New("another goroutine is writing")
 
 // tryTake takes the right to write a group's cgroups without waiting for it.
 func (s *state) tryTake(g *group) bool {

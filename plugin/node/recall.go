@@ -13,17 +13,6 @@ import (
 // earlier process has granted, and what only the API server knows, is in the records on the cgroups. Each record is read once: that
 // of a pod before its first decision, and that of a container with the first search for its disks.
 
-// recalled is what the record of an earlier process says of a container.
-type recalled struct {
-	granted  policy.Desired
-	limits   policy.Settings // they count for the budget of the namespace until there is a decision
-	lent     policy.Lent     // to its pod
-	unvetted bool            // the budget had no room for it, or was not asked
-}
-
-// noRecord is what is recalled of a container without a record.
-var noRecord = &recalled{}
-
 // recall reads the record of a group's pod that an earlier process left, unless that has succeeded for each of its sandboxes.
 func (n *Node) recall(g groupIdentity) error {
 	if g.cgroup == "" || !n.mayRecall(g) {

@@ -15,17 +15,8 @@ import (
 
 // This file has the reconciler: the passes over all pods, and the work on one group of them.
 
-// The work on one group of pods is bounded by a thousand times its normal duration. A call can hang in the
-// kernel on a disk that fails, and the other groups must not wait for it.
-const (
-	passDeadline    = time.Second
-	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
-	maxReconciled   = 4               // groups that are reconciled at the same time, without those that take longer than patientFor
-	// patientFor is the time after which the work on a group goes on beside that on maxReconciled other groups.
-	patientFor = 20 * time.Millisecond
-	// firstPause is the time from a group's first failure to the first retry.
-	firstPause = 100 * time.Millisecond
-)
+// firstPause is the time from a group's first failure to the first retry.
+const firstPause = 100 * time.Millisecond
 
 // reconcile keeps the cgroups equal to the desired values until ctx ends. It reconciles a pod after each event
 // that changed it, and all pods at every resync and when disks change.
@@ -112,12 +103,6 @@ func (n *Node) endPass() {
 	if began, ended := s.queue.EndPass(); ended {
 		n.metrics.passes.Observe(time.Since(began).Seconds())
 	}
-}
-
-// turn is a group that a worker has taken from the queue.
-type turn struct {
-	groupIdentity
-	inPass bool
 }
 
 // work reconciles a group that was taken from the queue, and then other ones while they are due.
@@ -237,9 +222,6 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	n.noteProblem(ctx, g, err)
 	n.retryLater(g, err != nil, waits)
 }
-
-// errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
-var errWritten = errors.New("another goroutine is writing")
 
 // retryLater has the reconciler retry a group after a failure, and with a late container. The pause grows with each failure in a row. Once
 // it reaches that between two passes over the node, the next pass is the retry. A group whose writer is at work is no failure: the

@@ -27,8 +27,12 @@ type state struct {
 	// bystanders has those groups that neither the policy nor annotations nor a record concern.
 	bystanders map[*group]reading
 	indexes
-	apiServer
-	counts
+	// live has what the API server knows about pods now, by their UID. The pods may not be here yet. The values do not change.
+	live map[string]live
+	// namespaceKeys are the keys of the labels of namespaces that requests keep, nil for none.
+	namespaceKeys []string
+	arrivals      int // pods and containers that became part of the state
+	unexpected    int // events that the lifecycle of a container has no transition for
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
 	queue queue.Queue[groupIdentity]
@@ -40,22 +44,8 @@ type state struct {
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
-		bystanders: map[*group]reading{}, indexes: newIndexes(), apiServer: apiServer{live: map[string]live{}},
+		bystanders: map[*group]reading{}, indexes: newIndexes(), live: map[string]live{},
 	})
-}
-
-// apiServer has what the API server knows.
-type apiServer struct {
-	// live has what it knows about pods now, by their UID. The pods may not be here yet. The values do not change.
-	live map[string]live
-	// namespaceKeys are the keys of the labels of namespaces that requests keep, nil for none.
-	namespaceKeys []string
-}
-
-// counts has numbers of events so far.
-type counts struct {
-	arrivals   int // pods and containers that became part of the state
-	unexpected int // events that the lifecycle of a container has no transition for
 }
 
 // group has the sandboxes of one pod cgroup. There is one sandbox, or two for a while when the kubelet makes a
@@ -129,12 +119,7 @@ type pod struct {
 	total policy.Settings
 	// isComplete is true once a pass has found that all containers are decided and one runs: containers are created one by one.
 	isComplete bool
-	liveState
-}
-
-// liveState has the facts about a pod that live changes of its annotations need.
-type liveState struct {
-	edit edit
+	edit       edit
 	// trying is the edit that is being tried, nil if none is.
 	trying *podfacts.Request
 	// isNew is true for a sandbox that an event has reported first: all its containers are known.
@@ -172,6 +157,9 @@ type knownFacts struct {
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
 
+// asks reports whether a request is still the one of the pod that counts.
+func (p *podIdentity) asks(r *podfacts.Request) bool { return p.request.now.Load() == r }
+
 // seen returns the facts of the containers created so far, in the order of their names.
 func (p *pod) seen() []policy.Container {
 	names := make([]string, 0, len(p.known))
@@ -200,6 +188,16 @@ func (p *pod) sorted() []*container {
 	return sorted(p.containers, func(a, b *container) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 	})
+}
+
+// hasLiveContainer reports whether a container of the pod may have a part of a budget.
+func (p *pod) hasLiveContainer() bool {
+	for _, c := range p.containers {
+		if c.isLive() {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *group) sorted() []*pod {
@@ -236,6 +234,18 @@ func (g *group) shared() bool {
 		}
 		if pod.uid != first.uid {
 			return true
+		}
+	}
+	return false
+}
+
+// hasLate reports whether the budget had no room for a live container of a group.
+func (g *group) hasLate() bool {
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.isLive() && c.isLate() {
+				return true
+			}
 		}
 	}
 	return false
@@ -314,17 +324,10 @@ func (s *state) drop(g *group) {
 	}
 }
 
-// hasPendingLimits reports whether a running container has limits that are not decided yet, or not written because its
-// cgroup was not seen yet.
-func (c *snapshot) hasPendingLimits() bool {
-	phase := c.life.Phase()
-	switch {
-	case !phase.MayRun(), phase == lifecycle.Refused:
-		return false
-	case c.decision.policy == nil:
-		return c.decision.err != nil
-	}
-	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
+// concerns reports whether the pods of a group are no bystanders.
+func (s *state) concerns(g *group) bool {
+	_, passes := s.bystanders[g]
+	return !passes
 }
 
 // changed drops the plan, and what is kept of the group for budgets.
