@@ -183,6 +183,11 @@ const (
 // isDecidable reports whether enough is known about the disks of the container for a decision.
 func (c *snapshot) isDecidable() bool { return c.search.found != foundNothing && c.search.err == nil }
 
+// hasMoved reports whether the writable layer of a container is known to be elsewhere than when the container was resolved.
+func (c *snapshot) hasMoved(now *layers.Locations) bool {
+	return now.HasMoved(c.layer, c.pod.request.now.Load().Handler)
+}
+
 // undeclaredUse is the I/O of a container on undeclared disks.
 type undeclaredUse struct {
 	seen inventory.Usage // Container.Facts has those disks with which the limits were decided

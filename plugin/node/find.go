@@ -258,6 +258,19 @@ func (n *Node) DisksChanged() {
 	n.all.send()
 }
 
+// layersMoved has the containers resolved again whose layers are elsewhere than before.
+func (n *Node) layersMoved(now *layers.Locations) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, pod := range s.pods {
+		for _, c := range pod.containers {
+			if c.hasMoved(now) {
+				s.markDirty(pod.group.in(s))
+			}
+		}
+	}
+}
+
 // searchAgain has the running containers for which a condition holds resolved once more.
 func (n *Node) searchAgain(of func(*snapshot) bool) {
 	s := n.state.Lock()

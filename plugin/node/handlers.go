@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -62,6 +65,17 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		return &limitError{now.name, err}
 	}
 	return nil
+}
+
+// compareLayer compares the location of the layers of a container that starts with the root mount of its process.
+func (n *Node) compareLayer(ctx context.Context, c *snapshot) {
+	handler := c.pod.request.now.Load().Handler
+	if c.pid <= 0 || !slices.Contains(n.policy.Load().HostKernelHandlers, handler) {
+		return
+	}
+	if err := n.layers.Compare(ctx, n.finder().inventory(), handler, c.pid, c.cgroup); err != nil {
+		c.logger(n.log).WithError(err).Warn("Comparing the location of writable layers failed")
+	}
 }
 
 // notLimited notes why the limits of a running container are not in force, and has the reconciler retry.
@@ -259,5 +273,17 @@ func (n *Node) Updated(sandbox string) {
 	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		s.markDirty(pod.group.in(s))
+	}
+}
+
+// Registered asks a runtime that registers the plugin where it stores writable layers, and waits at most
+// patience for the answer. A late answer is still used for the containers that are created after it.
+func (n *Node) Registered(ctx context.Context, runtime, version string, patience time.Duration) {
+	err := n.inFlight.calls.For(ctx, "", patience, func(ctx context.Context) error {
+		n.layers.AskAtRegistration(ctx, runtime, version)
+		return nil
+	})
+	if err != nil {
+		n.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Locating writable layers failed: rootfs uses the previous location")
 	}
 }
