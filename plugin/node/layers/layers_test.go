@@ -24,6 +24,12 @@ func locator(read func(ctx context.Context, runtime, version string) (inventory.
 	return l, moved
 }
 
+// sleep lets time pass, and waits for what happens meanwhile.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // TestHasMoved verifies whose layers have moved after an answer of the runtime.
 func TestHasMoved(t *testing.T) {
 	now := &Locations{Layers: at("/now"), registration: 2}
@@ -63,18 +69,18 @@ func TestAsk(t *testing.T) {
 		defer cancel()
 		go l.AskAgain(ctx)
 		l.AskAtRegistration(ctx, "containerd", "2")
-		if dir := l.Current().Of("").Dir; dir != "/first" || len(*moved) > 0 {
-			t.Errorf("in use after an error: %s, moved %q", dir, *moved)
+		if dir := l.Current().Of("").Dir; dir != "/first" {
+			t.Errorf("in use after an error: %s", dir)
 		}
-		time.Sleep(firstPause + time.Millisecond)
+		sleep(firstPause + time.Millisecond)
 		if l.Problem() == nil {
 			t.Error("a question without an answer is no problem")
 		}
-		time.Sleep(2 * firstPause)
+		sleep(2 * firstPause)
 		if dir := l.Current().Of("").Dir; dir != "/containerd/2" || asked != 3 || l.Problem() != nil {
 			t.Errorf("in use %s, asked %d times, problem %v", dir, asked, l.Problem())
 		}
-		if time.Sleep(2 * MaxPause); asked != 3 || strings.Join(*moved, " ") != "/containerd/2" {
+		if sleep(2 * MaxPause); asked != 3 || strings.Join(*moved, " ") != "/containerd/2" {
 			t.Errorf("asked %d times, moved %q", asked, *moved)
 		}
 	})
@@ -91,7 +97,7 @@ func TestLateAnswer(t *testing.T) {
 		})
 		l.AskAtRegistration(t.Context(), "slow", "1")
 		l.AskAtRegistration(t.Context(), "fast", "1")
-		time.Sleep(4 * laterWait)
+		sleep(4 * laterWait)
 		if dir := l.Current().Of("").Dir; dir != "/fast" || strings.Join(*moved, " ") != "/fast" {
 			t.Errorf("in use %s, moved %q", dir, *moved)
 		}
