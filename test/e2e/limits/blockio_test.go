@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,8 +30,8 @@ func TestBlockioClasses(t *testing.T) {
 		lab.ConfigureRuntime(t, original+"\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n"+option)
 	}
 	pod := lab.RunPod(t, "pod", lab.Annotations{blockioPod: "bronze", "class.blkio.noderesource.dev/containers": "bronze"})
-	byRuntime := pod.MustRun(lab.Sleeper("runtime", "/data", "ext4"))
-	lab.WantIOMax(t, byRuntime.Cgroup, lab.Disks{"vda": class, "vdb": class, "vdc": class})
+	byRuntime := ofSpec(pod.MustRun(lab.Sleeper("runtime", "/data", "ext4")))
+	lab.WantIOMax(t, byRuntime, lab.Disks{"vda": class, "vdb": class, "vdc": class})
 
 	policy, err := lab.Command(t, "check", "--migrate", classes)
 	if err != nil {
@@ -39,13 +40,13 @@ func TestBlockioClasses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	lab.WriteFile(t, file, policy)
 	p := lab.StartPlugin(t, "--policy", file)
-	both := pod.MustRun(lab.Sleeper("both", "/data", "ext4"))
-	lab.WantIOMax(t, both.Cgroup, lab.Disks{"vda": class, "vdb": class, "vdc": class})
+	both := ofSpec(pod.MustRun(lab.Sleeper("both", "/data", "ext4")))
+	lab.WantIOMax(t, both, lab.Disks{"vda": class, "vdb": class, "vdc": class})
 	// The value of the policy counts. vdc, which the container does not use, is not the plugin's.
 	const raised = "rbps=5000000 wbps=2097152"
 	lab.WriteFile(t, file, strings.Replace(policy, "wbps=1Mi", "wbps=2Mi", 1))
 	p.Await(t, lab.LogReloaded, 1)
-	for _, c := range []string{byRuntime.Cgroup, both.Cgroup} {
+	for _, c := range []string{byRuntime, both} {
 		lab.AwaitIOMax(t, c, lab.Disks{"vda": raised, "vdb": raised, "vdc": class})
 	}
 
@@ -66,4 +67,14 @@ func TestBlockioClasses(t *testing.T) {
 	p.Await(t, lab.LogServing, 3)
 	alone := pod.MustRun(lab.Sleeper("alone", "/data", "ext4"))
 	lab.WantIOMax(t, alone.Cgroup, lab.Disks{"vda": raised, "vdb": raised})
+}
+
+// ofSpec returns the cgroup to which the OCI runtime writes the limits of a container's spec. With the systemd driver crun
+// makes a child of the container's cgroup for them.
+func ofSpec(k *cri.Container) string {
+	child := filepath.Join(k.Cgroup, "container")
+	if _, err := os.Stat(filepath.Join(cri.CgroupRoot, child)); err == nil {
+		return child
+	}
+	return k.Cgroup
 }
