@@ -15,7 +15,7 @@ type Config struct {
 	// "6.1-affected", which has the bug that the program's kernel gate is for.
 	Kernel string
 	// Engine serves the CRI: "containerd-2" (default) or "crio-1.34", both from their Go modules, or
-	// "containerd-1.7", Debian's.
+	// "containerd-1.7", Debian's. The module v1.34.0 of CRI-O is a commit of May 2025 that is in CRI-O 1.33.0 too.
 	Engine  string
 	Runtime string // "runc" (default) or "crun", Debian's
 	Driver  string // cgroup driver: "systemd" (default) or "cgroupfs"

@@ -80,10 +80,14 @@ func (o *outcome) add(part outcome) {
 const tableHead = `# Where it was tested
 
 Written by ` + "`make proof`" + `: the e2e tests of test/e2e on each node of the matrix, booted in
-QEMU. A case is a test or one row of its table. None is skipped, with two exceptions: TestFailClosed with
-containerd 1.7, which does not validate adjustments, and all but the kernel gate with kernel 6.1-affected,
-which lacks corrections. A node that a later run did not have keeps its row, so each row names the commit
-that was tested.
+QEMU. A case is a test or one row of its table. None is skipped, with these exceptions: TestFailClosed with
+containerd 1.7 and crio 1.34, which do not validate adjustments (nri 0.6 and 0.9); TestRootfsOfOtherRuntime with
+crio 1.34, which reports no processes, so that the plugin cannot look at a container's root mount; and all but the
+kernel gate with kernel 6.1-affected, which lacks corrections. A node that a later run did not have keeps its row,
+so each row names the commit that was tested.
+
+crio 1.34 is v1.34.0 of the Go module proxy, a commit of May 2025 (5dd0877) that is in CRI-O 1.33.0 too. CRI-O 1.34.0, of
+September 2025, validates adjustments, and CRI-O 1.36 reports processes.
 
 | node | cases passed | failed | time | commit |
 |---|---|---|---|---|

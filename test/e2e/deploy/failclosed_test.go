@@ -24,7 +24,7 @@ const requiredPlugins = "required-plugins.noderesource.dev"
 // limits, whatever happens to the plugin. Other pods start, and annotated ones start again when the plugin
 // returns.
 func TestFailClosed(t *testing.T) {
-	lab.NeedsContainerd(t, "1.34.0 validates no adjustments (go.mod: containerd/nri 0.9.1)")
+	lab.NeedsContainerd(t, "of the node has nri 0.9.1, which validates no adjustments")
 	if lab.Node.Engine == "containerd-1.7" {
 		t.Skip("containerd 1.7 has no validation of adjustments")
 	}

@@ -19,7 +19,10 @@ const layersDir = "/mnt/xfs/e2e-native"
 // disk than containerd's. containerd is restarted with that configuration while the plugin runs, and the plugin
 // has to ask containerd, because the file does not have the answer.
 func TestRootfsElsewhere(t *testing.T) {
-	lab.NeedsContainerd(t, "has one storage for the layers of all handlers, and its images are there too")
+	if cri.IsCRIO() {
+		rootfsOfStorage(t)
+		return
+	}
 	p := lab.StartPlugin(t)
 	before := lab.RunPod(t, "before", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=2Mi; /data wbps=2Mi"})
 	follows := lab.Sleeper("c", "/data", "ext4")
@@ -29,12 +32,7 @@ func TestRootfsElsewhere(t *testing.T) {
 	p.Await(t, lab.LogServing, 2)
 
 	pod := lab.RunPod(t, "after", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=1Mi"})
-	k := pod.MustRun(cri.ContainerConfig{
-		Name: "c", Memory: lab.MemoryLimit,
-		Args: []string{"write", "--block", "64Ki", "--direct", "--path", "/tmp/file"},
-	})
-	lab.WantIOMax(t, k.Cgroup, lab.Disks{"vdd": "wbps=1048576"})
-	lab.WantRate(t, k.Cgroup, "vdd", "wbytes", lab.MiB)
+	writesSlowly(t, pod, "vdd")
 	lab.WantIOMax(t, old.Cgroup, lab.Disks{"vda": "wbps=2097152", "vdb": "wbps=2097152"}) // its layer is where it was
 
 	// Like the plugin, check goes by the pod's handler.
@@ -48,6 +46,40 @@ func TestRootfsElsewhere(t *testing.T) {
 			t.Errorf("check --handler %q: want %s, got (%v)\n%s", handler, disk, err, out)
 		}
 	}
+}
+
+// rootfsOfStorage is TestRootfsElsewhere for CRI-O, which has one storage for all handlers, with the images. A directory in
+// storage.conf is on another disk than the default one.
+func rootfsOfStorage(t *testing.T) {
+	t.Helper()
+	const file = "/etc/containers/storage.conf"
+	t.Cleanup(func() { // after the pod has ended
+		os.Remove(file)
+		lab.RestartRuntime(t)
+		if err := os.RemoveAll(layersDir); err != nil {
+			t.Error(err)
+		}
+	})
+	lab.WriteFile(t, file, "[storage]\ndriver = 'overlay'\ngraphroot = '"+layersDir+"'\nrunroot = '/run/containers/e2e'\n")
+	lab.RestartRuntime(t)
+	lab.Administer(t, "nri-node-images", "/usr/local/share/nri-node/pause.tar")
+	if err := lab.ImportImage(t.Context(), "iotool.tar"); err != nil {
+		t.Fatal(err)
+	}
+	lab.StartPlugin(t)
+	pod := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=1Mi"})
+	writesSlowly(t, pod, "vdd")
+}
+
+// writesSlowly verifies that the writes of a container c into its layer are limited, on a disk.
+func writesSlowly(t *testing.T, pod lab.PodOf, disk string) {
+	t.Helper()
+	k := pod.MustRun(cri.ContainerConfig{
+		Name: "c", Memory: lab.MemoryLimit,
+		Args: []string{"write", "--block", "64Ki", "--direct", "--path", "/tmp/file"},
+	})
+	lab.WantIOMax(t, k.Cgroup, lab.Disks{disk: "wbps=1048576"})
+	lab.WantRate(t, k.Cgroup, disk, "wbytes", lab.MiB)
 }
 
 // useNativeSnapshotter has the default runtime use it until the end of the test.
@@ -111,19 +143,14 @@ func removeSnapshots(t *testing.T) {
 // TestRootfsOfOtherRuntime verifies that a limit for rootfs is on the disk of the container's own layer if the configuration that the
 // plugin reads is that of another runtime, whose layers are on another disk.
 func TestRootfsOfOtherRuntime(t *testing.T) {
-	lab.NeedsContainerd(t, "is asked by another configuration")
+	lab.NeedsContainerd(t, "of the node reports no processes, so that the plugin cannot look at a container's root mount")
 	const root = "/mnt/xfs/e2e-other"
 	lab.MustMkdir(t, filepath.Join(root, "io.containerd.snapshotter.v1.overlayfs"))
 	t.Cleanup(func() { os.RemoveAll(root) })
 	config := filepath.Join(t.TempDir(), "config.toml")
 	lab.WriteFile(t, config, "version = 2\nroot = '"+root+"'\n")
 	p := lab.StartPlugin(t, "--runtime-endpoint=none", "--containerd-config="+config)
-	k := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=1Mi"}).MustRun(cri.ContainerConfig{
-		Name: "c", Memory: lab.MemoryLimit,
-		Args: []string{"write", "--block", "64Ki", "--direct", "--path", "/tmp/file"},
-	})
-	lab.WantIOMax(t, k.Cgroup, lab.Disks{"vda": "wbps=1048576"})
-	lab.WantRate(t, k.Cgroup, "vda", "wbytes", lab.MiB)
+	writesSlowly(t, lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.c": "rootfs wbps=1Mi"}), "vda")
 	p.Await(t, "Writable layers are on another disk than the runtime or its configuration says", 1)
 	out, err := lab.Command(t, "status")
 	if err != nil || !strings.Contains(out, "writable layers are on another disk") {
