@@ -137,6 +137,8 @@ func (c *Client) removeSandboxes(ctx context.Context, filter *runtimeapi.PodSand
 	}
 }
 
+// tryRemoveSandboxes leaves time for another attempt: CRI-O waits for a container whose creation was canceled, which
+// it does not list, as long as the caller does, and then kills it.
 func (c *Client) tryRemoveSandboxes(ctx context.Context, filter *runtimeapi.PodSandboxFilter) error {
 	list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 	if err != nil {
@@ -144,7 +146,9 @@ func (c *Client) tryRemoveSandboxes(ctx context.Context, filter *runtimeapi.PodS
 	}
 	var errs []error
 	for _, item := range list.Items {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout/3)
 		errs = append(errs, c.removeSandbox(ctx, item.Id))
+		cancel()
 	}
 	return errors.Join(errs...)
 }

@@ -2,15 +2,13 @@ package limits
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 )
@@ -61,18 +59,11 @@ func testExecOutlives(t *testing.T) {
 }
 
 // processes are those of a container, by their numbers on the node.
-func processes(t *testing.T, k *cri.Container) (out []int) {
+func processes(t *testing.T, k *cri.Container) []int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(cri.CgroupRoot, k.Cgroup, "cgroup.procs"))
+	pids, err := cgroup.Dir(k.Cgroup).PIDs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pid := range strings.FieldsSeq(string(text)) {
-		n, err := strconv.Atoi(pid)
-		if err != nil {
-			t.Fatal(fmt.Errorf("processes of %s: %w", k.Name, err))
-		}
-		out = append(out, n)
-	}
-	return out
+	return pids
 }
