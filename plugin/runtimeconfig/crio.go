@@ -18,6 +18,7 @@ const (
 	crioDir          = "/etc/crio"
 	crioConfig       = crioDir + "/crio.conf"
 	crioDropIns      = crioDir + "/crio.conf.d"
+	crioSocket       = "/run/crio/crio.sock"
 	defaultGraphRoot = "/var/lib/containers/storage"
 	defaultDriver    = "overlay"
 )

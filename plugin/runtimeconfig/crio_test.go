@@ -1,6 +1,7 @@
 package runtimeconfig
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -89,6 +90,8 @@ func TestWhichRuntime(t *testing.T) {
 		{name: "podman's alone", files: map[string]string{"etc/containers/storage.conf": ""}, want: ctd},
 		{name: "both are configured", files: config, want: ctd},
 		{name: "both are configured, and it is CRI-O", files: config, asked: "cri-o", want: crio},
+		{name: "both are configured, and CRI-O runs", files: with(config, "run/crio/crio.sock"), want: crio},
+		{name: "both run", files: with(config, "run/crio/crio.sock", "run/containerd/containerd.sock"), want: ctd},
 		{name: "CRI-O was there before, and it is containerd", files: map[string]string{"etc/crio/crio.conf": ""}, asked: "containerd", want: ctd},
 		{name: "the flag wins", files: config, config: "/etc/containerd/config.toml", asked: "cri-o", want: ctd},
 	}
@@ -100,4 +103,13 @@ func TestWhichRuntime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// with returns the files, and empty ones.
+func with(files map[string]string, empty ...string) map[string]string {
+	out := maps.Clone(files)
+	for _, name := range empty {
+		out[name] = ""
+	}
+	return out
 }

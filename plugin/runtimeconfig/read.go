@@ -114,7 +114,9 @@ func (c *Config) readFiles(host hostfs.Root, name, version string) (files, error
 			at = locations()[i]
 		}
 	}
-	if name == "cri-o" && !explicit {
+	// Of an installed containerd that does not run, such as Docker's, there are files too.
+	runsCRIO := name == "cri-o" || name == "" && !host.Exists(at.socket) && host.Exists(crioSocket)
+	if runsCRIO && !explicit {
 		return readCRIOFiles(host)
 	}
 	read, err := readContainerdFiles(host, at.config)
