@@ -44,6 +44,14 @@ func testExecOutlives(t *testing.T) {
 			if err := unix.Kill(first[0], unix.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
+			if cri.IsCRIO() && !own { // it leaves the exec alone, which stays limited
+				lab.StaysIOMax(t, k.Cgroup, lab.LimitedDisk)
+				for _, pid := range processes(t, k) {
+					if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+						t.Error(err)
+					}
+				}
+			}
 			lab.Eventually(t, "the cgroup is removed", func() error {
 				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, k.Cgroup)); !errors.Is(err, os.ErrNotExist) {
 					return errors.Join(errors.New("the cgroup exists"), err)

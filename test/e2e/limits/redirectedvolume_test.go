@@ -35,6 +35,9 @@ func TestRedirectedVolume(t *testing.T) {
 	}
 	running := map[string]*cri.Container{}
 	for _, tt := range tests {
+		if cri.IsCRIO() { // it has mounted the volume when the path is led elsewhere
+			delete(tt.want, "vdd")
+		}
 		running[tt.name] = tt.start(t)
 		lab.WantIOMax(t, running[tt.name].Cgroup, tt.want)
 	}

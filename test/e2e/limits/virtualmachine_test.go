@@ -113,7 +113,8 @@ func (d guestDisk) checkWorkers(t *testing.T, k *cri.Container) {
 				continue
 			}
 			workers++
-			if want := "0::" + k.Cgroup + "\n"; err != nil || string(in) != want {
+			// Or below it, where crun has the processes.
+			if want := "0::" + k.Cgroup; err != nil || !strings.HasPrefix(strings.TrimSpace(string(in))+"/", want+"/") {
 				t.Errorf("worker %s is in %q, error %v, want %q", task, in, err, want)
 			}
 		}
