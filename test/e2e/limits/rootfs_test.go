@@ -2,11 +2,14 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
@@ -56,6 +59,10 @@ func rootfsOfStorage(t *testing.T) {
 	t.Cleanup(func() { // after the pod has ended
 		os.Remove(file)
 		lab.RestartRuntime(t)
+		// The storage mounts a directory onto itself, and does not always unmount it.
+		if err := unix.Unmount(filepath.Join(layersDir, "overlay"), 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			t.Error(err)
+		}
 		if err := os.RemoveAll(layersDir); err != nil {
 			t.Error(err)
 		}
