@@ -120,6 +120,16 @@ func (d Dir) Counter(device, name string) (int64, error) {
 	return 0, lines.Err() // no line yet: no I/O yet
 }
 
+// OfProcesses returns the cgroup that has the processes of a container, and the limits of its OCI spec. With the systemd driver
+// crun makes a child of the container's cgroup for them, which can then have no processes itself.
+func OfProcesses(container string) string {
+	child := filepath.Join(container, "container")
+	if _, err := os.Stat(filepath.Join(Root, child)); err == nil {
+		return child
+	}
+	return container
+}
+
 // PIDs returns the processes in the cgroup and in those below it.
 func (d Dir) PIDs() ([]int, error) {
 	var pids []int

@@ -2,11 +2,11 @@ package limits
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 )
@@ -32,7 +32,7 @@ func TestBlockioClasses(t *testing.T) {
 	pod := lab.RunPod(t, "pod", lab.Annotations{blockioPod: "bronze", "class.blkio.noderesource.dev/containers": "bronze"})
 	byRuntime := pod.MustRun(lab.Sleeper("runtime", "/data", "ext4"))
 	ofClass := lab.Disks{"vda": class, "vdb": class, "vdc": class}
-	lab.WantIOMax(t, ofSpec(byRuntime), ofClass)
+	lab.WantIOMax(t, cgroup.OfProcesses(byRuntime.Cgroup), ofClass)
 
 	policy, err := lab.Command(t, "check", "--migrate", classes)
 	if err != nil {
@@ -42,18 +42,18 @@ func TestBlockioClasses(t *testing.T) {
 	lab.WriteFile(t, file, policy)
 	p := lab.StartPlugin(t, "--policy", file)
 	both := pod.MustRun(lab.Sleeper("both", "/data", "ext4"))
-	lab.WantIOMax(t, ofSpec(both), ofClass)
+	lab.WantIOMax(t, cgroup.OfProcesses(both.Cgroup), ofClass)
 	// The value of the policy counts. vdc, which the container does not use, is not the plugin's.
 	const raised = "rbps=5000000 wbps=2097152"
 	lab.WriteFile(t, file, strings.Replace(policy, "wbps=1Mi", "wbps=2Mi", 1))
 	p.Await(t, lab.LogReloaded, 1)
-	lab.AwaitIOMax(t, ofSpec(both), lab.Disks{"vda": raised, "vdb": raised, "vdc": class})
-	if ofSpec(byRuntime) == byRuntime.Cgroup {
+	lab.AwaitIOMax(t, cgroup.OfProcesses(both.Cgroup), lab.Disks{"vda": raised, "vdb": raised, "vdc": class})
+	if cgroup.OfProcesses(byRuntime.Cgroup) == byRuntime.Cgroup {
 		lab.AwaitIOMax(t, byRuntime.Cgroup, lab.Disks{"vda": raised, "vdb": raised, "vdc": class})
 	} else {
 		// What the runtime's class wrote below the plugin's values stays, and the lower ones hold.
 		lab.AwaitIOMax(t, byRuntime.Cgroup, lab.Disks{"vda": raised, "vdb": raised})
-		lab.WantIOMax(t, ofSpec(byRuntime), ofClass)
+		lab.WantIOMax(t, cgroup.OfProcesses(byRuntime.Cgroup), ofClass)
 	}
 
 	if cri.IsCRIO() {
@@ -73,14 +73,4 @@ func TestBlockioClasses(t *testing.T) {
 	p.Await(t, lab.LogServing, 3)
 	alone := pod.MustRun(lab.Sleeper("alone", "/data", "ext4"))
 	lab.WantIOMax(t, alone.Cgroup, lab.Disks{"vda": raised, "vdb": raised})
-}
-
-// ofSpec returns the cgroup to which the OCI runtime writes the limits of a container's spec. With the systemd driver crun
-// makes a child of the container's cgroup for them.
-func ofSpec(k *cri.Container) string {
-	child := filepath.Join(k.Cgroup, "container")
-	if _, err := os.Stat(filepath.Join(cri.CgroupRoot, child)); err == nil {
-		return child
-	}
-	return k.Cgroup
 }

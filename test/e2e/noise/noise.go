@@ -129,9 +129,9 @@ func parse(out string) (Result, error) {
 	return Result{Rate: d.IOPS, P99: d.Latency.Percentile["99.000000"] / float64(time.Millisecond)}, nil
 }
 
-// StartIn starts a command in a cgroup.
+// StartIn starts a command in a cgroup, which can be a container's.
 func StartIn(name string, cmd *exec.Cmd) error {
-	dir, err := os.Open(filepath.Join(cgroup.Root, name))
+	dir, err := os.Open(filepath.Join(cgroup.Root, cgroup.OfProcesses(name)))
 	if err != nil {
 		return err
 	}
