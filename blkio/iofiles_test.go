@@ -40,6 +40,8 @@ func TestParseIOStat(t *testing.T) {
 	stat := Stat{Rbytes: 1459200, Wbytes: 314773504, Rios: 192, Wios: 353}
 	used := stat
 	used.CostUsage, used.CostVrate = 15, 10000
+	waited := stat
+	waited.CostUsage, waited.CostWait, waited.HasCostWait = 15, 7, true
 	tests := map[string]struct {
 		in   string
 		want map[Dev]Stat
@@ -49,6 +51,7 @@ func TestParseIOStat(t *testing.T) {
 		"one":         {in: "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n", want: map[Dev]Stat{{8, 16}: stat}},
 		"discards":    {in: "8:16 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=4096 dios=1\n", want: map[Dev]Stat{{8, 16}: {Dbytes: 4096, Dios: 1}}},
 		"cost":        {in: "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0 cost.vrate=100.00 cost.usage=15\n", want: map[Dev]Stat{{8, 16}: used}},
+		"cost wait":   {in: "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0 cost.usage=15 cost.wait=7 cost.indebt=0 cost.indelay=0\n", want: map[Dev]Stat{{8, 16}: waited}},
 		"no I/O":      {in: "7:0 \n8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n", want: map[Dev]Stat{{8, 16}: stat}},
 		"run on":      {in: "7:1 7:0 8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n", want: map[Dev]Stat{{8, 16}: stat}},
 		"unknown":     {in: "(unknown) rbytes=1 wbytes=1 rios=1 wios=1 dbytes=0 dios=0\n8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n", want: map[Dev]Stat{{8, 16}: stat}},

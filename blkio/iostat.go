@@ -15,6 +15,10 @@ type Stat struct {
 	// CostUsage is the time of the disk that the I/O took by io.cost's model, in microseconds. It
 	// is 0 where io.cost was never enabled.
 	CostUsage uint64
+	// CostWait is the time that threads waited for their share by io.cost, in microseconds. HasCostWait is false where
+	// the kernel does not print it: most do with the parameter blkcg_debug_stats of blk_cgroup only.
+	CostWait    uint64
+	HasCostWait bool
 	// CostVrate is the rate at which io.cost gives out cost, in percent of the model. Only the root cgroup has it, of
 	// devices with io.cost enabled.
 	CostVrate Percent
@@ -32,6 +36,9 @@ func (s Stat) String() string {
 	}
 	if s.CostUsage != 0 {
 		text += fmt.Sprintf(" cost.usage=%d", s.CostUsage)
+	}
+	if s.HasCostWait {
+		text += fmt.Sprintf(" cost.wait=%d", s.CostWait)
 	}
 	return text
 }
@@ -93,6 +100,7 @@ func parseStatLine(line string) (dev Dev, stat Stat, ok bool, err error) {
 			if *counter, err = strconv.ParseUint(value, 10, 64); err != nil {
 				return dev, stat, false, fmt.Errorf("%s: %w", name, err)
 			}
+			stat.HasCostWait = stat.HasCostWait || name == "cost.wait"
 			// Other keys are more of cost.*, latency's and a later kernel's.
 		}
 	}
@@ -118,6 +126,8 @@ func (s *Stat) counter(name string) *uint64 {
 		return &s.Dios
 	case "cost.usage":
 		return &s.CostUsage
+	case "cost.wait":
+		return &s.CostWait
 	}
 	return nil
 }

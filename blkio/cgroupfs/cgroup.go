@@ -90,6 +90,11 @@ func (c Cgroup) ReadIOStat() (map[blkio.Dev]blkio.Stat, error) {
 	return readCgroup(c, "io.stat", blkio.ParseIOStat)
 }
 
+// ReadIOPressure reads io.pressure. The error is ErrNotSupported where the kernel has no pressure stall information.
+func (c Cgroup) ReadIOPressure() (blkio.Pressure, error) {
+	return readCgroup(c, "io.pressure", blkio.ParsePressure)
+}
+
 // ReadIOWeight reads io.weight.
 func (c Cgroup) ReadIOWeight() (blkio.Weights, error) {
 	return readCgroup(c, "io.weight", blkio.ParseIOWeight)

@@ -6,6 +6,6 @@ package writeback
 // compares them. TOOLCHAIN names the compiler: the same one gives the same objects, which
 // TestObjectsCompileAgain verifies where it is installed.
 
-//go:generate sh bpf/compile.sh .
+//go:generate sh bpf/compile.sh . observer owner
 //go:generate sh -c "sh bpf/toolchain.sh >bpf/TOOLCHAIN"
 //go:generate sh -c "sha256sum bpf/*.[ch] bpf/compile.sh *_bpfe[lb].o >bpf/SHA256SUMS"

@@ -56,7 +56,7 @@ func TestObjectsCompileAgain(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "sh", "bpf/compile.sh", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "sh", "bpf/compile.sh", dir, "observer", "owner").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	compiled, err := filepath.Glob(filepath.Join(dir, "*"))

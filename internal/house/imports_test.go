@@ -32,6 +32,7 @@ blkio/cgroupfs          kernel  blkio unix
 blkio/storage           kernel  blkio unix
 blkio/calibrate         kernel  blkio blkio/cgroupfs blkio/diskmodel blkio/storage github.com/prometheus/procfs unix # reads and writes disks
 blkio/writeback         kernel  blkio github.com/cilium/ebpf/... unix
+blkio/wait              kernel  blkio blkio/cgroupfs github.com/cilium/ebpf/... unix
 
 policy                  pure    blkio policy/annotation policy/quote policy/spelling policy/strict
                                 field k8s.io/apimachinery/pkg/labels k8s.io/apimachinery/pkg/selection

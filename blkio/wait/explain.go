@@ -1,0 +1,173 @@
+package wait
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Share is a part of the time that the threads of some cgroups waited.
+type Share struct {
+	// Cause is one of the causes of threads, or for I/O of their own Limit, Scheduler or Device. It is IO if nothing tells
+	// where that I/O was.
+	Cause Cause
+	By    uint64    // as in Place; of another cause than Limit it is 0 if it is one of the cgroups
+	Dev   blkio.Dev // zero: unknown
+	// Behind is what the data of By, or of the journal, waited for most itself: mostly a limit. It is nil if that
+	// is unknown.
+	Behind *Place
+	Time   time.Duration // of threads
+	Part   float64       // of the time of all shares
+}
+
+// Explain returns where the time of threads went that are in the cgroups, the largest share first. The cgroups are those
+// of one container, or one pod. It is a function of its arguments.
+//
+// A limit is in the result only if it held I/O of these cgroups, or of the owner that they waited for.
+func Explain(t Times, cgroups map[uint64]bool) []Share {
+	e := explanation{t: t, cgroups: cgroups, shares: map[Share]time.Duration{}}
+	places := e.places()
+	for _, place := range places {
+		if cgroups[place.Cgroup] && place.Op == None {
+			e.thread(place, t.At[place].Sum)
+		}
+	}
+	return e.sorted()
+}
+
+// explanation has the shares by all but Behind, Time and Part.
+type explanation struct {
+	t       Times
+	cgroups map[uint64]bool
+	shares  map[Share]time.Duration
+	behind  map[Share]*Place
+}
+
+// places returns the places in an order, so that sums and choices are the same each time.
+func (e *explanation) places() []Place {
+	out := make([]Place, 0, len(e.t.At))
+	for place := range e.t.At {
+		out = append(out, place)
+	}
+	slices.SortFunc(out, Place.compare)
+	return out
+}
+
+func (p Place) compare(o Place) int {
+	return cmp.Or(cmp.Compare(p.Cause, o.Cause), cmp.Compare(p.Op, o.Op), cmp.Compare(p.Cgroup, o.Cgroup), cmp.Compare(p.By, o.By), p.Dev.Compare(o.Dev))
+}
+
+// thread adds the time of threads at a place.
+func (e *explanation) thread(place Place, sum time.Duration) {
+	own := e.cgroups[place.By] || place.By == 0
+	switch place.Cause {
+	case IO:
+		e.divide(sum, blkio.Dev{}, Read, Direct)
+	case Writeback:
+		if own {
+			e.divide(sum, place.Dev, WriteOut)
+			return
+		}
+		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && p.Dev == place.Dev }))
+	case Journal:
+		e.add(place, sum, e.behindJournal(place.Dev))
+	case DirtyNode, DirtyCgroup:
+		// Pages become clean as fast as the owner of the file writes them out.
+		held := e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut })
+		if held != nil && (held.Cause != Limit || e.t.At[*held].Wall < e.t.Duration/2) {
+			held = nil
+		}
+		if held != nil && own {
+			e.add(*held, sum, nil)
+			return
+		}
+		e.add(place, sum, held)
+	default:
+		e.add(place, sum, nil)
+	}
+}
+
+// divide adds time that threads waited for I/O of their own, by where I/O of these kinds spent its time. A zero dev is any
+// disk.
+func (e *explanation) divide(sum time.Duration, dev blkio.Dev, ops ...Op) {
+	var all time.Duration
+	places := e.places()
+	places = slices.DeleteFunc(places, func(p Place) bool {
+		return !e.cgroups[p.Cgroup] || !slices.Contains(ops, p.Op) || dev != (blkio.Dev{}) && p.Dev != dev
+	})
+	for _, p := range places {
+		all += e.t.At[p].Sum
+	}
+	if all == 0 {
+		e.add(Place{Cause: IO, Dev: dev}, sum, nil)
+		return
+	}
+	for _, p := range places {
+		e.add(p, time.Duration(float64(sum)*float64(e.t.At[p].Sum)/float64(all)), nil)
+	}
+}
+
+// most returns the place of I/O where most time was spent, nil if there is none.
+func (e *explanation) most(of func(Place) bool) *Place {
+	var found *Place
+	for _, p := range e.places() {
+		if p.Op != None && of(p) && (found == nil || e.t.At[p].Sum > e.t.At[*found].Sum) {
+			found = &p
+		}
+	}
+	return found
+}
+
+// rootCgroup is the ID of the root, where the kernel's threads are.
+const rootCgroup = 1
+
+// behindJournal returns what a journal waited for: its thread waits for the data of the files of a transaction, as their owner's
+// writeback.
+func (e *explanation) behindJournal(dev blkio.Dev) *Place {
+	var owner *Place
+	for _, p := range e.places() {
+		if p.Cause == Writeback && p.Cgroup == rootCgroup && p.Dev == dev && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
+			owner = &p
+		}
+	}
+	if owner == nil {
+		return nil
+	}
+	return e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && p.Dev == dev })
+}
+
+func (e *explanation) add(at Place, sum time.Duration, behind *Place) {
+	share := Share{Cause: at.Cause, By: at.By, Dev: at.Dev}
+	// A limit of one of the cgroups is distinguished from that of an ancestor.
+	if at.Cause != Limit && e.cgroups[at.By] {
+		share.By = 0
+	}
+	if behind != nil {
+		if e.behind == nil {
+			e.behind = map[Share]*Place{}
+		}
+		e.behind[share] = behind
+	}
+	e.shares[share] += sum
+}
+
+func (e *explanation) sorted() []Share {
+	var all time.Duration
+	for _, sum := range e.shares {
+		all += sum
+	}
+	out := make([]Share, 0, len(e.shares))
+	for share, sum := range e.shares {
+		if sum == 0 {
+			continue
+		}
+		share.Behind, share.Time, share.Part = e.behind[share], sum, sum.Seconds()/all.Seconds()
+		out = append(out, share)
+	}
+	slices.SortFunc(out, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(b.Time, a.Time), Place{Cause: a.Cause, By: a.By, Dev: a.Dev}.compare(Place{Cause: b.Cause, By: b.By, Dev: b.Dev}))
+	})
+	return out
+}

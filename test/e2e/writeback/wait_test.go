@@ -1,0 +1,193 @@
+package writeback
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/wait"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+)
+
+// observer attaches the programs that count waits, for the time of the test. All causes are known on the node's kernels.
+func observer(t *testing.T) *wait.Observer {
+	t.Helper()
+	began := time.Now()
+	o, err := wait.Attach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("attached in %v", time.Since(began).Round(time.Millisecond))
+	for cause, err := range o.Unknown() {
+		t.Errorf("%s is unknown: %v", cause, err)
+	}
+	return o
+}
+
+// waits returns what was counted while do runs.
+func waits(t *testing.T, o *wait.Observer, do func()) wait.Times {
+	t.Helper()
+	before, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	do()
+	after, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := after.Since(before)
+	if got.Lost > 0 {
+		t.Errorf("%d waits were not counted", got.Lost)
+	}
+	for place, time := range got.At {
+		if time.Sum > 10_000_000 {
+			t.Logf("%v: %+v by %d on %s: %+v", place.Cause, place.Cgroup, place.By, place.Dev, time)
+		}
+	}
+	return got
+}
+
+func disk(t *testing.T, name string) blkio.Dev {
+	t.Helper()
+	dev, err := blkio.ParseDev(lab.Node.Disks[name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// limited makes a writer with a limit on the disk of the ext4 volume.
+func limited(t *testing.T, name, limit string) lab.Writer {
+	t.Helper()
+	w := lab.NewWriter(t, name)
+	if err := cgroup.Dir(w.Name).SetIOMax(lab.Node.Disks["vdb"] + " " + limit); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestHeld compares the time that io.max holds direct writes with what the limit implies: the time of the same writes
+// without a limit is the rest. A writer beside it has no limit, and is never held.
+func TestHeld(t *testing.T) {
+	a, b := limited(t, "held", "wbps=1048576"), lab.NewWriter(t, "free")
+	o := observer(t)
+	file := lab.File(t, "ext4", "held")
+	b.Writes(file, 8, "1M", "conv=notrunc,fsync")
+	writes := func(w lab.Writer) time.Duration {
+		began := time.Now()
+		w.Writes(file, 64, "128k", "oflag=direct")
+		return time.Since(began)
+	}
+	unlimited := writes(b)
+	var took time.Duration
+	got := waits(t, o, func() {
+		took = writes(a)
+		writes(b)
+	})
+	held := got.At[wait.Place{Cause: wait.Limit, Op: wait.Direct, Cgroup: a.ID, By: a.ID, Dev: disk(t, "vdb")}]
+	implied := took - unlimited
+	t.Logf("held %v (%v by bio) of %v, the limit implies %v", held.Wall, held.Sum, took, implied)
+	if off := math.Abs(held.Wall.Seconds()/implied.Seconds() - 1); off > 0.03 {
+		t.Errorf("held %v is %.1f %% off", held.Wall, 100*off)
+	}
+	for place := range got.At {
+		if place.Cause == wait.Limit && place.Cgroup != a.ID {
+			t.Errorf("a limit is blamed at %+v", place)
+		}
+	}
+}
+
+// TestHeldBefore verifies that I/O counts that was held before the programs were attached.
+func TestHeldBefore(t *testing.T) {
+	a := limited(t, "before", "wbps=1048576")
+	file := lab.File(t, "ext4", "before")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Writes(file, 16, "1M", "conv=notrunc,fsync")
+	}()
+	lab.Eventually(t, "its writes are held", func() error {
+		if n, err := cgroup.Dir(a.Name).Counter(lab.Node.Disks["vdb"], "wbytes"); err != nil || n < lab.MiB {
+			return fmt.Errorf("%d bytes, %w", n, err)
+		}
+		return nil
+	})
+	o := observer(t)
+	got := waits(t, o, func() { time.Sleep(4 * time.Second) })
+	held := got.At[wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: a.ID, By: a.ID, Dev: disk(t, "vdb")}]
+	if part := held.Wall.Seconds() / got.Duration.Seconds(); part < 0.9 || part > 1.01 {
+		t.Errorf("held for %v of %v, want all of it", held.Wall, got.Duration)
+	}
+	<-done
+}
+
+// TestHeldByParent verifies that the cgroup is named whose limit holds a write: here that of the pod.
+func TestHeldByParent(t *testing.T) {
+	pod := limited(t, "pod", "wbps=1048576")
+	lab.WriteFile(t, filepath.Join(cgroup.Root, pod.Name, "cgroup.subtree_control"), "+io")
+	container := limited(t, "pod.slice/container", "wbps=8388608")
+	o := observer(t)
+	file := lab.File(t, "ext4", "pod")
+	got := waits(t, o, func() { container.Writes(file, 32, "128k", "oflag=direct") })
+	at := wait.Place{Cause: wait.Limit, Op: wait.Direct, Cgroup: container.ID, By: pod.ID, Dev: disk(t, "vdb")}
+	byPod := got.At[at]
+	at.By = container.ID
+	if own := got.At[at]; byPod.Wall < 3*time.Second || own.Wall > byPod.Wall/2 {
+		t.Errorf("held %v by the pod, and %v by the container", byPod.Wall, own.Wall)
+	}
+}
+
+// TestDirtyWait verifies that a writer waits for dirty pages, and that those of the node and of the cgroup are distinguished.
+func TestDirtyWait(t *testing.T) {
+	lab.LittleDirty(t)
+	a, b := limited(t, "dirty", "wbps=8388608"), limited(t, "memory", "wbps=8388608")
+	if err := os.WriteFile(filepath.Join(cgroup.Root, b.Name, "memory.max"), []byte("33554432"), 0); err != nil {
+		t.Fatal(err)
+	}
+	o := observer(t)
+	got := waits(t, o, func() { a.Writes(lab.File(t, "ext4", "dirty"), 96, "1M") })
+	if node := got.At[wait.Place{Cause: wait.DirtyNode, Cgroup: a.ID, By: a.ID}]; node.Sum < time.Second {
+		t.Errorf("it waited %v for dirty pages of the node", node.Sum)
+	}
+	got = waits(t, o, func() { b.Writes(lab.File(t, "ext4", "memory"), 32, "1M") })
+	if own := got.At[wait.Place{Cause: wait.DirtyCgroup, Cgroup: b.ID, By: b.ID}]; own.Sum < time.Second {
+		t.Errorf("it waited %v for dirty pages of the cgroup", own.Sum)
+	}
+}
+
+// TestJournalWait verifies that commits of a journal count.
+func TestJournalWait(t *testing.T) {
+	o := observer(t)
+	for fs, name := range map[string]string{"ext4": "vdb", "xfs": "vdd"} {
+		a := lab.NewWriter(t, fs+"-journal")
+		got := waits(t, o, func() {
+			a.Does("fio", "--name=j", "--filename="+lab.File(t, fs, "journal"), "--rw=write", "--bs=4k", "--size=400k", "--fsync=1", "--output=/dev/null")
+		})
+		if n := got.At[wait.Place{Cause: wait.Journal, Cgroup: a.ID, Dev: disk(t, name)}]; n.Count < 50 || n.Sum == 0 {
+			t.Errorf("%s: waited %d times for the journal, %v", fs, n.Count, n.Sum)
+		}
+	}
+}
+
+// TestOwnerWait verifies that a writer that waits for the pages of another owner names that owner.
+func TestOwnerWait(t *testing.T) {
+	a, b := limited(t, "owner", "wbps=1048576"), lab.NewWriter(t, "other")
+	file := lab.File(t, "ext4", "owned")
+	a.Writes(file, 2, "1M", "conv=notrunc,fsync")
+	o := observer(t)
+	got := waits(t, o, func() { b.Writes(file, 2, "1M", "conv=notrunc,fsync") })
+	if w := got.At[wait.Place{Cause: wait.Writeback, Cgroup: b.ID, By: a.ID, Dev: disk(t, "vdb")}]; w.Sum < 500*time.Millisecond {
+		t.Errorf("waited %v for pages of the other owner", w.Sum)
+	}
+}
