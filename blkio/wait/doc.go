@@ -15,7 +15,7 @@
 // that wait for I/O of their own by the time that this I/O spent in each place, and looks behind a thread that
 // waits for pages of another owner, a journal or dirty pages: the limit of another cgroup can be the reason.
 //
-// [Sample] classifies a process's threads by the function that they wait in. It needs no hooks, and is the
+// [Samples.Sample] classifies a process's threads by the function that they wait in. It needs no hooks, and is the
 // cross-check.
 //
 // Source: block/blk-throttle.c, mm/page-writeback.c, fs/jbd2, fs/xfs/xfs_log.c; kernel/bpf/trampoline.c.

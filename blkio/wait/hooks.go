@@ -11,7 +11,9 @@ import (
 
 // hook is a place in the kernel, with the programs that are attached to it together. Without one of them none runs.
 type hook struct {
-	causes   []Cause
+	causes []Cause
+	// programs are attached in this order. One that ends a wait comes before the one that begins it, and otherwise the
+	// begun ones would seem to last.
 	programs []string
 	// needs has the parameters of each function, by the names of their structures; "": another type.
 	needs map[string][]string
@@ -25,28 +27,28 @@ var hooks = []hook{ // constant
 		"tg_dispatch_one_bio": {"throtl_grp"},
 		"throtl_add_bio_tg":   {"bio", "throtl_qnode", "throtl_grp"},
 	}},
-	{causes: []Cause{Cost}, programs: []string{"blkio_cost", "blkio_cost_end"}, needs: map[string][]string{
+	{causes: []Cause{Cost}, programs: []string{"blkio_cost_end", "blkio_cost"}, needs: map[string][]string{
 		"ioc_rqos_throttle": {"rq_qos", "bio"},
 	}},
-	{causes: []Cause{DirtyNode, DirtyCgroup}, programs: []string{"blkio_dirty", "blkio_dirty_end", "blkio_threshold"}, needs: map[string][]string{
+	{causes: []Cause{DirtyNode, DirtyCgroup}, programs: []string{"blkio_dirty_end", "blkio_threshold", "blkio_dirty"}, needs: map[string][]string{
 		"balance_dirty_pages": {"bdi_writeback"},
 	}},
-	{causes: []Cause{Journal}, programs: []string{"blkio_commit", "blkio_commit_end", "blkio_transaction", "blkio_transaction_end"}, of: "journal_s", module: "jbd2", needs: map[string][]string{
+	{causes: []Cause{Journal}, programs: []string{"blkio_commit_end", "blkio_commit", "blkio_transaction_end", "blkio_transaction"}, of: "journal_s", module: "jbd2", needs: map[string][]string{
 		"jbd2_log_wait_commit": {"journal_s"}, "wait_transaction_locked": {"journal_s"},
 	}},
-	{causes: []Cause{Journal}, programs: []string{"blkio_xfs", "blkio_xfs_end"}, of: "xfs_mount", module: "xfs", needs: map[string][]string{
+	{causes: []Cause{Journal}, programs: []string{"blkio_xfs_end", "blkio_xfs"}, of: "xfs_mount", module: "xfs", needs: map[string][]string{
 		"xfs_log_force_seq": {"xfs_mount"},
 	}},
-	{causes: []Cause{Writeback}, programs: []string{"blkio_writeback", "blkio_writeback_end"}, needs: map[string][]string{
+	{causes: []Cause{Writeback}, programs: []string{"blkio_writeback_end", "blkio_writeback"}, needs: map[string][]string{
 		"folio_wait_writeback": {"folio"},
 	}},
-	{causes: []Cause{Queue}, programs: []string{"blkio_tag", "blkio_tag_end"}, needs: map[string][]string{
+	{causes: []Cause{Queue}, programs: []string{"blkio_tag_end", "blkio_tag"}, needs: map[string][]string{
 		"blk_mq_get_tag": {"blk_mq_alloc_data"},
 	}},
-	{causes: []Cause{Scheduler, Device}, programs: []string{"blkio_issue", "blkio_complete"}, needs: map[string][]string{
+	{causes: []Cause{Scheduler, Device}, programs: []string{"blkio_complete", "blkio_issue"}, needs: map[string][]string{
 		"btf_trace_block_rq_issue": {"", "request"}, "btf_trace_block_rq_complete": {"", "request"},
 	}},
-	{causes: []Cause{IO}, programs: []string{"blkio_io", "blkio_io_end", "blkio_iotimeout", "blkio_iotimeout_end"}, needs: map[string][]string{
+	{causes: []Cause{IO}, programs: []string{"blkio_io_end", "blkio_io", "blkio_iotimeout_end", "blkio_iotimeout"}, needs: map[string][]string{
 		"io_schedule": {}, "io_schedule_timeout": {""},
 	}},
 }

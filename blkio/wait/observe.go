@@ -66,7 +66,7 @@ func Attach() (_ *Observer, err error) {
 		}
 	}
 	if len(o.links) == 0 {
-		return nil, errors.Join(slices.Collect(maps.Values(o.unknown))...)
+		return nil, fmt.Errorf("observe waits: no cause can be: %w", o.unknown[Limit])
 	}
 	if err := o.maps["blkio_state"].Put(uint32(0), state{Began: monotonic()}); err != nil {
 		return nil, fmt.Errorf("begin to observe: %w", err)
@@ -141,8 +141,7 @@ func (o *Observer) attach(spec *ebpf.CollectionSpec, types types, h *hook) (err 
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	// Last to first: a program that ends a wait is there before the one that begins it.
-	for _, name := range slices.Backward(h.programs) {
+	for _, name := range h.programs {
 		l, err := link.AttachTracing(link.TracingOptions{Program: loaded.Programs[name]})
 		if err != nil {
 			return fmt.Errorf("attach the BPF program %s: %w", name, err)
@@ -208,6 +207,26 @@ func (o *Observer) Read() (Times, error) {
 		return Times{}, fmt.Errorf("read waits: %w", err)
 	}
 	return out, nil
+}
+
+// Overhead is the number of runs of the programs, and their CPU time, since they were attached.
+type Overhead struct {
+	Runs uint64
+	Time time.Duration
+}
+
+// Overhead returns the cost of observing. It is 0 unless the kernel keeps statistics of BPF programs (kernel.bpf_stats_enabled),
+// which take time themselves.
+func (o *Observer) Overhead() (Overhead, error) {
+	var c Overhead
+	for _, p := range o.programs {
+		s, err := p.Stats()
+		if err != nil {
+			return Overhead{}, fmt.Errorf("read what observing costs: %w", err)
+		}
+		c.Runs, c.Time = c.Runs+s.RunCount, c.Time+s.Runtime
+	}
+	return c, nil
 }
 
 // each calls do for each entry of a map. Entries may come and go meanwhile.

@@ -17,9 +17,9 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define MAX_WAITS 16384 /* cgroups by what they wait for */
-#define MAX_THREADS 8192 /* threads that wait at a time */
-#define MAX_REQUESTS 16384 /* requests that devices have at a time */
+#define MAX_WAITS 8192 /* cgroups by what they wait for */
+#define MAX_THREADS 4096 /* threads that wait at a time */
+#define MAX_REQUESTS 8192 /* requests that devices have at a time */
 
 /* What is waited for; Go has the same numbers. */
 enum cause {

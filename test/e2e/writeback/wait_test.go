@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/wait"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
@@ -160,6 +164,8 @@ func TestDirtyWait(t *testing.T) {
 	if node := got.At[wait.Place{Cause: wait.DirtyNode, Cgroup: a.ID, By: a.ID}]; node.Sum < time.Second {
 		t.Errorf("it waited %v for dirty pages of the node", node.Sum)
 	}
+	// They are many because the disk takes no more of this writer.
+	explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb")})
 	got = waits(t, o, func() { b.Writes(lab.File(t, "ext4", "memory"), 32, "1M") })
 	if own := got.At[wait.Place{Cause: wait.DirtyCgroup, Cgroup: b.ID, By: b.ID}]; own.Sum < time.Second {
 		t.Errorf("it waited %v for dirty pages of the cgroup", own.Sum)
@@ -190,4 +196,79 @@ func TestOwnerWait(t *testing.T) {
 	if w := got.At[wait.Place{Cause: wait.Writeback, Cgroup: b.ID, By: a.ID, Dev: disk(t, "vdb")}]; w.Sum < 500*time.Millisecond {
 		t.Errorf("waited %v for pages of the other owner", w.Sum)
 	}
+	behind := wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: a.ID, By: a.ID, Dev: disk(t, "vdb")}
+	explain(t, got, b, wait.Share{Cause: wait.Writeback, By: a.ID, Dev: disk(t, "vdb"), Behind: &behind})
+}
+
+// explain verifies where a writer spent most of the time that it waited.
+func explain(t *testing.T, got wait.Times, of lab.Writer, want wait.Share) {
+	t.Helper()
+	shares := wait.Explain(got, map[uint64]bool{of.ID: true})
+	if len(shares) == 0 {
+		t.Fatal("it waited for nothing")
+	}
+	t.Logf("%+v", shares)
+	first := shares[0]
+	want.Time, want.Part = first.Time, first.Part
+	if diff := cmp.Diff(want, first); diff != "" || first.Part < 0.7 {
+		t.Errorf("most of the time, %.0f %%, is (-want, +got)\n%s", 100*first.Part, diff)
+	}
+}
+
+// TestWaitSamples compares the stacks of a thread with what the programs count.
+func TestWaitSamples(t *testing.T) {
+	a := limited(t, "samples", "wbps=1048576")
+	o := observer(t)
+	done, samples := make(chan struct{}), wait.Samples{}
+	got := waits(t, o, func() {
+		go func() {
+			defer close(done)
+			a.Writes(lab.File(t, "ext4", "samples"), 32, "128k", "oflag=direct")
+		}()
+		for ended := false; !ended; {
+			select {
+			case <-done:
+				ended = true
+			case <-time.After(50 * time.Millisecond):
+			}
+			pids, err := cgroup.Dir(a.Name).PIDs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := samples.Sample("/proc", pids); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	counted := got.At[wait.Place{Cause: wait.IO, Cgroup: a.ID}].Sum.Seconds() / got.Duration.Seconds()
+	sampled := float64(samples.By[wait.IO]) / float64(samples.Threads)
+	t.Logf("waited %.2f of the time as counted, %.2f as sampled: %+v", counted, sampled, samples)
+	if samples.Threads < 20 || math.Abs(counted-sampled) > 0.15 {
+		t.Error("the samples say something else")
+	}
+}
+
+// TestWaitOverhead measures the time that the programs take beside a busy disk.
+func TestWaitOverhead(t *testing.T) {
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stats.Close()
+	a := lab.NewWriter(t, "busy")
+	o := observer(t)
+	began := time.Now()
+	a.Does("fio", "--name=b", "--filename="+lab.File(t, "ext4", "busy"), "--rw=randrw", "--direct=1", "--ioengine=libaio", "--iodepth=16", "--bs=4k", "--size=64M",
+		"--time_based", "--runtime=10", "--output=/dev/null")
+	took := time.Since(began)
+	cost, err := o.Overhead()
+	if err != nil || cost.Runs == 0 {
+		t.Fatal(cost, err)
+	}
+	ops, err := cgroup.Dir(a.Name).Counter(lab.Node.Disks["vdb"], "rios")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d reads and as many writes in %v: %d runs of %v, %.2f %% of the time of a CPU", ops, took.Round(time.Millisecond), cost.Runs,
+		cost.Time/time.Duration(cost.Runs), 100*cost.Time.Seconds()/took.Seconds())
 }
