@@ -2,6 +2,7 @@ package wait
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,8 +14,10 @@ type Share struct {
 	// Cause is one of the causes of threads, or for I/O of their own Limit, Scheduler or Device. It is IO if nothing tells
 	// where that I/O was.
 	Cause Cause
-	By    uint64    // as in Place; of another cause than Limit it is 0 if it is one of the cgroups
-	Dev   blkio.Dev // zero: unknown
+	// By is as in Place. Of another cause than Limit it is 0 if it is one of the cgroups. A Writeback of 0 is of an
+	// unknown owner, or of its own that nothing is known of.
+	By  uint64
+	Dev blkio.Dev // zero: unknown
 	// Behind is what the data of By, or of the journal, waited for most itself: mostly a limit. It is nil if that
 	// is unknown.
 	Behind *Place
@@ -27,9 +30,8 @@ type Share struct {
 //
 // A limit is in the result only if it held I/O of these cgroups, or of the owner that they waited for.
 func Explain(t Times, cgroups map[uint64]bool) []Share {
-	e := explanation{t: t, cgroups: cgroups, shares: map[Share]time.Duration{}}
-	places := e.places()
-	for _, place := range places {
+	e := explanation{t: t, cgroups: cgroups, places: slices.SortedFunc(maps.Keys(t.At), Place.compare), shares: map[Share]time.Duration{}, behind: map[Share]*Place{}}
+	for _, place := range e.places {
 		if cgroups[place.Cgroup] && place.Op == None {
 			e.thread(place, t.At[place].Sum)
 		}
@@ -41,18 +43,9 @@ func Explain(t Times, cgroups map[uint64]bool) []Share {
 type explanation struct {
 	t       Times
 	cgroups map[uint64]bool
+	places  []Place // sorted, so that sums and choices are the same each time
 	shares  map[Share]time.Duration
 	behind  map[Share]*Place
-}
-
-// places returns the places in an order, so that sums and choices are the same each time.
-func (e *explanation) places() []Place {
-	out := make([]Place, 0, len(e.t.At))
-	for place := range e.t.At {
-		out = append(out, place)
-	}
-	slices.SortFunc(out, Place.compare)
-	return out
 }
 
 func (p Place) compare(o Place) int {
@@ -61,13 +54,15 @@ func (p Place) compare(o Place) int {
 
 // thread adds the time of threads at a place.
 func (e *explanation) thread(place Place, sum time.Duration) {
-	own := e.cgroups[place.By] || place.By == 0
+	own := e.cgroups[place.By]
 	switch place.Cause {
 	case IO:
-		e.divide(sum, blkio.Dev{}, Read, Direct)
+		// A thread that neither reads nor writes directly waits for a page that is written out, as for its lock.
+		if !e.divide(sum, blkio.Dev{}, Read, Direct) && !e.divide(sum, blkio.Dev{}, WriteOut) {
+			e.add(place, sum, nil)
+		}
 	case Writeback:
-		if own {
-			e.divide(sum, place.Dev, WriteOut)
+		if own && e.divide(sum, place.Dev, WriteOut) {
 			return
 		}
 		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && p.Dev == place.Dev }))
@@ -90,29 +85,28 @@ func (e *explanation) thread(place Place, sum time.Duration) {
 }
 
 // divide adds time that threads waited for I/O of their own, by where I/O of these kinds spent its time. A zero dev is any
-// disk.
-func (e *explanation) divide(sum time.Duration, dev blkio.Dev, ops ...Op) {
+// disk. It returns false if there was no such I/O.
+func (e *explanation) divide(sum time.Duration, dev blkio.Dev, ops ...Op) bool {
 	var all time.Duration
-	places := e.places()
-	places = slices.DeleteFunc(places, func(p Place) bool {
-		return !e.cgroups[p.Cgroup] || !slices.Contains(ops, p.Op) || dev != (blkio.Dev{}) && p.Dev != dev
-	})
-	for _, p := range places {
-		all += e.t.At[p].Sum
+	var own []Place
+	for _, p := range e.places {
+		if e.cgroups[p.Cgroup] && slices.Contains(ops, p.Op) && (dev == blkio.Dev{} || p.Dev == dev) {
+			own, all = append(own, p), all+e.t.At[p].Sum
+		}
 	}
 	if all == 0 {
-		e.add(Place{Cause: IO, Dev: dev}, sum, nil)
-		return
+		return false
 	}
-	for _, p := range places {
-		e.add(p, time.Duration(float64(sum)*float64(e.t.At[p].Sum)/float64(all)), nil)
+	for _, p := range own {
+		e.add(p, time.Duration(sum.Seconds()*e.t.At[p].Sum.Seconds()/all.Seconds()*float64(time.Second)), nil)
 	}
+	return true
 }
 
 // most returns the place of I/O where most time was spent, nil if there is none.
 func (e *explanation) most(of func(Place) bool) *Place {
 	var found *Place
-	for _, p := range e.places() {
+	for _, p := range e.places {
 		if p.Op != None && of(p) && (found == nil || e.t.At[p].Sum > e.t.At[*found].Sum) {
 			found = &p
 		}
@@ -127,7 +121,7 @@ const rootCgroup = 1
 // writeback.
 func (e *explanation) behindJournal(dev blkio.Dev) *Place {
 	var owner *Place
-	for _, p := range e.places() {
+	for _, p := range e.places {
 		if p.Cause == Writeback && p.Cgroup == rootCgroup && p.Dev == dev && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
 			owner = &p
 		}
@@ -145,9 +139,6 @@ func (e *explanation) add(at Place, sum time.Duration, behind *Place) {
 		share.By = 0
 	}
 	if behind != nil {
-		if e.behind == nil {
-			e.behind = map[Share]*Place{}
-		}
 		e.behind[share] = behind
 	}
 	e.shares[share] += sum

@@ -81,6 +81,14 @@ func TestExplain(t *testing.T) {
 			map[Place]Time{dirty(DirtyNode, neighbour): {Sum: 8 * second}, behind: {Sum: 80 * second, Wall: 9 * second}},
 			[]Share{{Cause: DirtyNode, By: neighbour, Behind: &behind, Time: 8 * second, Part: 1}},
 		},
+		"a page that is written out": {
+			map[Place]Time{io: {Sum: second}, limit(WriteOut, container, container): {Sum: 99 * second}},
+			[]Share{{Cause: Limit, By: container, Dev: vda, Time: second, Part: 1}},
+		},
+		"pages of an unknown owner": {
+			map[Place]Time{writeback(container, 0): {Sum: second}, limit(WriteOut, container, container): {Sum: 99 * second}},
+			[]Share{{Cause: Writeback, Dev: vda, Time: second, Part: 1}},
+		},
 		"share and queue": {
 			map[Place]Time{{Cause: Cost, Cgroup: container, Dev: vda}: {Sum: 3 * second}, {Cause: Queue, Cgroup: container, Dev: vda}: {Sum: second}},
 			[]Share{{Cause: Cost, Dev: vda, Time: 3 * second, Part: 0.75}, {Cause: Queue, Dev: vda, Time: second, Part: 0.25}},
