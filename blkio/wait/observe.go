@@ -26,8 +26,8 @@ type Observer struct {
 	unknown  map[Cause]error
 }
 
-// Attach loads and attaches the programs. It requires CAP_BPF and CAP_PERFMON. A cause that cannot be observed here
-// is no error; see [Observer.Unknown].
+// Attach loads and attaches the programs. It requires CAP_BPF and CAP_PERFMON, and for an XFS that is a module CAP_SYS_ADMIN. A
+// cause that cannot be observed here is no error; see [Observer.Unknown].
 func Attach() (_ *Observer, err error) {
 	types, err := loadTypes()
 	if err != nil {
@@ -50,6 +50,7 @@ func Attach() (_ *Observer, err error) {
 		return nil, fmt.Errorf("make BPF maps: %w", err)
 	}
 	o.maps = collection.Maps
+	var able []*hook
 	for i := range hooks {
 		h := &hooks[i]
 		err := types.check(h)
@@ -57,12 +58,14 @@ func Attach() (_ *Observer, err error) {
 			err = dirtyErr
 		}
 		if err == nil {
-			err = o.attach(spec, types, h)
+			able = append(able, h)
 		}
-		if err != nil && !errors.Is(err, errAbsent) {
-			for _, cause := range h.causes {
-				o.unknown[cause] = err
-			}
+		o.note(h, err)
+	}
+	// All at once takes less time. If the kernel refuses one of them, the others are attached alone.
+	if o.attach(spec, types, able...) != nil {
+		for _, h := range able {
+			o.note(h, o.attach(spec, types, h))
 		}
 	}
 	if len(o.links) == 0 {
@@ -72,6 +75,16 @@ func Attach() (_ *Observer, err error) {
 		return nil, fmt.Errorf("begin to observe: %w", err)
 	}
 	return o, nil
+}
+
+// note keeps why the causes of a hook are unknown.
+func (o *Observer) note(h *hook, err error) {
+	if err == nil || errors.Is(err, errAbsent) {
+		return
+	}
+	for _, cause := range h.causes {
+		o.unknown[cause] = err
+	}
 }
 
 // setVariables sets the constants of the program. An error is why dirty pages of the node cannot be distinguished from
@@ -111,10 +124,14 @@ func dirtyThreshold(file string) (uint64, error) {
 	return 0, fmt.Errorf("%s has no nr_dirty_threshold", file)
 }
 
-// attach loads and attaches the programs of a hook, or none of them.
-func (o *Observer) attach(spec *ebpf.CollectionSpec, types types, h *hook) (err error) {
+// attach loads and attaches the programs of hooks, or none of them.
+func (o *Observer) attach(spec *ebpf.CollectionSpec, types types, hooks ...*hook) (err error) {
+	var names []string
+	for _, h := range hooks {
+		names = append(names, h.programs...)
+	}
 	part := &ebpf.CollectionSpec{Maps: spec.Maps, Types: spec.Types, ByteOrder: spec.ByteOrder, Programs: map[string]*ebpf.ProgramSpec{}}
-	for _, name := range h.programs {
+	for _, name := range names {
 		part.Programs[name] = spec.Programs[name]
 	}
 	loaded, err := ebpf.NewCollectionWithOptions(part, ebpf.CollectionOptions{
@@ -122,7 +139,7 @@ func (o *Observer) attach(spec *ebpf.CollectionSpec, types types, h *hook) (err 
 		Programs:        ebpf.ProgramOptions{KernelTypes: types[0], ExtraRelocationTargets: types[1:]},
 	})
 	if err != nil {
-		return fmt.Errorf("load the BPF programs for %s: %w", h.causes[0], err)
+		return fmt.Errorf("load BPF programs: %w", err)
 	}
 	links := []link.Link{}
 	defer func() {
@@ -141,7 +158,7 @@ func (o *Observer) attach(spec *ebpf.CollectionSpec, types types, h *hook) (err 
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	for _, name := range h.programs {
+	for _, name := range names {
 		l, err := link.AttachTracing(link.TracingOptions{Program: loaded.Programs[name]})
 		if err != nil {
 			return fmt.Errorf("attach the BPF program %s: %w", name, err)
