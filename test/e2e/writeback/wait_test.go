@@ -81,29 +81,30 @@ func limited(t *testing.T, name, limit string) lab.Writer {
 	return w
 }
 
-// TestHeld compares the time that io.max holds direct writes with what the limit implies: the time of the same writes
-// without a limit is the rest. A writer beside it has no limit, and is never held.
+// TestHeld compares the time that io.max holds writes with what the limit implies. With 16 writes under way one is held at all
+// times, so that is the time in which the limit lets them pass; the kernel lets about 0.2 s of them pass at once. The time of each
+// write adds up to that of 16 less those at the device. A writer beside it has no limit, and is never held.
 func TestHeld(t *testing.T) {
+	const size, depth = 16 * lab.MiB, 16
 	a, b := limited(t, "held", "wbps=1048576"), lab.NewWriter(t, "free")
 	o := observer(t)
-	file := lab.File(t, "ext4", "held")
-	b.Writes(file, 8, "1M", "conv=notrunc,fsync")
-	writes := func(w lab.Writer) time.Duration {
-		began := time.Now()
-		w.Writes(file, 64, "128k", "oflag=direct")
-		return time.Since(began)
-	}
-	unlimited := writes(b)
-	var took time.Duration
+	file, free := lab.File(t, "ext4", "held"), lab.File(t, "ext4", "free")
+	b.Writes(file, 16, "1M", "conv=notrunc,fsync")
+	b.Writes(free, 16, "1M", "conv=notrunc,fsync")
 	got := waits(t, o, func() {
-		took = writes(a)
-		writes(b)
+		for w, file := range map[lab.Writer]string{b: free, a: file} {
+			w.Does("fio", "--name=h", "--filename="+file, "--rw=write", "--direct=1", "--ioengine=libaio", fmt.Sprint("--iodepth=", depth), "--bs=128k",
+				fmt.Sprint("--size=", size), "--output=/dev/null")
+		}
 	})
 	held := got.At[wait.Place{Cause: wait.Limit, Op: wait.Direct, Cgroup: a.ID, By: a.ID, Dev: disk(t, "vdb")}]
-	implied := took - unlimited
-	t.Logf("held %v (%v by bio) of %v, the limit implies %v", held.Wall, held.Sum, took, implied)
+	const implied = time.Duration(size/lab.MiB) * time.Second
+	t.Logf("held %v (%v by bio), the limit implies %v", held.Wall, held.Sum, implied)
 	if off := math.Abs(held.Wall.Seconds()/implied.Seconds() - 1); off > 0.03 {
 		t.Errorf("held %v is %.1f %% off", held.Wall, 100*off)
+	}
+	if each := held.Sum.Seconds() / held.Wall.Seconds(); each < depth/2 || each > depth {
+		t.Errorf("%.1f writes are held at a time, want nearly %d", each, depth)
 	}
 	for place := range got.At {
 		if place.Cause == wait.Limit && place.Cgroup != a.ID {
