@@ -67,7 +67,7 @@ func (e *explanation) thread(place Place, sum time.Duration) {
 		}
 		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && p.Dev == place.Dev }))
 	case Journal:
-		e.add(place, sum, e.behindJournal(place.Dev))
+		e.add(place, sum, e.behindJournal(place.Dev, sum))
 	case DirtyNode, DirtyCgroup:
 		// Pages become clean as fast as the owner of the file writes them out.
 		held := e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut })
@@ -117,16 +117,16 @@ func (e *explanation) most(of func(Place) bool) *Place {
 // rootCgroup is the ID of the root, where the kernel's threads are.
 const rootCgroup = 1
 
-// behindJournal returns what a journal waited for: its thread waits for the data of the files of a transaction, as their owner's
-// writeback.
-func (e *explanation) behindJournal(dev blkio.Dev) *Place {
+// behindJournal returns what a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
+// the files of a transaction, as their owner's writeback.
+func (e *explanation) behindJournal(dev blkio.Dev, sum time.Duration) *Place {
 	var owner *Place
 	for _, p := range e.places {
 		if p.Cause == Writeback && p.Cgroup == rootCgroup && p.Dev == dev && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
 			owner = &p
 		}
 	}
-	if owner == nil {
+	if owner == nil || e.t.At[*owner].Sum < sum/2 {
 		return nil
 	}
 	return e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && p.Dev == dev })
