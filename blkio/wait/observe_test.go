@@ -15,8 +15,8 @@ func TestDirtyThreshold(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "vmstat")
 	for text, want := range map[string]uint64{
 		"nr_free_pages 5\nnr_dirty_threshold 389325\nnr_dirty_background_threshold 194423\n": 389325,
-		"nr_dirty_background_threshold 194423\n": 0,
-		"nr_dirty_threshold x\n":                 0,
+		"nr_dirty_background_threshold 194423\n":                                             0,
+		"nr_dirty_threshold x\n":                                                             0,
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
