@@ -50,7 +50,7 @@ func TestArguments(t *testing.T) {
 			continue // it takes any number of manifests
 		}
 		args := []string{"unexpected"}
-		if slices.Contains([]string{"await-daemonset", "calibrate", "owner", "sync"}, c.Name()) {
+		if slices.Contains([]string{"await-daemonset", "calibrate", "owner", "sync", "why"}, c.Name()) {
 			args = nil // they need one
 		}
 		if err := c.Args(c, args); statusOf(err) != exitUsage {

@@ -53,7 +53,7 @@ func (a *app) preinstalled(args []string) []string {
 // nodeCommands returns the commands that need a Linux node.
 func (a *app) nodeCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.syncCommand(), a.awaitCommand(),
+		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.whyCommand(), a.syncCommand(), a.awaitCommand(),
 	}
 }
 
@@ -153,10 +153,14 @@ func (a *app) host() (*inspect.Host, error) {
 }
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
+	o.addEndpointFlag(cmd, "containerd's socket, asked for the location of writable layers; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
 	f := cmd.Flags()
-	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket, asked for the location of writable layers; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
 	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration file, read if the socket does not answer\n(default: that of containerd, k3s, RKE2 or k0s)")
 	f.StringVar(&o.runtime.Rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
+}
+
+func (o *options) addEndpointFlag(cmd *cobra.Command, help string) {
+	cmd.Flags().StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", help)
 }
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {

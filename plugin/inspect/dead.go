@@ -146,8 +146,8 @@ func drainRate(limits policy.Settings, dev blkio.Dev) string {
 	return strings.Join(out, " ")
 }
 
-// diskName returns the kernel's name of a disk, or its number if it was removed.
-func (h *Host) diskName(dev blkio.Dev) string {
+// DiskName returns the kernel's name of a disk, or its number if it was removed.
+func (h *Host) DiskName(dev blkio.Dev) string {
 	disk, _ := h.Sysfs.WholeDisk(dev) // a removed disk has no name
 	return cmp.Or(disk.Name, dev.String())
 }

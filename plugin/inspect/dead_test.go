@@ -117,7 +117,7 @@ func TestWritebackNoise(t *testing.T) {
 func TestDiskName(t *testing.T) {
 	h := statusHost(t)
 	for dev, want := range map[blkio.Dev]string{{Major: 8}: "sda", {Major: 8, Minor: 200}: "8:200"} {
-		if got := h.diskName(dev); got != want {
+		if got := h.DiskName(dev); got != want {
 			t.Errorf("%v is %q, want %q", dev, got, want)
 		}
 	}

@@ -38,7 +38,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	shared, sharedErr := SharedDisksOf(values, h.Sysfs)
 	limits := limitsReport(parts)
 	s := Status{
-		Dead: FindDead(records, h.diskName), Notes: Notes(records), Orphans: []Orphan{},
+		Dead: FindDead(records, h.DiskName), Notes: Notes(records), Orphans: []Orphan{},
 		Parts: parts, SharedDisks: shared, Values: values,
 		Reported: Reported{Weights: weightsOf(limits, filter), Budgets: budgetsOf(limits, filter), Files: files},
 	}

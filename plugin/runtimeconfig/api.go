@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"path"
 	"strings"
 
 	"github.com/containerd/containerd/api/services/introspection/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -40,20 +38,9 @@ type criConfig struct {
 	} `json:"containerd"`
 }
 
-// askSocket asks containerd at a socket of the node. The socket's mode has to let
-// us write; that its filesystem is mounted read-only does not matter
-// (sb_permission in fs/namei.c).
+// askSocket asks containerd at a socket of the node.
 func askSocket(ctx context.Context, host hostfs.Root, socket string, known containerdConfig) (inventory.Layers, error) {
-	file, err := host.Resolve(socket)
-	if err != nil {
-		return inventory.Layers{}, err
-	}
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", file)
-	}
-	conn, err := grpc.NewClient("passthrough:///containerd",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+	conn, err := dial(host, socket)
 	if err != nil {
 		return inventory.Layers{}, err
 	}

@@ -140,30 +140,34 @@ func readCRIOFiles(host hostfs.Root) (files, error) {
 
 // ask asks containerd at the first socket that a CRI answers at: Docker's
 // containerd has none.
-func (c *Config) ask(ctx context.Context, host hostfs.Root, known containerdConfig) (inventory.Layers, error) {
+func (c *Config) ask(ctx context.Context, host hostfs.Root, known containerdConfig) (out inventory.Layers, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
-	sockets := []string{c.endpoint()}
-	if c.Endpoint == "" {
-		sockets = nil
-		for _, l := range locations() {
-			if !slices.Contains(sockets, l.socket) {
-				sockets = append(sockets, l.socket)
-			}
+	err := c.eachSocket(containerdSockets(), func(socket string) (err error) {
+		if out, err = askSocket(ctx, host, socket, known); err != nil {
+			err = fmt.Errorf("ask containerd at %s: %w", socket, err)
 		}
+		return err
+	})
+	return out, err
+}
+
+// eachSocket calls do with the Endpoint, or with the known sockets that the node has, until one returns no error. It
+// returns the last error.
+func (c *Config) eachSocket(known []string, do func(socket string) error) error {
+	if c.Endpoint != "" {
+		return do(c.endpoint())
 	}
 	err := ErrNoSocket
-	for _, socket := range sockets {
-		if c.Endpoint == "" && !host.Exists(socket) {
+	for _, socket := range known {
+		if !c.host().Exists(socket) {
 			continue
 		}
-		var out inventory.Layers
-		if out, err = askSocket(ctx, host, socket, known); err == nil {
-			return out, nil
+		if err = do(socket); err == nil {
+			return nil
 		}
-		err = fmt.Errorf("ask containerd at %s: %w", socket, err)
 	}
-	return inventory.Layers{}, err
+	return err
 }
 
 // unknown returns the answer where neither the runtime nor files have the location.

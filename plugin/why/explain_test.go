@@ -1,0 +1,125 @@
+package why
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/wait"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// The cgroups of a node: a pod with a container, a neighbour, and one that was removed.
+const (
+	podID, dbID, otherID, otherAppID, goneID, endedID = 10, 11, 20, 21, 30, 31
+)
+
+var vdb = blkio.Dev{Major: 254, Minor: 16}
+
+const slice = "kubepods.slice/kubepods-pod1.slice"
+
+func measured() Measured {
+	pod := Subject{Namespace: "prod", Pod: "db-0", Cgroup: slice}
+	db := Subject{Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: slice + "/cri-containerd-a.scope"}
+	other := Subject{Namespace: "team-b", Pod: "batch", Cgroup: "kubepods.slice/kubepods-pod2.slice"}
+	half := 0.5
+	limited := wait.DiskUse{Dev: vdb, Rates: [blkio.NumLimits]float64{blkio.Wbps: 1 << 20}}
+	limited.Limits[blkio.Wbps] = 1 << 20
+	setting := policy.Setting{
+		Value:  blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: vdb}, Amount: 1 << 20},
+		Source: policy.Source{Kind: policy.FromAnnotation, Name: "limits.blkio.noderesource.dev/container.db", Entry: 1},
+	}
+	return Measured{
+		Target: db, Duration: 10 * time.Second,
+		Within: map[uint64]bool{dbID: true},
+		Times:  wait.Times{Duration: 10 * time.Second, At: map[wait.Place]wait.Time{}},
+		Cgroups: []Cgroup{
+			{Subject: db, Activity: wait.Activity{Duration: 10 * time.Second, Disks: []wait.DiskUse{limited}, Some: &half},
+				Record: &record.Record{Settings: policy.NewSettings(setting)}},
+			{Subject: pod, Activity: wait.Activity{Disks: []wait.DiskUse{{Dev: vdb, Rates: limited.Rates}}}, Unwritten: 1 << 20},
+			{Subject: other, Activity: wait.Activity{Disks: []wait.DiskUse{{Dev: vdb, Rates: [blkio.NumLimits]float64{blkio.Rbps: 3 << 20}}}}, Unwritten: 300 << 20},
+		},
+		Subjects: map[uint64]Subject{
+			podID: pod, dbID: db, otherID: other, 0: {}, 1: {Cgroup: "."}, goneID: {},
+			otherAppID: {Namespace: "team-b", Pod: "batch", Container: "app", Cgroup: other.Cgroup + "/b"},
+			endedID:    {Namespace: "prod", Pod: "db-0", Container: "init", Ended: true},
+		},
+		Disks: map[blkio.Dev]string{vdb: "vdb"},
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestExplain compares the answers with golden files.
+func TestExplain(t *testing.T) {
+	const d = 8 * time.Second
+	own := func(c wait.Cause, by uint64, op wait.Op) wait.Place {
+		return wait.Place{Cause: c, Op: op, Cgroup: dbID, By: by, Dev: vdb}
+	}
+	waits := func(m *Measured, c wait.Cause, by uint64) {
+		at := own(c, by, wait.None)
+		if c == wait.IO {
+			at.Dev = blkio.Dev{}
+		}
+		m.Times.At[at] = wait.Time{Sum: d, Count: 1}
+	}
+	for name, set := range map[string]func(m *Measured){
+		"own-limit": func(m *Measured) {
+			waits(m, wait.IO, 0)
+			m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		},
+		"limit-and-disk": func(m *Measured) {
+			waits(m, wait.IO, 0)
+			m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+			m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d}
+			m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: otherAppID, Dev: vdb}] = wait.Time{Sum: 9 * d}
+		},
+		"limit-of-pod-not-ours": func(m *Measured) {
+			waits(m, wait.IO, 0)
+			m.Cgroups[1].Activity.Disks[0].Limits[blkio.Wbps] = 1 << 20
+			m.Times.At[own(wait.Limit, podID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		},
+		"share":       func(m *Measured) { waits(m, wait.Cost, 0) },
+		"dirty-node":  func(m *Measured) { waits(m, wait.DirtyNode, dbID) },
+		"predecessor": func(m *Measured) { waits(m, wait.Writeback, endedID) },
+		"other-owner-limited": func(m *Measured) {
+			waits(m, wait.Writeback, otherAppID)
+			m.Times.At[wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: otherAppID, By: otherAppID, Dev: vdb}] = wait.Time{Sum: d, Wall: d}
+		},
+		"journal": func(m *Measured) { waits(m, wait.Journal, 0) },
+		"nothing": func(m *Measured) {
+			none, some := 0.0, 0.62
+			m.Cgroups[0].Some, m.CPU = &none, &some
+		},
+		"no-bpf":       func(m *Measured) { m.NoWaits = errors.New("operation not permitted") },
+		"hook-missing": func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := measured()
+			set(&m)
+			got, err := json.MarshalIndent(Explain(m), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := "testdata/" + name + ".json"
+			if *update {
+				if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.TrimSpace(string(want)) != string(got) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,196 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/wait"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+)
+
+// Measured is what was measured of a node in some time.
+type Measured struct {
+	Target   Subject
+	Duration time.Duration
+	// Within are the IDs of the target's cgroups, with those below.
+	Within map[uint64]bool
+	Times  wait.Times
+	// Unknown are the causes that the kernel does not tell, with the reasons. NoWaits is the reason why none was
+	// counted.
+	Unknown map[wait.Cause]error
+	NoWaits error
+	Cgroups []Cgroup // pods and containers: the target, its pod, and the others
+	// CPU and Memory are the parts of the time in which some thread of the target waited for a CPU, or for memory; nil
+	// if the kernel has no pressure stall information.
+	CPU, Memory *float64
+	Subjects    map[uint64]Subject // of the IDs in Times
+	Disks       map[blkio.Dev]string
+}
+
+// Cgroup is what was measured of a cgroup.
+type Cgroup struct {
+	Subject
+	wait.Activity
+	Record    *record.Record // nil: none
+	Unwritten uint64         // bytes that are dirty or under writeback
+}
+
+// Node is where Measure measures.
+type Node struct {
+	Cgroups *cgroupfs.Hierarchy
+	Pods    []runtimeconfig.Pod // nil: the runtime did not answer
+	Disk    func(blkio.Dev) string
+	Attach  func() (Observer, error)
+}
+
+// Observer counts waits, see wait.Observer.
+type Observer interface {
+	Read() (wait.Times, error)
+	Unknown() map[wait.Cause]error
+	Close() error
+}
+
+// reading is what is read of a cgroup at one time.
+type reading struct {
+	use         wait.Use
+	cpu, memory *blkio.Pressure
+}
+
+// Measure measures for a duration. The error names the target if the node does not have it.
+func Measure(ctx context.Context, node Node, target Target, duration time.Duration) (_ Measured, err error) {
+	n, err := newNames(node.Cgroups, node.Pods)
+	if err != nil && n.paths == nil {
+		return Measured{}, err
+	}
+	subject, err := n.find(target)
+	if err != nil {
+		return Measured{}, err
+	}
+	m := Measured{Target: subject}
+	observer, attachErr := node.Attach()
+	var before, after wait.Times
+	if attachErr != nil {
+		m.NoWaits = attachErr
+	} else {
+		defer func() { err = errors.Join(err, observer.Close()) }()
+		m.Unknown = observer.Unknown()
+		if before, err = observer.Read(); err != nil {
+			return Measured{}, err
+		}
+	}
+	earlier := readAll(node.Cgroups, n, subject)
+	select {
+	case <-time.After(duration):
+	case <-ctx.Done(): // what was measured until then is an answer as well
+	}
+	if attachErr == nil {
+		if after, err = observer.Read(); err != nil {
+			return Measured{}, err
+		}
+		m.Times = after.Since(before)
+	}
+	// Containers that began or ended meanwhile have names too.
+	if later, err := newNames(node.Cgroups, node.Pods); err == nil {
+		maps.Copy(n.paths, later.paths)
+		maps.Copy(n.ended, later.ended)
+	}
+	m.compare(node, n, earlier, readAll(node.Cgroups, n, subject))
+	if len(m.Cgroups) == 0 || m.Cgroups[0].Cgroup != subject.Cgroup {
+		return Measured{}, fmt.Errorf("%s ended while it was measured", subject)
+	}
+	return m, nil
+}
+
+// readAll reads the pods and their containers. One that is removed meanwhile is left out.
+func readAll(tree *cgroupfs.Hierarchy, n *names, target Subject) map[string]reading {
+	out := map[string]reading{}
+	for _, dir := range n.paths {
+		if pod, container := split(dir); pod == "" || dir != path.Join(pod, container) {
+			continue
+		}
+		c := tree.Cgroup(dir)
+		use, err := wait.ReadUse(c)
+		if err != nil {
+			continue
+		}
+		r := reading{use: use}
+		if dir == target.Cgroup {
+			r.cpu, r.memory = pressure(c, "cpu.pressure"), pressure(c, "memory.pressure")
+		}
+		out[dir] = r
+	}
+	return out
+}
+
+func pressure(c cgroupfs.Cgroup, file string) *blkio.Pressure {
+	text, err := c.ReadText(file, nil)
+	if err != nil {
+		return nil
+	}
+	p, err := blkio.ParsePressure(string(text))
+	if err != nil {
+		return nil
+	}
+	return &p
+}
+
+// compare fills what follows from two readings.
+func (m *Measured) compare(node Node, n *names, earlier, later map[string]reading) {
+	m.Disks, m.Subjects, m.Within = map[blkio.Dev]string{}, map[uint64]Subject{}, map[uint64]bool{}
+	for dir, r := range later {
+		before, ok := earlier[dir]
+		if !ok {
+			continue
+		}
+		c := Cgroup{Subject: n.at(dir), Activity: wait.UseBetween(before.use, r.use), Record: n.records[dir]}
+		c.Unwritten, _ = node.Cgroups.Cgroup(dir).ReadUnwritten() // 0 without the memory controller
+		if dir == m.Target.Cgroup {
+			m.Duration = c.Duration
+			m.CPU, m.Memory = some(before.cpu, r.cpu, c.Duration), some(before.memory, r.memory, c.Duration)
+		}
+		for _, d := range c.Activity.Disks {
+			m.Disks[d.Dev] = node.Disk(d.Dev)
+		}
+		m.Cgroups = append(m.Cgroups, c)
+	}
+	slices.SortFunc(m.Cgroups, func(a, b Cgroup) int { return strings.Compare(m.order(a)+a.Cgroup, m.order(b)+b.Cgroup) })
+	for id, dir := range n.paths {
+		if dir == m.Target.Cgroup || strings.HasPrefix(dir, m.Target.Cgroup+"/") {
+			m.Within[id] = true
+		}
+	}
+	for at := range m.Times.At {
+		m.Subjects[at.Cgroup], m.Subjects[at.By] = n.of(at.Cgroup), n.of(at.By)
+		if at.Dev != (blkio.Dev{}) {
+			m.Disks[at.Dev] = node.Disk(at.Dev)
+		}
+	}
+}
+
+// order puts the target first, then its pod.
+func (m *Measured) order(c Cgroup) string {
+	switch {
+	case c.Cgroup == m.Target.Cgroup:
+		return "0"
+	case c.isOfPod(m.Target):
+		return "1"
+	}
+	return "2"
+}
+
+func some(earlier, later *blkio.Pressure, d time.Duration) *float64 {
+	if earlier == nil || later == nil || d <= 0 {
+		return nil
+	}
+	part := (later.Some - earlier.Some).Seconds() / d.Seconds()
+	return &part
+}

@@ -1,0 +1,182 @@
+package why
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+)
+
+// Subject is a pod, one of its containers, or another cgroup.
+type Subject struct {
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"` // "": the pod as a whole
+	Cgroup    string `json:"cgroup,omitempty"`    // path below the cgroup root; "": it was removed
+	// Ended is true for a container that has ended.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// String names the subject.
+func (s Subject) String() string {
+	name := s.Pod
+	if s.Namespace != "" {
+		name = s.Namespace + "/" + s.Pod
+	}
+	if s.Container != "" {
+		name += " " + s.Container
+	}
+	switch {
+	case s.Ended:
+		return name + " (ended)"
+	case name != "":
+		return name
+	case s.Cgroup == ".":
+		return "the node"
+	case s.Cgroup != "":
+		return "cgroup " + s.Cgroup
+	}
+	return "a removed cgroup"
+}
+
+// isOfPod reports whether both are the same pod, or of it.
+func (s Subject) isOfPod(o Subject) bool {
+	return s.Pod != "" && s.Namespace == o.Namespace && s.Pod == o.Pod
+}
+
+// isWhole reports whether the subject is a pod as a whole.
+func (s Subject) isWhole() bool {
+	pod, container := split(s.Cgroup)
+	return pod != "" && container == ""
+}
+
+// names finds the subjects of cgroups.
+type names struct {
+	paths   map[uint64]string
+	pods    map[string]runtimeconfig.Pod // by UID, with "_" for "-"
+	records map[string]*record.Record
+	ended   map[uint64]inspect.Ended
+}
+
+// newNames reads the tree and its records. With an error it has the rest of them. The pods can be nil: then only those with
+// records have names.
+func newNames(tree *cgroupfs.Hierarchy, pods []runtimeconfig.Pod) (*names, error) {
+	n := &names{pods: map[string]runtimeconfig.Pod{}, records: map[string]*record.Record{}}
+	for _, p := range pods {
+		n.pods[strings.ReplaceAll(p.UID, "-", "_")] = p
+	}
+	records, err := inspect.Records(tree, inspect.Filter{})
+	n.ended = inspect.EndedContainers(records)
+	for _, r := range records {
+		n.records[r.Cgroup.Path()] = r.Record
+	}
+	var readErr error
+	if n.paths, readErr = tree.IDs(); readErr != nil {
+		return n, readErr
+	}
+	return n, err
+}
+
+// of returns the subject of a cgroup's ID.
+func (n *names) of(id uint64) Subject {
+	if dir, ok := n.paths[id]; ok {
+		return n.at(dir)
+	}
+	if e, ok := n.ended[id]; ok {
+		return Subject{Namespace: e.Pod.Namespace, Pod: e.Pod.Pod, Container: e.Exit.Container, Ended: true}
+	}
+	return Subject{}
+}
+
+// at returns the subject of a cgroup's path. What a container creates below its own cgroup is the container's.
+func (n *names) at(dir string) Subject {
+	pod, container := split(dir)
+	if pod == "" {
+		return Subject{Cgroup: dir}
+	}
+	out := Subject{Cgroup: pod}
+	if container != "" {
+		out.Cgroup = path.Join(pod, container)
+	}
+	known, byRuntime := n.pods[cgroupfs.PodUID(pod)]
+	if byRuntime {
+		out.Namespace, out.Pod = known.Namespace, known.Name
+		out.Container = known.Containers[containerID(container)]
+	}
+	for _, p := range []string{pod, out.Cgroup} {
+		if r := n.records[p]; r != nil {
+			out.Namespace, out.Pod = r.Namespace, r.Pod
+			if p != pod {
+				out.Container = r.Container
+			}
+		}
+	}
+	return out
+}
+
+// split divides a path at the cgroup of its pod. Both are "" for another cgroup than a pod's.
+func split(dir string) (pod, container string) {
+	if cgroupfs.PodUID(dir) == "" {
+		return "", ""
+	}
+	parts := strings.Split(dir, "/")
+	i := slices.IndexFunc(parts, func(p string) bool { return p != "" })
+	for ; i < len(parts); i++ {
+		if pod = path.Join(parts[:i+1]...); cgroupfs.PodUID(pod) != "" {
+			break
+		}
+	}
+	if i+1 < len(parts) {
+		container = parts[i+1]
+	}
+	return pod, container
+}
+
+// containerID returns the ID in the name of a container's cgroup: "cri-containerd-ID.scope", "crio-ID.scope" or "ID".
+func containerID(name string) string {
+	name = strings.TrimSuffix(name, ".scope")
+	return name[strings.LastIndexByte(name, '-')+1:]
+}
+
+// Target is what is asked about.
+type Target struct {
+	Namespace string // "": any
+	Pod       string
+	Container string // "": all of them
+}
+
+// find returns the cgroup of the target.
+func (n *names) find(t Target) (Subject, error) {
+	var found []Subject
+	var others []string
+	for _, dir := range n.paths {
+		s := n.at(dir)
+		if s.Cgroup != dir || s.Pod != t.Pod || t.Namespace != "" && s.Namespace != t.Namespace {
+			continue
+		}
+		switch {
+		case s.Container == t.Container && (t.Container != "" || s.isWhole()):
+			found = append(found, s)
+		case s.Container != "":
+			others = append(others, s.Container)
+		}
+	}
+	slices.SortFunc(found, func(a, b Subject) int { return strings.Compare(a.Namespace+a.Cgroup, b.Namespace+b.Cgroup) })
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1 && found[0].Namespace != found[1].Namespace:
+		return Subject{}, fmt.Errorf("pods of two namespaces have the name %q: write %s or %s", t.Pod, found[0], found[1])
+	case len(found) > 1: // two sandboxes: the kubelet has not removed the former one yet
+		return found[len(found)-1], nil
+	case len(others) > 0:
+		slices.Sort(others)
+		return Subject{}, fmt.Errorf("pod %q has no container %q here: it has %s", t.Pod, t.Container, strings.Join(slices.Compact(others), ", "))
+	}
+	return Subject{}, fmt.Errorf("no running pod %q on this node", strings.TrimPrefix(t.Namespace+"/"+t.Pod, "/"))
+}

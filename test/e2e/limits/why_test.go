@@ -1,0 +1,91 @@
+package limits
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+)
+
+// answerOf is what `why -o json` says.
+type answerOf struct {
+	Cause, Text string
+	Causes      []struct {
+		Cause, Disk string
+		Part        float64
+		Limit       *struct {
+			Key, Value, From string
+			Used             float64
+		}
+	}
+	Unknown []string
+}
+
+func whyOf(t *testing.T, args ...string) answerOf {
+	t.Helper()
+	out, err := lab.Command(t, append([]string{"why", "--for", "5s", "-o", "json"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer answerOf
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	t.Logf("%s", answer.Text)
+	for _, u := range answer.Unknown {
+		t.Errorf("unknown: %s", u)
+	}
+	return answer
+}
+
+// TestWhy asks why of pods whose cause is known. A limit is never blamed where none is.
+func TestWhy(t *testing.T) {
+	lab.StartPlugin(t)
+	own := lab.RunPod(t, "own", lab.Annotations{lab.Limits + "container.a": "/data wbps=1Mi"})
+	own.MustRun(lab.Working(t, "a", "write", "--direct", "--seconds", "900"))
+	total := lab.RunPod(t, "total", lab.Annotations{lab.Limits + "pod-total": "/data wbps=1Mi"})
+	total.MustRun(lab.Working(t, "b", "write", "--direct", "--seconds", "900"))
+	free := lab.RunPod(t, "free", nil)
+	lab.Know(t, "vdi") // does 1,500 operations a second
+	dir := t.TempDir()
+	lab.Administer(t, "mount", "/dev/vdi", dir)
+	t.Cleanup(func() { lab.Administer(t, "umount", dir) })
+	free.MustRun(cri.ContainerConfig{
+		Name: "c", Args: []string{"write", "--direct", "--block", "4Ki", "--seconds", "900", "--path", "/slow/file"},
+		Mounts: []cri.Mount{{Path: "/slow", Host: dir}},
+	})
+	idle := lab.RunPod(t, "idle", nil)
+	idle.MustRun(lab.Sleeper("c"))
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		causes []string // one of them is the first
+		from   string
+	}{
+		{"own limit", []string{"default/" + own.Name, "a"}, []string{"own-limit"}, "limits/container.a #1"},
+		{"own limit of the pod's container", []string{own.Name}, []string{"own-limit"}, "limits/container.a #1"},
+		{"limit of the pod", []string{total.Name, "b"}, []string{"pod-limit"}, "limits/pod-total #1"},
+		{"the disk", []string{free.Name, "c"}, []string{"busy-disk"}, ""},
+		{"nothing", []string{idle.Name}, []string{"nothing-of-disk"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := whyOf(t, tt.args...)
+			isRight := false
+			for _, c := range tt.causes {
+				isRight = isRight || c == got.Cause
+			}
+			if !isRight {
+				t.Errorf("the cause is %q, want %q: %+v", got.Cause, tt.causes, got.Causes)
+			}
+			if len(got.Causes) > 0 && tt.from != "" {
+				if c := got.Causes[0]; c.Limit == nil || c.Limit.From != tt.from || c.Limit.Value != "1Mi" || c.Disk != "vdb" || c.Part < 0.6 {
+					t.Errorf("the first cause is %+v with %+v, want 1Mi from %s on vdb", c, c.Limit, tt.from)
+				}
+			}
+		})
+	}
+	if _, err := lab.Command(t, "why", "no-such-pod"); err == nil {
+		t.Error("a pod that is not there has an answer")
+	}
+}
