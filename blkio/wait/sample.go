@@ -92,5 +92,14 @@ func classify(stack string) (Cause, bool) {
 			}
 		}
 	}
+	if slices.ContainsFunc(ioWaits, func(f string) bool { return strings.Contains(stack, "] "+f+"+") }) {
+		return IO, true
+	}
 	return 0, false
 }
+
+// ioWaits are functions that wait in io_schedule, or in a wrapper of it. A stack does not have io_schedule itself: what is marked
+// __sched is left out of it.
+//
+// Source: in_sched_functions in kernel/sched/core.c.
+var ioWaits = []string{"__iomap_dio_rw", "folio_wait_bit_common", "submit_bio_wait", "__blkdev_direct_IO_simple", "__wait_on_buffer"} // constant

@@ -13,8 +13,9 @@ func TestSample(t *testing.T) {
 	proc := t.TempDir()
 	for name, text := range map[string][2]string{
 		"7/task/7": {"7 (a) D (b) D 1 7", "[<0>] balance_dirty_pages+0x3b2/0xa90\n[<0>] generic_perform_write+0x1c2/0x220\n"},
-		"7/task/8": {"8 (fsync) D 1 7", "[<0>] io_schedule+0x46/0x80\n[<0>] folio_wait_bit_common+0x13d/0x350\n[<0>] folio_wait_writeback+0x2c/0x80\n[<0>] do_fsync+0x38/0x70\n"},
+		"7/task/8": {"8 (fsync) D 1 7", "[<0>] folio_wait_bit_common+0x13d/0x350\n[<0>] folio_wait_writeback+0x2c/0x80\n[<0>] do_fsync+0x38/0x70\n"},
 		"7/task/9": {"9 (commit) D 1 7", "[<0>] jbd2_log_wait_commit+0xe6/0x150 [jbd2]\n[<0>] ext4_sync_file+0x1ae/0x380 [ext4]\n"},
+		"7/task/6": {"6 (direct) D 1 7", "[<0>] __iomap_dio_rw+0x5d0/0x840\n[<0>] iomap_dio_rw+0x12/0x40\n[<0>] ext4_file_write_iter+0x35e/0x9b0\n"}, // seen on 6.12
 		"9/task/9": {"9 (D ) S 1 9", ""},
 		"9/task/1": {"1 (lock) D 1 9", "[<0>] rwsem_down_write_slowpath+0x2b2/0x6f0\n"},
 	} {
@@ -35,7 +36,7 @@ func TestSample(t *testing.T) {
 	if err := got.Sample(proc, []int{7, 8, 9}); err != nil {
 		t.Fatal(err)
 	}
-	want := Samples{Threads: 5, Waiting: 4, By: map[Cause]int{DirtyNode: 1, Writeback: 1, Journal: 1}}
+	want := Samples{Threads: 6, Waiting: 5, By: map[Cause]int{DirtyNode: 1, Writeback: 1, Journal: 1, IO: 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}

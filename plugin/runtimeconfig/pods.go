@@ -18,9 +18,6 @@ type Pod struct {
 	Containers           map[string]string // names by ID, without the sandbox
 }
 
-// crioSocket is where CRI-O serves the CRI by default.
-const crioSocket = "/run/crio/crio.sock"
-
 // Pods asks the runtime for its pods and their containers. With NoEndpoint it returns an error.
 func (c *Config) Pods(ctx context.Context) ([]Pod, error) {
 	if c.Endpoint == NoEndpoint {

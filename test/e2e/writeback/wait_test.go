@@ -113,15 +113,15 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestHeldBefore verifies that I/O counts that was held before the programs were attached: as far as it is let go meanwhile, a bio of
-// 1 MiB or more at a time.
+// TestHeldBefore verifies that I/O counts that was held before the programs were attached, as soon as the limit lets a bio pass.
 func TestHeldBefore(t *testing.T) {
 	a := limited(t, "before", "wbps=1048576")
 	file := lab.File(t, "ext4", "before")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.Writes(file, 64, "1M", "conv=notrunc,fsync")
+		a.Does("fio", "--name=h", "--filename="+file, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=16", "--bs=128k", "--size=64M",
+			"--output=/dev/null")
 	}()
 	lab.Eventually(t, "its writes are held", func() error {
 		if n, err := cgroup.Dir(a.Name).Counter(lab.Node.Disks["vdb"], "wbytes"); err != nil || n < lab.MiB {
@@ -131,8 +131,8 @@ func TestHeldBefore(t *testing.T) {
 	})
 	o := observer(t)
 	got := waits(t, o, func() { time.Sleep(10 * time.Second) })
-	held := got.At[wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: a.ID, By: a.ID, Dev: disk(t, "vdb")}]
-	if part := held.Wall.Seconds() / got.Duration.Seconds(); part < 0.6 || part > 1.01 {
+	held := got.At[wait.Place{Cause: wait.Limit, Op: wait.Direct, Cgroup: a.ID, By: a.ID, Dev: disk(t, "vdb")}]
+	if part := held.Wall.Seconds() / got.Duration.Seconds(); part < 0.9 || part > 1.01 {
 		t.Errorf("held for %v of %v, want nearly all of it", held.Wall, got.Duration)
 	}
 	if err := cgroup.Dir(a.Name).SetIOMax(lab.Node.Disks["vdb"] + " wbps=max"); err != nil {
@@ -165,16 +165,17 @@ func TestDirtyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := observer(t)
-	got := waits(t, o, func() { a.Writes(lab.File(t, "ext4", "dirty"), 96, "1M") })
+	// First, while the node has few.
+	got := waits(t, o, func() { b.Writes(lab.File(t, "ext4", "memory"), 32, "1M") })
+	if own := got.At[wait.Place{Cause: wait.DirtyCgroup, Cgroup: b.ID, By: b.ID}]; own.Sum < time.Second {
+		t.Errorf("it waited %v for dirty pages of the cgroup", own.Sum)
+	}
+	got = waits(t, o, func() { a.Writes(lab.File(t, "ext4", "dirty"), 96, "1M") })
 	if node := got.At[wait.Place{Cause: wait.DirtyNode, Cgroup: a.ID, By: a.ID}]; node.Sum < time.Second {
 		t.Errorf("it waited %v for dirty pages of the node", node.Sum)
 	}
 	// They are many because the disk takes no more of this writer.
 	explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb")})
-	got = waits(t, o, func() { b.Writes(lab.File(t, "ext4", "memory"), 32, "1M") })
-	if own := got.At[wait.Place{Cause: wait.DirtyCgroup, Cgroup: b.ID, By: b.ID}]; own.Sum < time.Second {
-		t.Errorf("it waited %v for dirty pages of the cgroup", own.Sum)
-	}
 }
 
 // TestJournalWait verifies that commits of a journal count.
