@@ -40,8 +40,10 @@ func measured() Measured {
 		Within: map[uint64]bool{dbID: true},
 		Times:  wait.Times{Duration: 10 * time.Second, At: map[wait.Place]wait.Time{}},
 		Cgroups: []Cgroup{
-			{Subject: db, Activity: wait.Activity{Duration: 10 * time.Second, Disks: []wait.DiskUse{limited}, Some: &half},
-				Record: &record.Record{Settings: policy.NewSettings(setting)}},
+			{
+				Subject: db, Activity: wait.Activity{Duration: 10 * time.Second, Disks: []wait.DiskUse{limited}, Some: &half},
+				Record: &record.Record{Settings: policy.NewSettings(setting)},
+			},
 			{Subject: pod, Activity: wait.Activity{Disks: []wait.DiskUse{{Dev: vdb, Rates: limited.Rates}}}, Unwritten: 1 << 20},
 			{Subject: other, Activity: wait.Activity{Disks: []wait.DiskUse{{Dev: vdb, Rates: [blkio.NumLimits]float64{blkio.Rbps: 3 << 20}}}}, Unwritten: 300 << 20},
 		},
@@ -56,50 +58,58 @@ func measured() Measured {
 
 var update = flag.Bool("update", false, "write the golden files")
 
+const d = 8 * time.Second
+
+// own is a place where I/O of the container spent its time.
+func own(c wait.Cause, by uint64, op wait.Op) wait.Place {
+	return wait.Place{Cause: c, Op: op, Cgroup: dbID, By: by, Dev: vdb}
+}
+
+// waits adds that a thread of the container waits.
+func waits(m *Measured, c wait.Cause, by uint64) {
+	at := own(c, by, wait.None)
+	if c == wait.IO {
+		at.Dev = blkio.Dev{}
+	}
+	m.Times.At[at] = wait.Time{Sum: d, Count: 1}
+}
+
+// answered are what is measured, by the names of the golden files.
+var answered = map[string]func(m *Measured){
+	"own-limit": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+	},
+	"limit-and-disk": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d}
+		m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: otherAppID, Dev: vdb}] = wait.Time{Sum: 9 * d}
+	},
+	"limit-of-pod-not-ours": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		m.Cgroups[1].Activity.Disks[0].Limits[blkio.Wbps] = 1 << 20
+		m.Times.At[own(wait.Limit, podID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+	},
+	"share":       func(m *Measured) { waits(m, wait.Cost, 0) },
+	"dirty-node":  func(m *Measured) { waits(m, wait.DirtyNode, dbID) },
+	"predecessor": func(m *Measured) { waits(m, wait.Writeback, endedID) },
+	"other-owner-limited": func(m *Measured) {
+		waits(m, wait.Writeback, otherAppID)
+		m.Times.At[wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: otherAppID, By: otherAppID, Dev: vdb}] = wait.Time{Sum: d, Wall: d}
+	},
+	"journal": func(m *Measured) { waits(m, wait.Journal, 0) },
+	"nothing": func(m *Measured) {
+		none, some := 0.0, 0.62
+		m.Cgroups[0].Some, m.CPU = &none, &some
+	},
+	"no-bpf":       func(m *Measured) { m.NoWaits = errors.New("operation not permitted") },
+	"hook-missing": func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
+}
+
 // TestExplain compares the answers with golden files.
 func TestExplain(t *testing.T) {
-	const d = 8 * time.Second
-	own := func(c wait.Cause, by uint64, op wait.Op) wait.Place {
-		return wait.Place{Cause: c, Op: op, Cgroup: dbID, By: by, Dev: vdb}
-	}
-	waits := func(m *Measured, c wait.Cause, by uint64) {
-		at := own(c, by, wait.None)
-		if c == wait.IO {
-			at.Dev = blkio.Dev{}
-		}
-		m.Times.At[at] = wait.Time{Sum: d, Count: 1}
-	}
-	for name, set := range map[string]func(m *Measured){
-		"own-limit": func(m *Measured) {
-			waits(m, wait.IO, 0)
-			m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
-		},
-		"limit-and-disk": func(m *Measured) {
-			waits(m, wait.IO, 0)
-			m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
-			m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d}
-			m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: otherAppID, Dev: vdb}] = wait.Time{Sum: 9 * d}
-		},
-		"limit-of-pod-not-ours": func(m *Measured) {
-			waits(m, wait.IO, 0)
-			m.Cgroups[1].Activity.Disks[0].Limits[blkio.Wbps] = 1 << 20
-			m.Times.At[own(wait.Limit, podID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
-		},
-		"share":       func(m *Measured) { waits(m, wait.Cost, 0) },
-		"dirty-node":  func(m *Measured) { waits(m, wait.DirtyNode, dbID) },
-		"predecessor": func(m *Measured) { waits(m, wait.Writeback, endedID) },
-		"other-owner-limited": func(m *Measured) {
-			waits(m, wait.Writeback, otherAppID)
-			m.Times.At[wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: otherAppID, By: otherAppID, Dev: vdb}] = wait.Time{Sum: d, Wall: d}
-		},
-		"journal": func(m *Measured) { waits(m, wait.Journal, 0) },
-		"nothing": func(m *Measured) {
-			none, some := 0.0, 0.62
-			m.Cgroups[0].Some, m.CPU = &none, &some
-		},
-		"no-bpf":       func(m *Measured) { m.NoWaits = errors.New("operation not permitted") },
-		"hook-missing": func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
-	} {
+	for name, set := range answered {
 		t.Run(name, func(t *testing.T) {
 			m := measured()
 			set(&m)

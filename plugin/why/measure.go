@@ -157,7 +157,7 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 			m.Duration = c.Duration
 			m.CPU, m.Memory = some(before.cpu, r.cpu, c.Duration), some(before.memory, r.memory, c.Duration)
 		}
-		for _, d := range c.Activity.Disks {
+		for _, d := range c.Disks {
 			m.Disks[d.Dev] = node.Disk(d.Dev)
 		}
 		m.Cgroups = append(m.Cgroups, c)
