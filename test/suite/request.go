@@ -37,7 +37,7 @@ type options struct {
 var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
-	"TestOtherRuntime", "TestKubeletLink",
+	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead",
 }
 
 // only returns a regular expression for these tests.
