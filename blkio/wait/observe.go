@@ -45,7 +45,7 @@ func Attach() (_ *Observer, err error) {
 		}
 	}()
 	dirtyErr := setVariables(spec, types)
-	collection, err := ebpf.NewCollection(&ebpf.CollectionSpec{Maps: spec.Maps, Types: spec.Types, ByteOrder: spec.ByteOrder})
+	collection, err := ebpf.NewCollection(&ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder})
 	if err != nil {
 		return nil, fmt.Errorf("make BPF maps: %w", err)
 	}
@@ -130,7 +130,7 @@ func (o *Observer) attach(spec *ebpf.CollectionSpec, types types, hooks ...*hook
 	for _, h := range hooks {
 		names = append(names, h.programs...)
 	}
-	part := &ebpf.CollectionSpec{Maps: spec.Maps, Types: spec.Types, ByteOrder: spec.ByteOrder, Programs: map[string]*ebpf.ProgramSpec{}}
+	part := &ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder, Programs: map[string]*ebpf.ProgramSpec{}}
 	for _, name := range names {
 		part.Programs[name] = spec.Programs[name]
 	}

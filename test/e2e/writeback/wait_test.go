@@ -157,25 +157,30 @@ func TestHeldByParent(t *testing.T) {
 	}
 }
 
-// TestDirtyWait verifies that a writer waits for dirty pages, and that those of the node and of the cgroup are distinguished.
+// TestDirtyWait verifies that a writer waits for dirty pages of the node.
 func TestDirtyWait(t *testing.T) {
 	lab.LittleDirty(t)
-	a, b := limited(t, "dirty", "wbps=8388608"), limited(t, "memory", "wbps=8388608")
-	if err := os.WriteFile(filepath.Join(cgroup.Root, b.Name, "memory.max"), []byte("33554432"), 0); err != nil {
-		t.Fatal(err)
-	}
+	a := limited(t, "dirty", "wbps=8388608")
 	o := observer(t)
-	// First, while the node has few.
-	got := waits(t, o, func() { b.Writes(lab.File(t, "ext4", "memory"), 32, "1M") })
-	if own := got.At[wait.Place{Cause: wait.DirtyCgroup, Cgroup: b.ID, By: b.ID}]; own.Sum < time.Second {
-		t.Errorf("it waited %v for dirty pages of the cgroup", own.Sum)
-	}
-	got = waits(t, o, func() { a.Writes(lab.File(t, "ext4", "dirty"), 96, "1M") })
+	got := waits(t, o, func() { a.Writes(lab.File(t, "ext4", "dirty"), 96, "1M") })
 	if node := got.At[wait.Place{Cause: wait.DirtyNode, Cgroup: a.ID, By: a.ID}]; node.Sum < time.Second {
 		t.Errorf("it waited %v for dirty pages of the node", node.Sum)
 	}
 	// They are many because the disk takes no more of this writer.
 	explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb")})
+}
+
+// TestDirtyWaitOfCgroup verifies that a writer with little memory waits for dirty pages of its own, while the node may have more.
+func TestDirtyWaitOfCgroup(t *testing.T) {
+	b := limited(t, "memory", "wbps=16777216")
+	if err := os.WriteFile(filepath.Join(cgroup.Root, b.Name, "memory.max"), []byte("134217728"), 0); err != nil {
+		t.Fatal(err)
+	}
+	o := observer(t)
+	got := waits(t, o, func() { b.Writes(lab.File(t, "ext4", "memory"), 192, "1M") })
+	if own := got.At[wait.Place{Cause: wait.DirtyCgroup, Cgroup: b.ID, By: b.ID}]; own.Sum < time.Second {
+		t.Errorf("it waited %v for dirty pages of the cgroup", own.Sum)
+	}
 }
 
 // TestJournalWait verifies that commits of a journal count.
