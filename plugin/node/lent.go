@@ -18,7 +18,8 @@ import (
 // KubeVirt replaces the second pod when another disk is plugged in. So what was lent stays while the owner runs and the disk is there,
 // until a lender has other limits for the disk. It is in the records of the owner's containers.
 //
-// Authors of pods decide how often other limits are lent. So that counts for the pace of the owner, as its own edits do.
+// Authors of pods decide how often other limits are lent. So the owner has a pace for that, beside the one for its edits: edits of its
+// author do not keep out of force what is lent, for which a budget counts only the lender.
 
 // lendsTo reports whether a pod lends to another one. The author of a pod can name any owner, so only one of the same namespace counts,
 // by its UID and its name.
@@ -86,12 +87,11 @@ func (s *state) borrow(p *pod, gone []blkio.Disk) (_ event, isChanged bool) {
 	if len(next.Limits) > 0 {
 		s.concern(p.group.in(s), false)
 	}
-	if len(gone) == 0 && p.pace.due().After(now) {
-		p.lent.CompareAndSwap(nil, &policy.Lent{}) // to borrow in its turn
-		s.reconcileAt(p.group.in(s), p.pace.due())
+	if len(gone) == 0 && p.borrows.due().After(now) {
+		s.reconcileAt(p.group.in(s), p.borrows.due())
 		return event{}, false
 	}
-	p.pace.pay(now)
+	p.borrows.pay(now)
 	p.lent.Store(&next)
 	s.markDirty(p.group.in(s))
 	return p.borrowedEvent(&next), !p.isObserved() && !slices.Equal(next.Limits, before.Limits)

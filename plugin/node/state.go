@@ -139,6 +139,7 @@ type fixedFacts struct {
 	id, namespace, name, uid string
 	request                  podRequest
 	lent                     atomic.Pointer[policy.Lent] // to the pod, see borrow; nil for nothing
+	borrows                  pace                        // of changes of lent; used with the lock
 	group                    groupIdentity
 }
 
