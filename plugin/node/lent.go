@@ -29,6 +29,15 @@ func (s *state) lendsTo(lender, owner *pod) bool {
 		!owner.group.in(s).shared()
 }
 
+// markLenders has the reconciler lend to a pod that joins what its lenders have lent to an earlier sandbox of it.
+func (s *state) markLenders(owner *pod) {
+	for _, other := range s.namespaces[owner.namespace].pods {
+		if s.lendsTo(other, owner) {
+			s.markDirty(other.group.in(s))
+		}
+	}
+}
+
 // lend has the owners of the pods of a group borrow what is lent to them now, and those of its pods that have borrowed before.
 func (n *Node) lend(of groupIdentity) {
 	for _, e := range n.lendNow(of) {

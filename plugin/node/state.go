@@ -282,6 +282,7 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	s.namespaces[p.namespace].pods[p.id] = p
 	s.byUID.add(p.uid, p)
 	s.changed(g)
+	s.markLenders(p)
 	return p
 }
 
