@@ -38,7 +38,7 @@ func TestReduce(t *testing.T) {
 			{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}},
 		},
 	}
-	got, size := reduced(spec, 1 << 20)
+	got, size := reduced(spec, 1<<20)
 	want := &Spec{
 		Name:    "db",
 		Mounts:  []Mount{{Type: "tmpfs", Destination: "/dev"}, bind("/mnt/data/x", "/data", "rbind"), bind("/mnt/log", "/log", "ro", "rslave")},
@@ -74,7 +74,7 @@ func crowded() *Spec {
 // TestLeftOut verifies that a mount or device that did not fit is an error of each target that may select it,
 // and of no other. It is not searched for again, because no other facts will come.
 func TestLeftOut(t *testing.T) {
-	kept, size := reduced(crowded(), 64 << 10)
+	kept, size := reduced(crowded(), 64<<10)
 	if n := len(kept.Mounts) + len(kept.Devices); n < 100 || n+kept.LeftOut != 4007 || len(kept.Devices) != 1 || size > 64<<10 || cap(kept.Mounts) > n+n/4 {
 		t.Fatalf("%d mounts of room for %d, %d devices, %d left out, %d bytes", n, cap(kept.Mounts), len(kept.Devices), kept.LeftOut, size)
 	}
@@ -104,7 +104,7 @@ func TestLeftOut(t *testing.T) {
 // before; and that the error of a target has the cause.
 func TestTooMany(t *testing.T) {
 	spec := crowded()
-	bystanding, _ := reduced(spec, 64 << 10)
+	bystanding, _ := reduced(spec, 64<<10)
 	for name, tt := range map[string]struct {
 		spec  *Spec
 		room  int
@@ -139,7 +139,7 @@ func TestTooMany(t *testing.T) {
 // TestLeftOutTargets verifies that an error about left-out mounts ends with the target, and that the disks
 // found before stay.
 func TestLeftOutTargets(t *testing.T) {
-	kept, _ := reduced(crowded(), 64 << 10)
+	kept, _ := reduced(crowded(), 64<<10)
 	c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 	for _, tt := range []struct {
 		value string
@@ -178,7 +178,7 @@ func TestPrivilegedReduced(t *testing.T) {
 		spec.Devices = append(spec.Devices, Device{Path: fmt.Sprint("/dev/dm-", i), Type: "b", Dev: blkio.Dev{Major: 253, Minor: uint32(i)}})
 	}
 	spec.Devices = append(spec.Devices, Device{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}, Device{Path: "/dev/mem", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 1}})
-	kept, _ := reduced(spec, 64 << 10)
+	kept, _ := reduced(spec, 64<<10)
 	c, f := NewContainer(kept), &Finder{Storage: fakenode.NewResolver(twoDisks)}
 	if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
@@ -140,10 +139,7 @@ func (s *state) concern(g *group, recorded bool) {
 	}
 	for _, p := range g.pods {
 		for _, c := range p.containers {
-			if c.exit.plan = nil; !recorded {
-				c.exit.plan = &handover.Plan{}
-			}
-			if !c.mayRun() {
+			if c.exit.planned = !recorded; !c.mayRun() {
 				continue
 			}
 			if c.vetting, c.use.pending = vetted, true; !recorded {

@@ -229,9 +229,10 @@ func (c *snapshot) decidedBy(pol *policy.Policy) bool {
 
 // exitState has the values that the plugin needs at the end of a container.
 type exitState struct {
-	// plan is what its end has to do. It is nil before it was computed, and while the hand-over is disabled. For a container of a
-	// bystander without a record it is empty.
-	plan *handover.Plan
+	plan handover.Plan
+	// planned is true if plan was computed, and for a container of a bystander without a record. It is false while the
+	// hand-over is disabled: plan is what was computed before.
+	planned bool
 	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup and
 	// at its end, and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
@@ -272,7 +273,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 // writes returns whether limits apply to the writes of the container.
 func (c *snapshot) writes() lifecycle.Writes {
 	switch {
-	case c.exit.plan == nil:
+	case !c.exit.planned:
 		return lifecycle.WritesUnknown
 	case c.exit.plan.IsEmpty():
 		return lifecycle.WritesUnlimited

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -129,11 +128,8 @@ type endedContainer struct {
 	do lifecycle.Actions
 }
 
-// plan returns the exit plan, which is empty if the hand-over was disabled until just now.
-func (e *endedContainer) plan() *handover.Plan { return cmp.Or(e.c.exit.plan, &handover.Plan{}) }
-
 // Limits returns the lines that lift its limits.
-func (e *endedContainer) Limits() []blkio.Line { return e.plan().Limits.Removals().Lines() }
+func (e *endedContainer) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
 
 // Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
 func (e *endedContainer) Alone(ctx context.Context, fn func()) {
@@ -166,7 +162,7 @@ func (e *endedContainer) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 // Leftovers returns the container's pod, and the disks that the container could write to.
 func (e *endedContainer) Leftovers() *handover.Leftovers {
 	return &handover.Leftovers{
-		ID: e.c.id, Pod: endedPod{e.Node, e.c.pod.group}, Limited: e.plan().Limited,
+		ID: e.c.id, Pod: endedPod{e.Node, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
 	}
 }

@@ -146,8 +146,11 @@ func (n *Node) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan 
 	if f.populated {
 		s.handle(c, lifecycle.CgroupPopulated)
 	}
-	if r.Compared { // without a plan too: the hand-over is disabled, and the limits may have changed
-		c.exit.plan = plan
+	switch {
+	case plan != nil:
+		c.exit.plan, c.exit.planned = *plan, true
+	case r.Compared: // the hand-over is disabled, and the limits may have changed
+		c.exit.planned = false
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
 	if gone && !starting {
