@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +37,15 @@ type ending struct {
 func newEnding(t *testing.T, disk, dir string) *ending {
 	t.Helper()
 	lab.Know(t, disk)
+	began := time.Now()
 	e := &ending{T: t, plugin: lab.StartPlugin(t, "--log-level", "debug"), disk: disk, dir: dir}
+	// It loads its BPF programs after it has registered, and has descriptors of them.
+	lab.Eventually(t, "the writeback part runs", func() error {
+		if at := lab.Report(t).At; !at.After(began) {
+			return fmt.Errorf("its last report is of %v", at)
+		}
+		return nil
+	})
 	e.pod = lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.c": "/data wbps=512Ki"})
 	e.pod.MustRun(lab.Sleeper("free"))
 	e.before = debrisOf(t, e.plugin)
