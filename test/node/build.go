@@ -34,7 +34,11 @@ func Build(ctx context.Context, cfg Config) error {
 }
 
 func build(ctx context.Context, cfg Config) (parts, error) {
-	ctx, cancel := context.WithTimeout(ctx, BuildTimeout)
+	timeout := BuildTimeout
+	if kernelOptions[cfg.Kernel] != "" {
+		timeout += compileTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c, err := openCache(cfg)
 	if err != nil {
@@ -45,7 +49,7 @@ func build(ctx context.Context, cfg Config) (parts, error) {
 		return parts{}, err
 	}
 	defer unlock()
-	if err := installHostPackages(ctx, cfg); err != nil {
+	if err := installHostPackages(ctx, cfg, hostPackages); err != nil {
 		return parts{}, err
 	}
 	return c.build(ctx, cfg)
@@ -57,7 +61,7 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	// Without sources nothing can be built, but what is built can be booted.
 	mirror, mirrorErr := debianMirror("/etc/apt")
 	base := baseArtifact(mirror)
-	kernel := kernelArtifact(cfg.Kernel, mirror)
+	kernel := kernelArtifact(cfg, mirror)
 	keys := []string{base.key, kernel.key}
 	programs := make(map[string]artifact)
 	for _, p := range rootPrograms(cfg.Engine) {

@@ -62,17 +62,19 @@ func cacheKey(inputs ...string) string {
 type artifact struct {
 	name  string // without the key
 	key   string
+	part  string                                      // the directory of get below the artifact's, for one of several things that are built together
 	build func(ctx context.Context, dir string) error // fills the empty directory dir
 }
 
 func (c cache) path(a artifact) string { return filepath.Join(c.dir, a.name+"-"+a.key) }
 
-// get returns the artifact's directory, building it first where it is absent. The
+// get returns the artifact's directory, or its part, building it first where it is absent. The
 // caller holds the cache's lock.
 func (c cache) get(ctx context.Context, cfg Config, a artifact) (string, error) {
 	path := c.path(a)
+	part := filepath.Join(path, a.part)
 	if c.has(a) {
-		return path, nil
+		return part, nil
 	}
 	cfg.logf("building %s", a.name)
 	start := time.Now()
@@ -92,7 +94,7 @@ func (c cache) get(ctx context.Context, cfg Config, a artifact) (string, error) 
 	}
 	c.removeOld(a)
 	cfg.logf("built %s in %s", a.name, time.Since(start).Round(100*time.Millisecond))
-	return path, nil
+	return part, nil
 }
 
 func (c cache) has(a artifact) bool {

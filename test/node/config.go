@@ -12,7 +12,8 @@ import (
 // Config describes the node to boot. The zero value is the default node.
 type Config struct {
 	// Kernel is one of Debian's cloud kernels: "6.12" (default), "6.1", "7.2", or
-	// "6.1-affected", which has the bug that the program's kernel gate is for.
+	// "6.1-affected", which has the bug that the program's kernel gate is for. Or it is one of
+	// kernelOptions, which is compiled first.
 	Kernel string
 	// Engine serves the CRI: "containerd-2" (default) or "crio-1.34", both from their Go modules, or
 	// "containerd-1.7", Debian's. The module v1.34.0 of CRI-O is a commit of May 2025 that is in CRI-O 1.33.0 too.
@@ -38,7 +39,7 @@ const crioEngine = "crio-1.34"
 
 // parameters are the choices of a Config; the first is the default.
 var parameters = map[string][]string{
-	"kernel":  {"6.12", "6.1", "7.2", "6.1-affected"},
+	"kernel":  {"6.12", "6.1", "7.2", "6.1-affected", "6.12-nothrottle", "6.12-iolatency"},
 	"engine":  {"containerd-2", "containerd-1.7", crioEngine},
 	"runtime": {"runc", "crun"},
 	"driver":  {"systemd", "cgroupfs"},

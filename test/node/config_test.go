@@ -21,7 +21,7 @@ func TestConfigValidate(t *testing.T) {
 		want string // a part of the error, "" for none
 	}{
 		{Config{Kernel: "6.1", Engine: "containerd-1.7", Runtime: "crun", Driver: "cgroupfs"}, ""},
-		{Config{Kernel: "5.10"}, `kernel "5.10": want 6.12 or 6.1 or 7.2 or 6.1-affected`},
+		{Config{Kernel: "5.10"}, `kernel "5.10": want 6.12 or 6.1 or 7.2 or 6.1-affected or 6.12-nothrottle or 6.12-iolatency`},
 		{Config{Engine: "containerd-2.4"}, `engine "containerd-2.4": want containerd-2 or containerd-1.7 or crio-1.34`},
 		{Config{Engine: "crio-1.34"}, ""},
 		{Config{Engine: "crio-1.34", Runtime: "runc"}, "want the runtime crun"},

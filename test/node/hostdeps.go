@@ -14,9 +14,11 @@ import (
 	"time"
 )
 
-// hostPackages are the Debian packages that building and booting a node takes, by
-// a program that shows that the package is there.
-var hostPackages = []struct{ program, name string }{
+// hostPackage is a Debian package, and a program or the path of a file that shows that it is there.
+type hostPackage struct{ shownBy, name string }
+
+// hostPackages are those that building and booting a node takes.
+var hostPackages = []hostPackage{
 	{"qemu-system-x86_64", "qemu-system-x86"},
 	{"mmdebstrap", "mmdebstrap"},
 	{"mke2fs", "e2fsprogs"},
@@ -33,8 +35,8 @@ const minQEMU = 10
 
 // installHostPackages installs what is missing, when it may. It adds nothing to
 // the machine's apt configuration: backports are given to apt for these calls only.
-func installHostPackages(ctx context.Context, cfg Config) error {
-	missing := missingPackages(ctx)
+func installHostPackages(ctx context.Context, cfg Config, packages []hostPackage) error {
+	missing := missingPackages(ctx, packages)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -55,7 +57,7 @@ func installHostPackages(ctx context.Context, cfg Config) error {
 	if err := aptInstall(ctx, list, target, missing); err != nil {
 		return err
 	}
-	if missing := missingPackages(ctx); len(missing) > 0 {
+	if missing := missingPackages(ctx, packages); len(missing) > 0 {
 		return fmt.Errorf("still missing after the installation: %s", strings.Join(missing, " "))
 	}
 	return nil
@@ -98,14 +100,18 @@ func installCommand(list, target string, missing []string) string {
 	return "echo \"" + lines[len(lines)-1] + "\" >/etc/apt/sources.list.d/backports.list && " + install
 }
 
-func missingPackages(ctx context.Context) []string {
+func missingPackages(ctx context.Context, packages []hostPackage) []string {
 	var missing []string
-	for _, p := range hostPackages {
-		if _, err := lookProgram(p.program); err != nil {
+	for _, p := range packages {
+		_, err := lookProgram(p.shownBy)
+		if strings.HasPrefix(p.shownBy, "/") {
+			_, err = os.Stat(p.shownBy)
+		}
+		if err != nil {
 			missing = append(missing, p.name)
 			continue
 		}
-		if p.program == "qemu-system-x86_64" && qemuMajor(ctx) < minQEMU {
+		if p.shownBy == "qemu-system-x86_64" && qemuMajor(ctx) < minQEMU {
 			missing = append(missing, p.name)
 		}
 	}

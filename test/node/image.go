@@ -19,6 +19,8 @@ var (
 	customizeScript string
 	//go:embed all:guest/root
 	guestFiles embed.FS
+	//go:embed build/kernel.config
+	kernelConfig string
 	//go:embed build/*.mod build/*.sum
 	buildFiles embed.FS
 )

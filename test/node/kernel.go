@@ -31,14 +31,21 @@ var kernelSuites = map[string][]string{
 // crc32c_generic is what ext4 asks the crypto API for at mount time.
 var kernelModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "crc32c_generic", "ext4"}
 
+// kernelPackages have Debian's kernel and its options, and the one program of the initrd.
+const kernelPackages = "linux-image-cloud-amd64,busybox-static"
+
 // kernelArtifact holds vmlinuz, initrd.img and lib/modules/VERSION of a kernel.
-func kernelArtifact(kernel string, mirror aptSource) artifact {
+func kernelArtifact(cfg Config, mirror aptSource) artifact {
+	kernel := cfg.Kernel
+	if kernelOptions[kernel] != "" {
+		return compiledKernels(cfg, mirror)
+	}
 	suites := kernelSuites[kernel]
 	return artifact{
 		name: "kernel-" + kernel,
 		key:  cacheKey(strings.Join(suites, " "), initScript, strings.Join(kernelModules, " "), "2"),
 		build: func(ctx context.Context, dir string) error {
-			if err := extractKernel(ctx, dir, suites, mirror); err != nil {
+			if err := extractPackages(ctx, dir, suites, mirror, kernelPackages, kernelFile); err != nil {
 				return err
 			}
 			modules, err := kernelModulesDir(dir, kernel)
@@ -64,12 +71,12 @@ func kernelModulesDir(dir, kernel string) (string, error) {
 	return versions[0], nil
 }
 
-// extractKernel unpacks the kernel's package without installing it: the hooks of
-// an installed package would make an initrd that is not used, which takes a minute.
-func extractKernel(ctx context.Context, dir string, suites []string, mirror aptSource) error {
+// extractPackages unpacks packages without installing them: the hooks of an installed
+// kernel would make an initrd that is not used, which takes a minute. place returns the path
+// in dir of a file of the packages, "" for nowhere.
+func extractPackages(ctx context.Context, dir string, suites []string, mirror aptSource, packages string, place func(name string) string) error {
 	archive := filepath.Join(dir, "packages.tar")
-	err := mmdebstrap(ctx, mirror, suites, archive,
-		"--variant=extract", "--include=linux-image-cloud-amd64,busybox-static")
+	err := mmdebstrap(ctx, mirror, suites, archive, "--variant=extract", "--include="+packages)
 	if err != nil {
 		return err
 	}
@@ -86,9 +93,9 @@ func extractKernel(ctx context.Context, dir string, suites []string, mirror aptS
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read the kernel package: %w", err)
+			return fmt.Errorf("read the packages %s: %w", packages, err)
 		}
-		to := kernelFile(h.Name)
+		to := place(h.Name)
 		if h.Typeflag != tar.TypeReg || to == "" {
 			continue
 		}
