@@ -3,6 +3,7 @@ package suite
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -91,6 +92,13 @@ func (r *request) nodes() int {
 	return max(1, min(len(r.folders), 2, runtime.NumCPU()/2))
 }
 
+// kernelTests are the kernels that lack what other tests need, each with its one test.
+var kernelTests = map[string]string{
+	"6.1-affected":    "TestKernelGate", // lacks a correction: by default, files are left to their owners
+	"6.12-nothrottle": "TestKernelFeatures",
+	"6.12-iolatency":  "TestKernelFeatures",
+}
+
 // runs returns the nodes to test. The engines, runtimes and drivers are combined
 // on the two kernels of Debian's releases; the newest kernel has the default ones.
 func (r *request) runs() []run {
@@ -98,15 +106,18 @@ func (r *request) runs() []run {
 	if !r.full {
 		return []run{one}
 	}
-	affected, newest := one, one
-	affected.cfg.Kernel, newest.cfg.Kernel = "6.1-affected", "7.2"
-	// On this kernel, which lacks a correction, the program leaves files to their owners by default.
-	affected.tests = only("TestKernelGate")
-	affected.folders = slices.DeleteFunc(slices.Clone(r.folders), func(f folder) bool { return !slices.Contains(f.tests, "TestKernelGate") })
-	out := []run{newest}
-	if len(affected.folders) > 0 {
-		out = []run{affected, newest}
+	var out []run
+	for _, kernel := range slices.Sorted(maps.Keys(kernelTests)) {
+		lacking, test := one, kernelTests[kernel]
+		lacking.cfg.Kernel, lacking.tests = kernel, only(test)
+		lacking.folders = slices.DeleteFunc(slices.Clone(r.folders), func(f folder) bool { return !slices.Contains(f.tests, test) })
+		if len(lacking.folders) > 0 {
+			out = append(out, lacking)
+		}
 	}
+	newest := one
+	newest.cfg.Kernel = "7.2"
+	out = append(out, newest)
 	for _, one.cfg.Kernel = range []string{"6.12", "6.1"} {
 		for _, one.cfg.Engine = range node.Choices("engine") {
 			for _, one.cfg.Runtime = range node.Choices("runtime") {

@@ -83,8 +83,9 @@ Written by ` + "`make proof`" + `: the e2e tests of test/e2e on each node of the
 QEMU. A case is a test or one row of its table. None is skipped, with these exceptions: TestFailClosed with
 containerd 1.7 and crio 1.34, which do not validate adjustments (nri 0.6 and 0.9); TestRootfsOfOtherRuntime with
 crio 1.34, which reports no processes, so that the plugin cannot look at a container's root mount; and all but the
-kernel gate with kernel 6.1-affected, which lacks corrections. A node that a later run did not have keeps its row,
-so each row names the commit that was tested.
+test of what the kernel lacks with 6.1-affected (corrections), 6.12-nothrottle (CONFIG_BLK_DEV_THROTTLING) and
+6.12-iolatency (io.latency in place of io.cost). A node that a later run did not have keeps its row, so each row names
+the commit that was tested.
 
 crio 1.34 is v1.34.0 of the Go module proxy, a commit of May 2025 (5dd0877) that is in CRI-O 1.33.0 too. CRI-O 1.34.0, of
 September 2025, validates adjustments, and CRI-O 1.36 reports processes.

@@ -215,6 +215,8 @@ type ContainerConfig struct {
 	// Devices are raw block volumes: nodes of the host by their paths in the container.
 	Devices map[string]string
 	Memory  int64 // limit in bytes; 0 for none
+	// Unified are files of the cgroup that the runtime writes.
+	Unified map[string]string
 	// Privileged containers may use any device; their pod has to be privileged as well.
 	Privileged bool
 }
@@ -236,7 +238,7 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 			"io.kubernetes.container.name": cfg.Name,
 		},
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: cfg.Memory, CpuShares: 2},
+			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: cfg.Memory, CpuShares: 2, Unified: cfg.Unified},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 				Privileged:       cfg.Privileged,
 				NamespaceOptions: p.config.Linux.SecurityContext.NamespaceOptions,
