@@ -24,7 +24,7 @@ var kernelOptions = map[string]string{
 	sourceVersion + "-iolatency":  "CONFIG_BLK_CGROUP_IOLATENCY=y\n# CONFIG_BLK_CGROUP_IOCOST is not set\n",
 }
 
-// compileTimeout bounds their compilation. Two idle cores take a quarter of an hour.
+// compileTimeout bounds their compilation, also on two cores that do other work.
 const compileTimeout = 2 * time.Hour
 
 // compilePackages are the Debian packages that the compilation takes.
