@@ -70,9 +70,9 @@ func TestKernelFeatures(t *testing.T) {
 		if n := p.Count("This node cannot limit"); n != 1 {
 			t.Errorf("the log says %d times that the node cannot limit, want once", n)
 		}
-		for _, text := range []string{"limits: connected", max.cause, skipped} {
-			awaitStatus(t, text)
-		}
+		awaitStatus(t, "limits: connected", "--ready", "limits")
+		awaitStatus(t, max.cause, "--ready", "limits")
+		awaitStatus(t, skipped, "-o", "wide")
 		wantMetric(t, `nri_blkio_warnings{kind="class_not_enforced"}`, 1)
 		wantUnenforceable(t, limited, events, podevent.Refused, cause)
 	}
@@ -98,7 +98,7 @@ func TestKernelFeatures(t *testing.T) {
 		if r := readRecord(t, k.Cgroup); !strings.Contains(r.Error, f.cause) || len(r.Settings) > 0 {
 			t.Errorf("the record of a container that starts without what it asks for is %+v, want the error %q alone", r, f.cause)
 		}
-		awaitStatus(t, f.cause)
+		awaitStatus(t, f.cause, "-o", "wide", "--pod", "default/"+pod.Name)
 		wantUnenforceable(t, pod, events, podevent.NotInForce, f.cause)
 	}
 	lab.RunPod(t, "plain", nil).MustRun(lab.Sleeper("c"))
@@ -148,10 +148,10 @@ func wantDevices(t *testing.T, has map[string]bool) {
 }
 
 // awaitStatus waits until status has a text: parts report each two seconds.
-func awaitStatus(t *testing.T, text string) {
+func awaitStatus(t *testing.T, text string, args ...string) {
 	t.Helper()
 	lab.Eventually(t, "status has "+text, func() error {
-		out, err := lab.Command(t, "status", "-o", "wide")
+		out, err := lab.Command(t, append([]string{"status"}, args...)...)
 		if err == nil && !strings.Contains(out, text) {
 			err = fmt.Errorf("it is\n%s", out)
 		}
