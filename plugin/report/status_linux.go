@@ -42,13 +42,14 @@ func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	if !s.Enforces() {
 		fmt.Fprintln(out, "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime")
 	}
-	if len(s.Values) == 0 {
+	switch {
+	case len(s.Values) == 0 && len(s.Notes) == 0:
 		fmt.Fprintln(out, "no limits requested")
-		return
-	}
-	if isWide {
+	case len(s.Values) == 0: // what was requested is left out, as the notes say
+		fmt.Fprintln(out, "no limits in force")
+	case isWide:
 		writeWideValues(out, s.Values)
-	} else {
+	default:
 		writeLimitsInForce(out, s.Values, isOnePod)
 	}
 	for _, n := range s.Notes {

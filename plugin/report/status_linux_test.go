@@ -33,6 +33,14 @@ func TestWriteValues(t *testing.T) {
 			want: "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime\nno limits requested\n",
 		},
 		{name: "no limits", status: inspect.Status{Parts: connected}, want: "no limits requested\n"},
+		{
+			name: "all is left out",
+			status: inspect.Status{
+				Parts: connected,
+				Notes: []inspect.Note{{Kind: "warning", Namespace: "prod", Pod: "db-0", Container: "db", Text: "rule a, class b: this node's kernel has no io.max"}},
+			},
+			want: "no limits in force\nwarning: prod/db-0 db: rule a, class b: this node's kernel has no io.max\n",
+		},
 		{name: "a value", status: inspect.Status{Parts: connected, Values: values}, want: row},
 		{
 			name: "notes",

@@ -61,7 +61,7 @@ func TestKernelFeatures(t *testing.T) {
 		lab.WantRate(t, limited.MustRun(load.config(t)).Cgroup, load.disk, load.counter, load.limit)
 		lab.WantIOMax(t, free.Cgroup, lab.Disks{"vda": "wbps=10485760"})
 	default:
-		cause := `entry 1 "` + load.value + `": ` + max.cause
+		cause := `entry 1 "wbps=1Mi": ` + max.cause
 		lab.WantRefusal(t, limited, "c", lab.Limits+"containers", cause+" ("+max.hint+")")
 		skipped := "rule batch, class bronze: " + max.cause
 		if r := readRecord(t, free.Cgroup); !slices.Contains(r.Warnings, skipped) {
