@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
@@ -48,12 +47,12 @@ func TestKernelFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	kernel := strings.TrimSpace(string(release))
-	file, events := lab.PolicyFile(t, featuresPolicy), filepath.Join(t.TempDir(), "events")
+	file := lab.PolicyFile(t, featuresPolicy)
 	load := loadCase{"c", "rootfs wbps=1Mi", "", []string{"write", "--block", "64Ki", "--direct"}, "vda", "wbytes", lab.MiB}
 	limited, weighted := lab.RunPod(t, "limited", lab.Annotations{lab.Limits + "containers": load.value}), lab.RunPod(t, "weighted", lab.Annotations{lab.Weight + "containers": "50"})
 	classed := lab.RunPodOf(t, "classed", cri.PodConfig{Namespace: "batch"})
 	has := hasFeatures(t, kernel, lab.RunPod(t, "probe", nil))
-	p := lab.StartPlugin(t, "--policy", file, "--events-dir", events, "--metrics-address", soakMetrics)
+	p := lab.StartPlugin(t, "--policy", file, "--metrics-address", soakMetrics)
 
 	free := classed.MustRun(lab.Sleeper("c"))
 	switch max := features[0]; {
@@ -74,7 +73,7 @@ func TestKernelFeatures(t *testing.T) {
 		awaitStatus(t, max.cause, "--ready", "limits")
 		awaitStatus(t, skipped, "-o", "wide")
 		wantMetric(t, `nri_blkio_warnings{kind="class_not_enforced"}`, 1)
-		wantUnenforceable(t, limited, events, podevent.Refused, cause)
+		wantMetric(t, `nri_blkio_refused_containers_total{kind="unenforceable"}`, 3)
 	}
 	switch weight := features[1]; {
 	case has[weight.file]:
@@ -84,7 +83,7 @@ func TestKernelFeatures(t *testing.T) {
 	default:
 		cause := `"50": ` + weight.cause
 		lab.WantRefusal(t, weighted, "c", lab.Weight+"containers", cause+" ("+weight.hint+")")
-		wantUnenforceable(t, weighted, events, podevent.Refused, cause)
+		wantMetric(t, `nri_blkio_refused_containers_total{kind="unenforceable"}`, 3)
 	}
 	wantDevices(t, has)
 
@@ -99,7 +98,6 @@ func TestKernelFeatures(t *testing.T) {
 			t.Errorf("the record of a container that starts without what it asks for is %+v, want the error %q alone", r, f.cause)
 		}
 		awaitStatus(t, f.cause, "-o", "wide", "--pod", "default/"+pod.Name)
-		wantUnenforceable(t, pod, events, podevent.NotInForce, f.cause)
 	}
 	lab.RunPod(t, "plain", nil).MustRun(lab.Sleeper("c"))
 	p.Signal(t, 0) // alive
@@ -154,19 +152,6 @@ func awaitStatus(t *testing.T, text string, args ...string) {
 		out, err := lab.Command(t, append([]string{"status"}, args...)...)
 		if err == nil && !strings.Contains(out, text) {
 			err = fmt.Errorf("it is\n%s", out)
-		}
-		return err
-	})
-}
-
-// wantUnenforceable verifies the metric and the Event of a pod whose annotation cannot be enforced.
-func wantUnenforceable(t *testing.T, pod lab.PodOf, events string, reason podevent.Reason, cause string) {
-	t.Helper()
-	wantMetric(t, `nri_blkio_refused_containers_total{kind="unenforceable"}`, 3)
-	lab.Eventually(t, "the pod has the Event "+string(reason), func() error {
-		d, err := podevent.Format().Read(events, pod.UID)
-		if err == nil && !slices.ContainsFunc(d.Events, func(e podevent.Event) bool { return e.Reason == reason && strings.Contains(e.Note, cause) }) {
-			err = fmt.Errorf("%+v, want %q", d.Events, cause)
 		}
 		return err
 	})
