@@ -84,7 +84,7 @@ func (r *modelRuntime) addGranted(p *modelPod, b *policy.NamespaceBudget, known 
 			if c.state == modelCreated && c.below {
 				return false // what was mounted since its creation is found at its start
 			}
-			d := r.decided(p, c)
+			d, _ := r.ruledIn(p, c.sandbox).Container(r.facts(p, c)) // what is lent to it counts for the lender
 			if _, isKnown := known.containers[c.id]; !isKnown || r.raised() || r.keepsClaims(p, c) || d.Ignored || len(d.Errors) > 0 || sb != p.current() || p.past {
 				return false
 			}
