@@ -37,17 +37,17 @@ func (r *modelRuntime) lendsToNone(p *modelPod) bool {
 	return p.slot == lendingSlot && owner != nil && p.owner.UID != owner.uid
 }
 
-// lentTo returns what is lent to a pod. The caller holds mu.
-func (r *modelRuntime) lentTo(p *modelPod) policy.Lent {
+// lentTo returns what is lent to a pod, of which the plugin can know several sandboxes. The caller holds mu.
+func (r *modelRuntime) lentTo(p *modelPod) (out policy.Lent) {
 	if p.slot != borrowingSlot {
-		return policy.Lent{}
+		return out
 	}
 	s := r.plugin.state.Lock()
 	defer r.plugin.state.Unlock()
 	for _, known := range s.byUID[p.uid] {
-		return known.borrowed()
+		out = policy.Together(out, known.borrowed())
 	}
-	return policy.Lent{}
+	return out
 }
 
 // checkLent finds limits that a pod lends and its owner did not borrow, or the other way round, and a lent disk that was forgotten.
