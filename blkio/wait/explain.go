@@ -18,6 +18,8 @@ type Share struct {
 	// unknown owner, or of its own that nothing is known of.
 	By  uint64
 	Dev blkio.Dev // zero: unknown
+	// Op is Read or WriteOut for a Limit, whose keys are of reads or of writes. WriteOut is any write. It is None for others.
+	Op Op
 	// Behind is what the data of By, or of the journal, waited for most itself: mostly a limit. It is nil if that
 	// is unknown.
 	Behind *Place
@@ -30,7 +32,15 @@ type Share struct {
 //
 // A limit is in the result only if it held I/O of these cgroups, or of the owner that they waited for.
 func Explain(t Times, cgroups map[uint64]bool) []Share {
-	e := explanation{t: t, cgroups: cgroups, places: slices.SortedFunc(maps.Keys(t.At), Place.compare), shares: map[Share]time.Duration{}, behind: map[Share]*Place{}}
+	e := explanation{
+		t: t, cgroups: cgroups, places: slices.SortedFunc(maps.Keys(t.At), Place.compare), disks: map[blkio.Dev]bool{},
+		shares: map[Share]time.Duration{}, behind: map[Share]*Place{},
+	}
+	for _, place := range e.places {
+		if place.Cause == Scheduler || place.Cause == Device {
+			e.disks[place.Dev] = true
+		}
+	}
 	for _, place := range e.places {
 		if cgroups[place.Cgroup] && place.Op == None {
 			e.thread(place, t.At[place].Sum)
@@ -43,7 +53,8 @@ func Explain(t Times, cgroups map[uint64]bool) []Share {
 type explanation struct {
 	t       Times
 	cgroups map[uint64]bool
-	places  []Place // sorted, so that sums and choices are the same each time
+	places  []Place            // sorted, so that sums and choices are the same each time
+	disks   map[blkio.Dev]bool // at which requests were counted
 	shares  map[Share]time.Duration
 	behind  map[Share]*Place
 }
@@ -65,7 +76,7 @@ func (e *explanation) thread(place Place, sum time.Duration) {
 		if own && e.divide(sum, place.Dev, WriteOut) {
 			return
 		}
-		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && p.Dev == place.Dev }))
+		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && e.isBelow(p.Dev, place.Dev) }))
 	case Journal:
 		e.add(place, sum, e.behindJournal(place.Dev, sum))
 	case DirtyNode, DirtyCgroup:
@@ -90,7 +101,7 @@ func (e *explanation) divide(sum time.Duration, dev blkio.Dev, ops ...Op) bool {
 	var all time.Duration
 	var own []Place
 	for _, p := range e.places {
-		if e.cgroups[p.Cgroup] && slices.Contains(ops, p.Op) && (dev == blkio.Dev{} || p.Dev == dev) {
+		if e.cgroups[p.Cgroup] && slices.Contains(ops, p.Op) && e.isBelow(p.Dev, dev) {
 			own, all = append(own, p), all+e.t.At[p].Sum
 		}
 	}
@@ -101,6 +112,12 @@ func (e *explanation) divide(sum time.Duration, dev blkio.Dev, ops ...Op) bool {
 		e.add(p, time.Duration(sum.Seconds()*e.t.At[p].Sum.Seconds()/all.Seconds()*float64(time.Second)), nil)
 	}
 	return true
+}
+
+// isBelow reports whether I/O to dev can be at a disk. A zero dev is any. A device at which no request was counted stands on others,
+// as a logical volume: its I/O is counted at those, and which they are is unknown.
+func (e *explanation) isBelow(disk, dev blkio.Dev) bool {
+	return dev == blkio.Dev{} || disk == dev || !e.disks[dev]
 }
 
 // most returns the place of I/O where most time was spent, nil if there is none.
@@ -129,13 +146,17 @@ func (e *explanation) behindJournal(dev blkio.Dev, sum time.Duration) *Place {
 	if owner == nil || e.t.At[*owner].Sum < sum/2 {
 		return nil
 	}
-	return e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && p.Dev == dev })
+	return e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && e.isBelow(p.Dev, dev) })
 }
 
 func (e *explanation) add(at Place, sum time.Duration, behind *Place) {
 	share := Share{Cause: at.Cause, By: at.By, Dev: at.Dev}
-	// A limit of one of the cgroups is distinguished from that of an ancestor.
-	if at.Cause != Limit && e.cgroups[at.By] {
+	switch {
+	case at.Cause == Limit && at.Op == Read:
+		share.Op = Read
+	case at.Cause == Limit:
+		share.Op = WriteOut
+	case e.cgroups[at.By]: // a limit of one of the cgroups is distinguished from that of an ancestor
 		share.By = 0
 	}
 	if behind != nil {
@@ -158,7 +179,7 @@ func (e *explanation) sorted() []Share {
 		out = append(out, share)
 	}
 	slices.SortFunc(out, func(a, b Share) int {
-		return cmp.Or(cmp.Compare(b.Time, a.Time), Place{Cause: a.Cause, By: a.By, Dev: a.Dev}.compare(Place{Cause: b.Cause, By: b.By, Dev: b.Dev}))
+		return cmp.Or(cmp.Compare(b.Time, a.Time), Place{Cause: a.Cause, Op: a.Op, By: a.By, Dev: a.Dev}.compare(Place{Cause: b.Cause, Op: b.Op, By: b.By, Dev: b.Dev}))
 	})
 	return out
 }

@@ -1,6 +1,10 @@
 package wait
 
 import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +21,7 @@ const (
 	neighbour
 )
 
-var vda = blkio.Dev{Major: 254}
+var vda, dm = blkio.Dev{Major: 254}, blkio.Dev{Major: 253}
 
 const second = time.Second
 
@@ -46,11 +50,11 @@ var explainCases = map[string]struct {
 	"nothing": {},
 	"own limit, and the device": {
 		map[Place]Time{io: {Sum: 8 * second}, limit(Direct, container, container): {Sum: 30 * second}, device: {Sum: 10 * second}},
-		[]Share{{Cause: Limit, By: container, Dev: vda, Time: 6 * second, Part: 0.75}, {Cause: Device, Dev: vda, Time: 2 * second, Part: 0.25}},
+		[]Share{{Cause: Limit, Op: WriteOut, By: container, Dev: vda, Time: 6 * second, Part: 0.75}, {Cause: Device, Dev: vda, Time: 2 * second, Part: 0.25}},
 	},
 	"limit of the pod": {
 		map[Place]Time{io: {Sum: 8 * second}, limit(Direct, container, pod): {Sum: 8 * second}},
-		[]Share{{Cause: Limit, By: pod, Dev: vda, Time: 8 * second, Part: 1}},
+		[]Share{{Cause: Limit, Op: WriteOut, By: pod, Dev: vda, Time: 8 * second, Part: 1}},
 	},
 	"reads do not wait for what is written out": {
 		map[Place]Time{io: {Sum: 8 * second}, limit(WriteOut, container, container): {Sum: 99 * second}, device: {Sum: 8 * second}},
@@ -62,7 +66,7 @@ var explainCases = map[string]struct {
 	},
 	"fsync behind its own limit": {
 		map[Place]Time{writeback(container, container): {Sum: 8 * second}, limit(WriteOut, container, container): {Sum: 80 * second}},
-		[]Share{{Cause: Limit, By: container, Dev: vda, Time: 8 * second, Part: 1}},
+		[]Share{{Cause: Limit, Op: WriteOut, By: container, Dev: vda, Time: 8 * second, Part: 1}},
 	},
 	"another owner, behind that one's limit": {
 		map[Place]Time{writeback(container, neighbour): {Sum: 8 * second}, behind: {Sum: 80 * second}},
@@ -82,7 +86,7 @@ var explainCases = map[string]struct {
 	},
 	"dirty pages, behind its own limit": {
 		map[Place]Time{dirty(DirtyNode, container): {Sum: 8 * second}, limit(WriteOut, container, container): {Sum: 80 * second, Wall: 9 * second}},
-		[]Share{{Cause: Limit, By: container, Dev: vda, Time: 8 * second, Part: 1}},
+		[]Share{{Cause: Limit, Op: WriteOut, By: container, Dev: vda, Time: 8 * second, Part: 1}},
 	},
 	"dirty pages, and hardly held": {
 		map[Place]Time{dirty(DirtyCgroup, container): {Sum: 8 * second}, limit(WriteOut, container, container): {Sum: 80 * second, Wall: second}},
@@ -94,7 +98,31 @@ var explainCases = map[string]struct {
 	},
 	"a page that is written out": {
 		map[Place]Time{io: {Sum: second}, limit(WriteOut, container, container): {Sum: 99 * second}},
-		[]Share{{Cause: Limit, By: container, Dev: vda, Time: second, Part: 1}},
+		[]Share{{Cause: Limit, Op: WriteOut, By: container, Dev: vda, Time: second, Part: 1}},
+	},
+	"fsync on a logical volume": {
+		map[Place]Time{
+			{Cause: Writeback, Cgroup: container, By: container, Dev: dm}: {Sum: 8 * second}, limit(WriteOut, container, container): {Sum: 80 * second},
+		},
+		[]Share{{Cause: Limit, Op: WriteOut, By: container, Dev: vda, Time: 8 * second, Part: 1}},
+	},
+	"another owner on a logical volume, behind that one's limit": {
+		map[Place]Time{{Cause: Writeback, Cgroup: container, By: neighbour, Dev: dm}: {Sum: 8 * second}, behind: {Sum: 80 * second}},
+		[]Share{{Cause: Writeback, By: neighbour, Dev: dm, Behind: &behind, Time: 8 * second, Part: 1}},
+	},
+	"fsync on a disk, and writes on another": {
+		map[Place]Time{
+			writeback(container, container): {Sum: 8 * second}, {Cause: Device, Op: WriteOut, Cgroup: container, Dev: vda}: {Sum: second},
+			{Cause: Limit, Op: WriteOut, Cgroup: container, By: container, Dev: dm}: {Sum: 80 * second},
+		},
+		[]Share{{Cause: Device, Dev: vda, Time: 8 * second, Part: 1}},
+	},
+	"limits on reads and on writes": {
+		map[Place]Time{io: {Sum: 8 * second}, limit(Read, container, container): {Sum: 3 * second}, limit(Direct, container, container): {Sum: second}},
+		[]Share{
+			{Cause: Limit, Op: Read, By: container, Dev: vda, Time: 6 * second, Part: 0.75},
+			{Cause: Limit, Op: WriteOut, By: container, Dev: vda, Time: 2 * second, Part: 0.25},
+		},
 	},
 	"pages of an unknown owner": {
 		map[Place]Time{writeback(container, 0): {Sum: second}, limit(WriteOut, container, container): {Sum: 99 * second}},
@@ -114,6 +142,44 @@ func TestExplain(t *testing.T) {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestExplainAny verifies with random times that the parts add up to 1, that the time of shares is that of the threads, and that a limit
+// is named only if it held I/O.
+func TestExplainAny(t *testing.T) {
+	cgroups := map[uint64]bool{container: true}
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		times, waited := Times{Duration: 10 * second, At: map[Place]Time{}}, time.Duration(0)
+		for range r.IntN(12) {
+			place := Place{
+				Cause: Cause(r.IntN(int(numCauses))), Cgroup: []uint64{rootCgroup, container, neighbour}[r.IntN(3)],
+				By: []uint64{0, container, pod, neighbour}[r.IntN(4)], Dev: []blkio.Dev{{}, vda, dm}[r.IntN(3)],
+			}
+			if place.Cause == Limit || place.Cause == Scheduler || place.Cause == Device {
+				place.Op = Op(1 + r.IntN(int(numOps)-1))
+			}
+			times.At[place] = Time{Sum: time.Duration(1 + r.Int64N(1<<(1+r.IntN(40)))), Wall: time.Duration(r.Int64N(int64(10 * second)))}
+		}
+		for place, spent := range times.At {
+			if cgroups[place.Cgroup] && place.Op == None {
+				waited += spent.Sum
+			}
+		}
+		parts, sum := 0.0, time.Duration(0)
+		for _, s := range Explain(times, cgroups) {
+			if parts, sum = parts+s.Part, sum+s.Time; s.Time <= 0 || !(s.Part > 0) {
+				t.Errorf("seed %d: %+v", seed, s)
+			}
+			isOf := func(p Place) bool { return p.Cause == Limit && p.By == s.By && p.Dev == s.Dev && (p.Op == Read) == (s.Op == Read) }
+			if s.Cause == Limit && !slices.ContainsFunc(slices.Collect(maps.Keys(times.At)), isOf) {
+				t.Errorf("seed %d: no limit held I/O for %+v", seed, s)
+			}
+		}
+		if math.Abs(parts-1) > 1e-9 && sum > 0 || (waited-sum).Abs() > 1000 {
+			t.Errorf("seed %d: parts add up to %v, and times to %s of %s", seed, parts, sum, waited)
+		}
 	}
 }
 
