@@ -74,7 +74,11 @@ func snapshotter(id, root string) *introspection.Plugin {
 }
 
 // serve answers at a socket of a node, whose path has to be short.
-func (r *runtime) serve(t *testing.T, root, socket string) {
+func (r *runtime) serve(t *testing.T, root, socket string) { serve(t, r, r, root, socket) }
+
+func (l *listing) serve(t *testing.T, root, socket string) { serve(t, l.runtime, l, root, socket) }
+
+func serve(t *testing.T, r *runtime, service cri.RuntimeServiceServer, root, socket string) {
 	t.Helper()
 	file := filepath.Join(root, socket)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -85,7 +89,7 @@ func (r *runtime) serve(t *testing.T, root, socket string) {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(s, r)
+	cri.RegisterRuntimeServiceServer(s, service)
 	cri.RegisterImageServiceServer(s, r)
 	introspection.RegisterIntrospectionServer(s, r)
 	go func() { _ = s.Serve(l) }()

@@ -2,6 +2,7 @@ package runtimeconfig
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
-// Pod is a pod that the runtime has a sandbox of.
+// Pod is a pod that the runtime has one or more sandboxes of.
 type Pod struct {
 	Namespace, Name, UID string
 	Containers           map[string]string // names by ID, without the sandbox
@@ -47,22 +48,30 @@ func listPods(ctx context.Context, runtime cri.RuntimeServiceClient) ([]Pod, err
 	if err != nil {
 		return nil, callError("CRI ListContainers", err)
 	}
-	bySandbox := map[string]map[string]string{}
-	for _, c := range containers.GetContainers() {
-		names := bySandbox[c.GetPodSandboxId()]
-		if names == nil {
-			names = map[string]string{}
-			bySandbox[c.GetPodSandboxId()] = names
-		}
-		names[c.GetId()] = c.GetMetadata().GetName()
-	}
 	var out []Pod
+	byUID, bySandbox := map[string]map[string]string{}, map[string]map[string]string{}
 	for _, s := range sandboxes.GetItems() {
 		m := s.GetMetadata()
-		out = append(out, Pod{m.GetNamespace(), m.GetName(), m.GetUid(), bySandbox[s.GetId()]})
+		if byUID[m.GetUid()] == nil {
+			byUID[m.GetUid()] = map[string]string{}
+			out = append(out, Pod{m.GetNamespace(), m.GetName(), m.GetUid(), byUID[m.GetUid()]})
+		}
+		bySandbox[s.GetId()] = byUID[m.GetUid()] // a sandbox that ended stays for a while beside the one that replaces it
+	}
+	for _, c := range containers.GetContainers() {
+		if names := bySandbox[c.GetPodSandboxId()]; names != nil {
+			names[c.GetId()] = c.GetMetadata().GetName()
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the runtime has no pods")
 	}
 	return out, nil
 }
+
+// maxAnswer is how many bytes of an answer of the runtime are read: as many as the kubelet reads. A sandbox has the annotations of its
+// pod, up to 256 KiB.
+const maxAnswer = 16 << 20
 
 // dial connects to a socket of the node. The socket's mode has to let us write; that its filesystem is mounted read-only does
 // not matter (sb_permission in fs/namei.c).
@@ -75,7 +84,8 @@ func dial(host hostfs.Root, socket string) (*grpc.ClientConn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", file)
 	}
-	return grpc.NewClient("passthrough:///runtime", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(connect))
+	return grpc.NewClient("passthrough:///runtime", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(connect),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 }
 
 // containerdSockets returns the known places of containerd's socket.
