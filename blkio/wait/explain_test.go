@@ -172,7 +172,9 @@ func TestExplainAny(t *testing.T) {
 			if parts, sum = parts+s.Part, sum+s.Time; s.Time <= 0 || !(s.Part > 0) {
 				t.Errorf("seed %d: %+v", seed, s)
 			}
-			isOf := func(p Place) bool { return p.Cause == Limit && p.By == s.By && p.Dev == s.Dev && (p.Op == Read) == (s.Op == Read) }
+			isOf := func(p Place) bool {
+				return p.Cause == Limit && p.By == s.By && p.Dev == s.Dev && (p.Op == Read) == (s.Op == Read)
+			}
 			if s.Cause == Limit && !slices.ContainsFunc(slices.Collect(maps.Keys(times.At)), isOf) {
 				t.Errorf("seed %d: no limit held I/O for %+v", seed, s)
 			}

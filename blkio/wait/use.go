@@ -18,24 +18,22 @@ type Use struct {
 	Pressure *blkio.Pressure            // nil: the kernel has none
 }
 
-// ReadUse reads a cgroup.
+// ReadUse reads a cgroup. What the kernel, or the cgroup's controllers, do not have is left out.
 func ReadUse(c cgroupfs.Cgroup) (Use, error) {
 	u := Use{Time: time.Now()}
-	var err error
-	if u.Stat, err = c.ReadIOStat(); err != nil {
-		return Use{}, err
-	}
-	if u.Limits, err = c.ReadIOMax(); err != nil {
-		return Use{}, err
-	}
-	pressure, err := c.ReadIOPressure()
-	if err == nil {
+	var errs [3]error
+	var pressure blkio.Pressure
+	u.Stat, errs[0] = c.ReadIOStat()
+	u.Limits, errs[1] = c.ReadIOMax()
+	if pressure, errs[2] = c.ReadIOPressure(); errs[2] == nil {
 		u.Pressure = &pressure
 	}
-	if errors.Is(err, blkio.ErrNotSupported) {
-		err = nil
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
+			return Use{}, err
+		}
 	}
-	return u, err
+	return u, nil
 }
 
 // DiskUse is what a cgroup and those below it did on a disk in some time.

@@ -28,7 +28,7 @@ type Measured struct {
 	// counted.
 	Unknown map[wait.Cause]error
 	NoWaits error
-	Cgroups []Cgroup // pods and containers: the target, its pod, and the others
+	Cgroups []Cgroup // pods, containers and those above the target: the target, its pod, and the others
 	// CPU and Memory are the parts of the time in which some thread of the target waited for a CPU, or for memory; nil
 	// if the kernel has no pressure stall information.
 	CPU, Memory *float64
@@ -67,13 +67,10 @@ type reading struct {
 
 // Measure measures for a duration. The error names the target if the node does not have it.
 func Measure(ctx context.Context, node Node, target Target, duration time.Duration) (_ Measured, err error) {
-	n, err := newNames(node.Cgroups, node.Pods)
-	if err != nil && n.paths == nil {
-		return Measured{}, err
-	}
+	n, namesErr := newNames(node.Cgroups, node.Pods)
 	subject, err := n.find(target)
 	if err != nil {
-		return Measured{}, err
+		return Measured{}, errors.Join(err, namesErr)
 	}
 	m := Measured{Target: subject}
 	observer, attachErr := node.Attach()
@@ -102,6 +99,7 @@ func Measure(ctx context.Context, node Node, target Target, duration time.Durati
 	if later, err := newNames(node.Cgroups, node.Pods); err == nil {
 		maps.Copy(n.paths, later.paths)
 		maps.Copy(n.ended, later.ended)
+		maps.Copy(n.records, later.records)
 	}
 	m.compare(node, n, earlier, readAll(node.Cgroups, n, subject))
 	if len(m.Cgroups) == 0 || m.Cgroups[0].Cgroup != subject.Cgroup {
@@ -110,11 +108,12 @@ func Measure(ctx context.Context, node Node, target Target, duration time.Durati
 	return m, nil
 }
 
-// readAll reads the pods and their containers. One that is removed meanwhile is left out.
+// readAll reads the pods and their containers, and the cgroups above the target. One that is removed meanwhile is left out.
 func readAll(tree *cgroupfs.Hierarchy, n *names, target Subject) map[string]reading {
 	out := map[string]reading{}
 	for _, dir := range n.paths {
-		if pod, container := split(dir); pod == "" || dir != path.Join(pod, container) {
+		pod, container := split(dir)
+		if dir != path.Join(pod, container) && !strings.HasPrefix(target.Cgroup, dir+"/") {
 			continue
 		}
 		c := tree.Cgroup(dir)
@@ -158,21 +157,31 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 			m.CPU, m.Memory = some(before.cpu, r.cpu, c.Duration), some(before.memory, r.memory, c.Duration)
 		}
 		for _, d := range c.Disks {
-			m.Disks[d.Dev] = node.Disk(d.Dev)
+			m.addDisk(node, d.Dev)
 		}
 		m.Cgroups = append(m.Cgroups, c)
 	}
 	slices.SortFunc(m.Cgroups, func(a, b Cgroup) int { return strings.Compare(m.order(a)+a.Cgroup, m.order(b)+b.Cgroup) })
+	for at := range m.Times.At {
+		for _, id := range []uint64{at.Cgroup, at.By} {
+			if _, known := m.Subjects[id]; !known {
+				m.Subjects[id] = n.of(id)
+			}
+		}
+		if at.Dev != (blkio.Dev{}) {
+			m.addDisk(node, at.Dev)
+		}
+	}
 	for id, dir := range n.paths {
 		if dir == m.Target.Cgroup || strings.HasPrefix(dir, m.Target.Cgroup+"/") {
 			m.Within[id] = true
 		}
 	}
-	for at := range m.Times.At {
-		m.Subjects[at.Cgroup], m.Subjects[at.By] = n.of(at.Cgroup), n.of(at.By)
-		if at.Dev != (blkio.Dev{}) {
-			m.Disks[at.Dev] = node.Disk(at.Dev)
-		}
+}
+
+func (m *Measured) addDisk(node Node, dev blkio.Dev) {
+	if _, known := m.Disks[dev]; !known {
+		m.Disks[dev] = node.Disk(dev)
 	}
 }
 

@@ -77,6 +77,7 @@ func TestFind(t *testing.T) {
 		{target: Target{"prod", "db-0", "web"}, err: `no container "web" here: it has db`},
 		{target: Target{"prod", "db-1", ""}, err: `no running pod "prod/db-1"`},
 		{target: Target{"prod", "", ""}, err: "no running pod"},
+		{target: Target{}, err: "no running pod"},
 	} {
 		got, err := n.find(tt.target)
 		if tt.err != "" {
@@ -89,11 +90,26 @@ func TestFind(t *testing.T) {
 			t.Errorf("%+v: got %+v, %v", tt.target, got, err)
 		}
 	}
-	if got := n.at(dbDir + "/kubepods-pod99.slice"); got.Cgroup != dbDir || got.Container != "db" {
+	if got := n.at(dbDir + "/kubepods-pod99.slice"); !got.isMade() || got.Container != "db" {
 		t.Errorf("a cgroup that the container made is of %+v", got)
 	}
 	if got := n.at("system.slice"); got.String() != "cgroup system.slice" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestFindNewest verifies which of two is meant while a former pod, or container, of the same name is not removed yet.
+func TestFindNewest(t *testing.T) {
+	n := names{
+		paths: map[uint64]string{9: "kubepods/pod1", 8: "kubepods/pod2", 11: "kubepods/pod1/a1", 10: "kubepods/pod1/b2"},
+		pods: map[string]runtimeconfig.Pod{
+			"1": {Namespace: "prod", Name: "db-0", Containers: map[string]string{"a1": "db", "b2": "db"}}, "2": {Namespace: "prod", Name: "db-0"},
+		},
+	}
+	for target, want := range map[Target]string{{Pod: "db-0"}: "kubepods/pod1", {Pod: "db-0", Container: "db"}: "kubepods/pod1/a1"} {
+		if got, err := n.find(target); err != nil || got.Cgroup != want {
+			t.Errorf("%+v: %+v, %v", target, got, err)
+		}
 	}
 }
 
@@ -122,7 +138,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !closed || len(m.Within) != 2 || len(m.Cgroups) != 4 || m.Cgroups[0].Cgroup != dbDir || m.Cgroups[1].Cgroup != podDir {
+	if !closed || len(m.Within) != 2 || len(m.Cgroups) != 6 || m.Cgroups[0].Cgroup != dbDir || m.Cgroups[1].Cgroup != podDir {
 		t.Errorf("closed %v, %+v", closed, m)
 	}
 	a := Explain(m)
@@ -133,5 +149,56 @@ func TestMeasure(t *testing.T) {
 	m, err = Measure(t.Context(), node, Target{"prod", "db-0", "db"}, time.Millisecond)
 	if err != nil || len(Explain(m).Unknown) != 1 {
 		t.Errorf("got %v, %+v", err, m)
+	}
+}
+
+// TestMeasureWithout verifies what is measured of a pod whose cgroup has no io controller, and where the kernel has no io.max: it has not
+// ended. Limits of cgroups above the pod are read too, and each disk is named once.
+func TestMeasureWithout(t *testing.T) {
+	tree, dir := newTree(t)
+	for _, file := range []string{twinDir + "/io.stat", twinDir + "/io.max", dbDir + "/io.max"} {
+		if err := os.Remove(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir, "kubepods.slice/io.stat", "254:16 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=0 dios=0\n")
+	write(t, dir, "kubepods.slice/io.max", "254:16 rbps=max wbps=1048576 riops=max wiops=max\n")
+	named := map[blkio.Dev]int{}
+	node := Node{
+		Cgroups: tree, Pods: pods, Disk: func(dev blkio.Dev) string { named[dev]++; return "vdb" },
+		Attach: func() (Observer, error) { return nil, errors.New("operation not permitted") },
+	}
+	for target, above := range map[Target]string{{"test", "db-0", ""}: "kubepods.slice", {"prod", "db-0", "db"}: "kubepods.slice"} {
+		clear(named)
+		m, err := Measure(t.Context(), node, target, time.Millisecond)
+		if err != nil {
+			t.Errorf("%+v: %v", target, err)
+			continue
+		}
+		c := m.cgroup(Subject{Cgroup: above})
+		if c == nil || len(c.Disks) != 1 || c.Disks[0].Limits[blkio.Wbps] != 1<<20 || named[vdb] != 1 {
+			t.Errorf("%+v: above is %+v; disks were named %v times", target, c, named)
+		}
+	}
+}
+
+// TestMeasureMany verifies that a cgroup that the walk leaves out, because a container made very many, is found by its ID.
+func TestMeasureMany(t *testing.T) {
+	tree, _ := newTree(t)
+	n, err := newNames(tree, pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.byID = func(id uint64) (cgroupfs.Cgroup, error) {
+		if id != 1<<40 {
+			return cgroupfs.Cgroup{}, blkio.ErrGone
+		}
+		return tree.Cgroup(dbDir + "/many/65"), nil
+	}
+	m := Measured{Target: n.at(dbDir)}
+	m.Times.At = map[wait.Place]wait.Time{{Cause: wait.IO, Cgroup: 1 << 40}: {Sum: time.Second}, {Cause: wait.IO, Cgroup: 1 << 41}: {Sum: time.Second}}
+	m.compare(Node{Cgroups: tree}, n, nil, nil)
+	if !m.Within[1<<40] || m.Within[1<<41] || m.Subjects[1<<40].Container != "db" || m.Subjects[1<<41] != (Subject{}) {
+		t.Errorf("within %v, subjects %v", m.Within, m.Subjects)
 	}
 }

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ type Subject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"` // "": the pod as a whole
-	Cgroup    string `json:"cgroup,omitempty"`    // path below the cgroup root; "": it was removed
+	Cgroup    string `json:"cgroup,omitempty"`    // path below the cgroup root, also of one that a container made; "": it was removed
 	// Ended is true for a container that has ended.
 	Ended bool `json:"ended,omitempty"`
 }
@@ -55,8 +56,15 @@ func (s Subject) isWhole() bool {
 	return pod != "" && container == ""
 }
 
+// isMade reports whether the subject is a cgroup that a container made below its own.
+func (s Subject) isMade() bool {
+	pod, container := split(s.Cgroup)
+	return pod != "" && path.Join(pod, container) != s.Cgroup
+}
+
 // names finds the subjects of cgroups.
 type names struct {
+	byID    func(uint64) (cgroupfs.Cgroup, error)
 	paths   map[uint64]string
 	pods    map[string]runtimeconfig.Pod // by UID, with "_" for "-"
 	records map[string]*record.Record
@@ -66,7 +74,7 @@ type names struct {
 // newNames reads the tree and its records. With an error it has the rest of them. The pods can be nil: then only those with
 // records have names.
 func newNames(tree *cgroupfs.Hierarchy, pods []runtimeconfig.Pod) (*names, error) {
-	n := &names{pods: map[string]runtimeconfig.Pod{}, records: map[string]*record.Record{}}
+	n := &names{byID: tree.ByID, pods: map[string]runtimeconfig.Pod{}, records: map[string]*record.Record{}}
 	for _, p := range pods {
 		n.pods[strings.ReplaceAll(p.UID, "-", "_")] = p
 	}
@@ -82,8 +90,14 @@ func newNames(tree *cgroupfs.Hierarchy, pods []runtimeconfig.Pod) (*names, error
 	return n, err
 }
 
-// of returns the subject of a cgroup's ID.
+// of returns the subject of a cgroup's ID. It adds the path of one that is not known yet: of those that a container made, only
+// some are.
 func (n *names) of(id uint64) Subject {
+	if _, ok := n.paths[id]; !ok && id != 0 {
+		if c, err := n.byID(id); err == nil {
+			n.paths[id] = c.Path()
+		}
+	}
 	if dir, ok := n.paths[id]; ok {
 		return n.at(dir)
 	}
@@ -99,16 +113,13 @@ func (n *names) at(dir string) Subject {
 	if pod == "" {
 		return Subject{Cgroup: dir}
 	}
-	out := Subject{Cgroup: pod}
-	if container != "" {
-		out.Cgroup = path.Join(pod, container)
-	}
+	out := Subject{Cgroup: dir}
 	known, byRuntime := n.pods[cgroupfs.PodUID(pod)]
 	if byRuntime {
 		out.Namespace, out.Pod = known.Namespace, known.Name
 		out.Container = known.Containers[containerID(container)]
 	}
-	for _, p := range []string{pod, out.Cgroup} {
+	for _, p := range []string{pod, path.Join(pod, container)} {
 		if r := n.records[p]; r != nil {
 			out.Namespace, out.Pod = r.Namespace, r.Pod
 			if p != pod {
@@ -154,9 +165,9 @@ type Target struct {
 func (n *names) find(t Target) (Subject, error) {
 	var found []Subject
 	var others []string
-	for _, dir := range n.paths {
-		s := n.at(dir)
-		if s.Cgroup != dir || s.Pod != t.Pod || t.Namespace != "" && s.Namespace != t.Namespace {
+	for _, id := range slices.Sorted(maps.Keys(n.paths)) { // the kernel gives a later cgroup a larger ID
+		s := n.at(n.paths[id])
+		if s.Pod == "" || s.isMade() || s.Pod != t.Pod || t.Namespace != "" && s.Namespace != t.Namespace {
 			continue
 		}
 		switch {
@@ -166,13 +177,11 @@ func (n *names) find(t Target) (Subject, error) {
 			others = append(others, s.Container)
 		}
 	}
-	slices.SortFunc(found, func(a, b Subject) int { return strings.Compare(a.Namespace+a.Cgroup, b.Namespace+b.Cgroup) })
+	slices.SortStableFunc(found, func(a, b Subject) int { return strings.Compare(a.Namespace, b.Namespace) })
 	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1 && found[0].Namespace != found[1].Namespace:
-		return Subject{}, fmt.Errorf("pods of two namespaces have the name %q: write %s or %s", t.Pod, found[0], found[1])
-	case len(found) > 1: // two sandboxes: the kubelet has not removed the former one yet
+	case len(found) > 0 && found[0].Namespace != found[len(found)-1].Namespace:
+		return Subject{}, fmt.Errorf("pods of two namespaces have the name %q: write %s or %s", t.Pod, found[0], found[len(found)-1])
+	case len(found) > 0: // the newest: a former one of the same name may not be removed yet
 		return found[len(found)-1], nil
 	case len(others) > 0:
 		slices.Sort(others)
