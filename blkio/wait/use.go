@@ -55,9 +55,13 @@ func (d *DiskUse) OfLimit(k blkio.Key) (float64, bool) {
 	return d.Rates[k] / float64(limit), true
 }
 
-// Fullest returns the key of which the largest part of the limit is used, with that part. It returns false without a limit.
-func (d *DiskUse) Fullest() (key blkio.Key, part float64, ok bool) {
+// Fullest returns the key of which the largest part of the limit is used, with that part. The keys are those of reads or of writes, or all
+// if op is None. It returns false without a limit.
+func (d *DiskUse) Fullest(op Op) (key blkio.Key, part float64, ok bool) {
 	for k := range blkio.NumLimits {
+		if op != None && k.IsRead() != (op == Read) {
+			continue
+		}
 		if p, limited := d.OfLimit(k); limited && (!ok || p > part) {
 			key, part, ok = k, p, true
 		}

@@ -57,10 +57,10 @@ func TestUseBetween(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
-	if key, part, ok := got.Disks[0].Fullest(); key != blkio.Wbps || part != 0.95 || !ok {
+	if key, part, ok := got.Disks[0].Fullest(None); key != blkio.Wbps || part != 0.95 || !ok {
 		t.Errorf("the fullest limit is %v, %v, %t", key, part, ok)
 	}
-	if _, _, ok := got.Disks[1].Fullest(); ok {
+	if _, _, ok := got.Disks[1].Fullest(None); ok {
 		t.Error("a disk without limits has a fullest one")
 	}
 	if got := UseBetween(u[1], u[1]); len(got.Disks) > 0 || got.Some != nil {

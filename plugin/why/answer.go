@@ -20,15 +20,17 @@ const (
 type Answer struct {
 	Subject
 	Seconds float64 `json:"seconds"` // measured
-	// Threads is the number of threads that waited for I/O at a time, in the mean; 0 without BPF.
+	// Threads is the number of threads that waited for I/O at a time, in the mean; 0 if the causes are guessed.
 	Threads float64 `json:"threads"`
 	// Waiting is the part of the time in which some thread waited for I/O, by the kernel's pressure stall information; nil if
 	// it has none. Of a thread that waits on one CPU after another it shows a part only.
 	Waiting *float64 `json:"waiting,omitempty"`
-	Cause   string   `json:"cause"` // the first one's
-	Text    string   `json:"text"`  // the answer in one line
-	Causes  []Cause  `json:"causes"`
-	Disks   []Disk   `json:"disks"` // used by the target
+	// Guessed is true if the waits were not counted: the causes follow from rates, limits and pressure.
+	Guessed bool    `json:"guessed"`
+	Cause   string  `json:"cause"` // the first one's
+	Text    string  `json:"text"`  // the answer in one line
+	Causes  []Cause `json:"causes"`
+	Disks   []Disk  `json:"disks"` // used by the target
 	// Unknown are causes that this kernel does not tell, with the reasons.
 	Unknown []string `json:"unknown"`
 }

@@ -16,7 +16,7 @@ func (m *Measured) cause(s wait.Share) Cause {
 	c := Cause{Part: s.Part, Disk: m.Disks[s.Dev]}
 	switch s.Cause {
 	case wait.Limit:
-		m.ofLimit(&c, m.Subjects[s.By], s.Dev)
+		m.ofLimit(&c, m.Subjects[s.By], s.Dev, s.Op)
 	case wait.Cost:
 		c.Cause, c.Beside = Weight, m.users(s.Dev)
 		c.Text = "its share of " + m.diskText(s.Dev) + " by its weight" + besideText(c.Beside)
@@ -32,27 +32,29 @@ func (m *Measured) cause(s wait.Share) Cause {
 	case wait.Queue, wait.Scheduler, wait.Device:
 		c.Cause, c.Beside = BusyDisk, m.users(s.Dev)
 		c.Text = m.diskText(s.Dev) + " itself" + besideText(c.Beside)
-		if c.Do = "the disk has no more to give: a faster disk, or less I/O"; len(c.Beside) > 0 {
-			c.Do = fmt.Sprintf("give %s a limit or a class, or this pod a weight", c.Beside[0])
+		c.Do = "no other pod uses much of it: a faster disk, or less I/O"
+		if i := slices.IndexFunc(c.Beside, func(u User) bool { return u.Pod != "" }); i >= 0 {
+			c.Do = fmt.Sprintf("give %s a limit or a class, or this pod a weight", c.Beside[i])
 		}
 	default:
-		c.Cause = Unattributed
-		c.Text, c.Do = "I/O of which nothing tells where it was", "ask again for a longer time: --for 1m"
+		c.Cause, c.Text, c.Do = Unattributed, "I/O of which nothing tells where it was", askAgain
 	}
 	return c
 }
 
-// ofLimit names the limit of a cgroup that is the target's, its pod's, or one above.
-func (m *Measured) ofLimit(c *Cause, by Subject, dev blkio.Dev) {
+const askAgain = "ask again for a longer time, --for 1m: a disk that does not answer, and a very low limit, look so for a short one"
+
+// ofLimit names the limit of a cgroup that is the target's, its pod's, or one above. The keys are those of op.
+func (m *Measured) ofLimit(c *Cause, by Subject, dev blkio.Dev, op wait.Op) {
 	owner := m.cgroup(by)
 	if owner != nil {
-		c.Limit = m.limit(owner, dev)
+		c.Limit = m.limit(owner, dev, op)
 	}
 	switch {
-	case by.isOfPod(m.Target) && by.Container != "":
+	case by.isOfPod(m.Target) && !by.isWhole():
 		c.Cause, c.Text = OwnLimit, "its own limit on "
-		if by.Container != m.Target.Container && m.Target.Container == "" {
-			c.Who, c.Text = &by, fmt.Sprintf("the limit of container %s on ", by.Container)
+		if m.Target.Container == "" {
+			c.Who, c.Text = &by, fmt.Sprintf("the limit of container %s on ", cmp.Or(by.Container, "(of unknown name)"))
 		}
 	case by.isOfPod(m.Target):
 		c.Cause, c.Text = PodLimit, "the limit of the pod on "
@@ -62,8 +64,10 @@ func (m *Measured) ofLimit(c *Cause, by Subject, dev blkio.Dev) {
 	c.Text += m.diskText(dev) + limitText(c.Limit)
 	c.Do = "raise the limit, or let it do less I/O"
 	switch {
+	case by.isMade():
+		c.Do = "the container has set it by itself, in cgroup " + by.Cgroup
 	case c.Limit == nil:
-		c.Do = "ask again: the limit is not there any more"
+		c.Do = "ask again: the limit, or its container, began or ended meanwhile"
 	case c.Limit.From == "":
 		c.Do = "find what has written io.max there: it is no limit of nri-blkio"
 	}
@@ -86,6 +90,10 @@ func (m *Measured) ofDirty(c *Cause, s wait.Share) {
 }
 
 func (m *Measured) ofOwner(c *Cause, s wait.Share) {
+	if s.By == 0 {
+		c.Cause, c.Text, c.Do = Unattributed, "data of its files that is written to "+m.diskText(s.Dev)+", of which nothing tells where it was", askAgain
+		return
+	}
 	by := m.Subjects[s.By]
 	c.Cause, c.Who = OtherOwner, &by
 	c.Text = fmt.Sprintf("data of its files on %s that is queued for %s", m.diskText(s.Dev), by)
@@ -109,7 +117,7 @@ func (m *Measured) behind(c *Cause, at *wait.Place) string {
 	if owner == nil {
 		return fmt.Sprintf(", behind the limit of %s", by)
 	}
-	c.Limit = m.limit(owner, at.Dev)
+	c.Limit = m.limit(owner, at.Dev, at.Op)
 	return fmt.Sprintf(", behind the limit of %s%s", by, limitText(c.Limit))
 }
 
@@ -123,14 +131,14 @@ func limitText(l *Limit) string {
 	return fmt.Sprintf(", %s=%s from %s", l.Key, l.Value, l.From)
 }
 
-// limit returns the limit of a cgroup on a disk that is used the most, nil without one.
-func (m *Measured) limit(c *Cgroup, dev blkio.Dev) *Limit {
+// limit returns the limit of a cgroup on a disk that is used the most, of the keys of op. It is nil without one.
+func (m *Measured) limit(c *Cgroup, dev blkio.Dev, op wait.Op) *Limit {
 	i := slices.IndexFunc(c.Disks, func(d wait.DiskUse) bool { return d.Dev == dev })
 	if i < 0 {
 		return nil
 	}
 	d := &c.Disks[i]
-	key, used, ok := d.Fullest()
+	key, used, ok := d.Fullest(op)
 	if !ok {
 		return nil
 	}
@@ -227,19 +235,19 @@ const nearLimit = 0.9
 // guess names causes by rates and pressure alone.
 func (m *Measured) guess() []Cause {
 	psi := m.Cgroups[0].Some
-	if psi == nil || *psi < least {
-		return nil
+	if psi != nil && *psi < least {
+		return []Cause{}
 	}
 	var out []Cause
 	for i := range m.Cgroups {
 		c := &m.Cgroups[i]
-		if !c.isOfPod(m.Target) || c.Cgroup != m.Target.Cgroup && c.Container != "" && m.Target.Container != "" {
+		if !c.isOfPod(m.Target) || c.Cgroup != m.Target.Cgroup && !c.isWhole() && m.Target.Container != "" {
 			continue
 		}
 		for _, d := range c.Disks {
-			if _, used, ok := d.Fullest(); ok && used >= nearLimit {
+			if _, used, ok := d.Fullest(wait.None); ok && used >= nearLimit {
 				cause := Cause{Part: 1, Disk: m.Disks[d.Dev]}
-				m.ofLimit(&cause, c.Subject, d.Dev)
+				m.ofLimit(&cause, c.Subject, d.Dev, wait.None)
 				out = append(out, cause)
 			}
 		}
@@ -254,8 +262,15 @@ func (m *Measured) guess() []Cause {
 		return cmp.Compare(a.Rates[blkio.Rbps]+a.Rates[blkio.Wbps], b.Rates[blkio.Rbps]+b.Rates[blkio.Wbps])
 	})
 	share := wait.Share{Cause: wait.Device, Dev: busiest.Dev, Part: 1}
-	if busiest.CostWait != nil && *busiest.CostWait >= *psi/2 {
+	switch {
+	case psi == nil || busiest.Dev == blkio.Dev{}:
+		share.Cause, share.Dev = wait.IO, blkio.Dev{}
+	case busiest.CostWait != nil && *busiest.CostWait >= *psi/2:
 		share.Cause = wait.Cost
 	}
-	return []Cause{m.cause(share)}
+	cause := m.cause(share)
+	if share.Cause == wait.IO {
+		cause.Do = "measure with the rights, or on a kernel, that the reason asks for"
+	}
+	return []Cause{cause}
 }

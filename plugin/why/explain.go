@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,55 +14,93 @@ import (
 // least is the part of the time below which a wait is no answer.
 const least = 0.01
 
+const guessed = "what I/O waits for, so the causes are guessed from rates and limits"
+
 // Explain computes the answer. It is a function of its argument.
 func Explain(m Measured) Answer {
-	a := Answer{Subject: m.Target, Seconds: m.Duration.Seconds(), Waiting: m.Cgroups[0].Some, Unknown: m.unknown()}
+	a := Answer{
+		Subject: m.Target, Seconds: m.Duration.Seconds(), Waiting: m.Cgroups[0].Some, Guessed: m.isGuessed(),
+		Causes: []Cause{}, Disks: []Disk{}, Unknown: m.unknown(),
+	}
 	for i := range m.Cgroups[0].Disks {
 		d := &m.Cgroups[0].Disks[i]
 		a.Disks = append(a.Disks, Disk{
 			Disk: m.Disks[d.Dev], ReadBytes: d.Rates[blkio.Rbps], WriteBytes: d.Rates[blkio.Wbps],
-			ReadOps: d.Rates[blkio.Riops], WriteOps: d.Rates[blkio.Wiops], Limit: m.limit(&m.Cgroups[0], d.Dev),
+			ReadOps: d.Rates[blkio.Riops], WriteOps: d.Rates[blkio.Wiops], Limit: m.limit(&m.Cgroups[0], d.Dev, wait.None),
 		})
 	}
-	waited := 0.0
-	if m.NoWaits == nil && !m.isBlind() {
-		shares := wait.Explain(m.Times, m.Within)
-		for _, s := range shares {
-			waited += s.Time.Seconds() / max(m.Duration.Seconds(), 1e-9)
-			if s.Part >= least {
-				a.Causes = append(a.Causes, m.cause(s))
-			}
-		}
-	} else {
+	if a.Guessed {
 		a.Causes = m.guess()
-	}
-	if waited < least && (a.Waiting == nil || *a.Waiting < least) {
-		a.Causes = nil
+	} else {
+		a.Threads, a.Causes = m.causes()
 	}
 	if len(a.Causes) == 0 {
 		a.Cause, a.Text = NothingOfDisks, m.nothing()
 		return a
 	}
-	a.Threads = waited
-	first := a.Causes[0]
-	a.Cause, a.Text = first.Cause, fmt.Sprintf("%s: %s, %s of that for %s", m.Target, a.waits(), percent(first.Part), first.Text)
+	a.Cause, a.Text = a.Causes[0].Cause, fmt.Sprintf("%s: %s", m.Target, a.waits())
 	return a
 }
 
-func (a *Answer) waits() string {
-	if a.Threads == 0 {
-		return "waits for I/O " + percent(*a.Waiting) + " of the time"
+// causes returns how many threads waited at a time, and what for. There is none if that is hardly any.
+func (m *Measured) causes() (threads float64, out []Cause) {
+	seconds := max(m.Times.Duration.Seconds(), 1e-9)
+	shares, all := wait.Explain(m.Times, m.Within), 0.0
+	for _, s := range shares {
+		all += s.Time.Seconds() / seconds
 	}
-	return fmt.Sprintf("%.2g threads wait for I/O at a time", a.Threads)
+	// Pressure is less than the time of threads. If it is far more, threads waited without a begin that was seen: since before that, at
+	// a disk that does not answer, or for lack of room.
+	if psi := m.Cgroups[0].Some; psi != nil && *psi >= least && *psi > 2*all {
+		for i := range shares {
+			shares[i].Part *= all / *psi
+		}
+		shares = append(shares, wait.Share{Cause: wait.IO, Part: 1 - all / *psi})
+		slices.SortStableFunc(shares, func(a, b wait.Share) int { return cmp.Compare(b.Part, a.Part) })
+		all = *psi
+	}
+	out = []Cause{}
+	if all < least {
+		return all, out
+	}
+	for i, s := range shares {
+		if i == 0 || s.Part >= least { // of very many disks each can have less
+			out = append(out, m.cause(s))
+		}
+	}
+	return all, out
 }
 
-// isBlind reports whether the kernel does not tell where I/O is: then a disk would be blamed for a limit, or the other way
-// around.
-func (m *Measured) isBlind() bool {
-	return m.Unknown[wait.Limit] != nil || m.Unknown[wait.Device] != nil || m.Unknown[wait.Scheduler] != nil
+func (a *Answer) waits() string {
+	first := &a.Causes[0]
+	switch {
+	case a.Guessed && a.Waiting == nil && first.Cause == Unattributed:
+		return "whether it waits for I/O is unknown"
+	case a.Guessed && a.Waiting == nil:
+		return "whether it waits for I/O is unknown, and perhaps for " + first.Text
+	case a.Guessed && first.Cause == Unattributed:
+		return fmt.Sprintf("waits for I/O %s of the time, and what for is unknown", percent(*a.Waiting))
+	case a.Guessed:
+		return fmt.Sprintf("waits for I/O %s of the time, probably for %s", percent(*a.Waiting), first.Text)
+	case a.Threads < 10:
+		return fmt.Sprintf("%.2g threads wait for I/O at a time, %s of that for %s", a.Threads, percent(first.Part), first.Text)
+	}
+	return fmt.Sprintf("%.0f threads wait for I/O at a time, %s of that for %s", a.Threads, percent(first.Part), first.Text)
 }
 
-func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
+// isGuessed reports whether the kernel does not tell where threads and I/O wait: then a disk would be blamed for a limit, or the other
+// way around.
+func (m *Measured) isGuessed() bool {
+	isUnknown := func(c wait.Cause) bool { return m.Unknown[c] != nil }
+	return m.NoWaits != nil || slices.ContainsFunc([]wait.Cause{wait.Limit, wait.Device, wait.Scheduler, wait.IO}, isUnknown)
+}
+
+func percent(part float64) string {
+	if part < least {
+		return fmt.Sprintf("%.1f %%", 100*part)
+	}
+	return fmt.Sprintf("%.0f %%", 100*part)
+}
 
 // nothing is the answer for a target that does not wait for I/O.
 func (m *Measured) nothing() string {
@@ -82,7 +121,10 @@ func (m *Measured) nothing() string {
 func (m *Measured) unknown() []string {
 	out := []string{}
 	if m.NoWaits != nil {
-		return append(out, "what I/O waits for, so the causes are guessed from rates and limits: "+m.NoWaits.Error())
+		return append(out, guessed+": "+m.NoWaits.Error())
+	}
+	if m.isGuessed() {
+		out = append(out, guessed)
 	}
 	for _, c := range slices.Sorted(maps.Keys(m.Unknown)) {
 		out = append(out, c.String()+": "+m.Unknown[c].Error())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 
 // The cgroups of a node: a pod with a container, a neighbour, and one that was removed.
 const (
-	podID, dbID, otherID, otherAppID, goneID, endedID = 10, 11, 20, 21, 30, 31
+	podID, dbID, otherID, otherAppID, goneID, endedID, aboveID = 10, 11, 20, 21, 30, 31, 40
 )
 
 var vdb = blkio.Dev{Major: 254, Minor: 16}
@@ -103,7 +104,60 @@ var answered = map[string]func(m *Measured){
 		none, some := 0.0, 0.62
 		m.Cgroups[0].Some, m.CPU = &none, &some
 	},
-	"no-bpf":       func(m *Measured) { m.NoWaits = errors.New("operation not permitted") },
+	"no-bpf": func(m *Measured) { m.NoWaits = errors.New("operation not permitted") },
+	"reads-limited": func(m *Measured) { // and writes, which no thread waits for, are at their limit too
+		waits(m, wait.IO, 0)
+		m.Cgroups[0].Disks[0].Limits[blkio.Riops], m.Cgroups[0].Disks[0].Rates[blkio.Riops] = 100, 90
+		m.Times.At[own(wait.Limit, dbID, wait.Read)] = wait.Time{Sum: d, Wall: d}
+	},
+	"limit-above": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		m.Subjects[aboveID] = Subject{Cgroup: "kubepods.slice"}
+		m.Times.At[own(wait.Limit, aboveID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		above := wait.DiskUse{Dev: vdb, Rates: [blkio.NumLimits]float64{blkio.Wbps: 9 << 20}}
+		above.Limits[blkio.Wbps] = 10 << 20
+		m.Cgroups = append(m.Cgroups, Cgroup{Subject: m.Subjects[aboveID], Activity: wait.Activity{Disks: []wait.DiskUse{above}}})
+	},
+	"limit-of-unnamed-container": func(m *Measured) { // it began meanwhile, or the runtime does not answer
+		m.Target, m.Within = m.Subjects[podID], map[uint64]bool{podID: true, dbID: true}
+		m.Cgroups[0], m.Cgroups[1] = m.Cgroups[1], m.Cgroups[0]
+		m.Subjects[dbID] = Subject{Namespace: "prod", Pod: "db-0", Cgroup: slice + "/cri-containerd-a.scope"}
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+	},
+	"limit-of-made-cgroup": func(m *Measured) { // its own wbps=1Mi did not hold it
+		m.Within[aboveID] = true
+		m.Subjects[aboveID] = Subject{Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: slice + "/cri-containerd-a.scope/own"}
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, aboveID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+	},
+	"own-data-unknown": func(m *Measured) { waits(m, wait.Writeback, dbID) },
+	"hung-disk":        func(*Measured) {}, // all threads have waited since before the measurement
+	"hung-disk-and-another": func(m *Measured) {
+		m.Times.At[own(wait.Journal, 0, wait.None)] = wait.Time{Sum: d / 8}
+	},
+	"many-threads": func(m *Measured) {
+		m.Times.At[own(wait.IO, 0, wait.None)] = wait.Time{Sum: 1234 * 10 * time.Second}
+		m.Times.At[own(wait.Device, 0, wait.Read)] = wait.Time{Sum: d}
+		m.Times.At[wait.Place{Cause: wait.Device, Op: wait.WriteOut, Cgroup: 1, Dev: vdb}] = wait.Time{Sum: d}
+	},
+	"many-disks": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		for i := range uint32(200) {
+			dev := blkio.Dev{Major: 7, Minor: i}
+			m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: dbID, Dev: dev}] = wait.Time{Sum: d}
+			m.Disks[dev] = fmt.Sprintf("loop%d", i)
+		}
+	},
+	"no-bpf-no-io": func(m *Measured) {
+		m.NoWaits = errors.New("operation not permitted")
+		m.Cgroups[0].Disks = nil
+	},
+	"no-bpf-no-pressure": func(m *Measured) {
+		m.NoWaits = errors.New("operation not permitted")
+		m.Cgroups[0].Some, m.Cgroups[0].Disks[0].Limits = nil, blkio.Limits{}
+	},
+	"no-io-hook":   func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.IO: errors.New("no io_schedule")} },
 	"hook-missing": func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
 }
 
@@ -113,7 +167,15 @@ func TestExplain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := measured()
 			set(&m)
-			got, err := json.MarshalIndent(Explain(m), "", "  ")
+			a := Explain(m)
+			parts := 0.0
+			for i := range a.Causes {
+				parts += a.Causes[i].Part
+			}
+			if a.Cause == NothingOfDisks != (parts == 0) || parts > 1+1e-9 {
+				t.Errorf("%s: the parts add up to %v", a.Cause, parts)
+			}
+			got, err := json.MarshalIndent(a, "", "  ")
 			if err != nil {
 				t.Fatal(err)
 			}
