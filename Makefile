@@ -1,23 +1,18 @@
 CACHE    := $(or $(NRI_BLKIO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nri-blkio)
 FUZZTIME ?= 1m
-MODEL_TIME ?= 2m
+MODEL_TIME ?= 1m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test nonode proof table lint unit alerts apiserver e2e node fuzz generate build image help
+.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image help
 
 demo: ## boot a node, run three limited pods and a noisy neighbour, print requested / in force / measured
 	cd test && go run ./demo
 
-# The e2e tests mostly wait. What needs no node runs meanwhile, and yields to them (nice): they measure.
-test: ## lint, unit tests with the race detector, tests of the manifests, e2e tests on the default node
-	$(MAKE) -j2 nonode e2e
-
-nonode:
-	nice -n 15 $(MAKE) lint unit alerts apiserver
+test: lint unit alerts apiserver e2e ## lint, unit tests with the race detector, tests of the manifests, e2e tests on the default node
 
 # A node has an equal share of the time that -timeout leaves, and what hangs on it is reported before that.
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and the tables of T=weights
@@ -32,7 +27,7 @@ lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd test && $(CACHE)/golangci-lint run ./...
 	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
 
-unit: ## unit tests of both modules, with the race detector; MODEL_TIME (2m) of random events
+unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of random events
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.

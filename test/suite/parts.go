@@ -40,11 +40,6 @@ func foldersIn(dir string) ([]folder, error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no folder with tests in %s", dir)
 	}
-	// A control plane misses its deadlines beside the compilers of `make test`, which have ended by the last folder.
-	if i := slices.IndexFunc(out, func(f folder) bool { return f.name == "cluster" }); i >= 0 {
-		last := out[i]
-		out = append(slices.Delete(out, i, i+1), last)
-	}
 	return out, nil
 }
 

@@ -64,10 +64,8 @@ func TestWorkflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Fields(strings.Join(workflow.Jobs["e2e"].Strategy.Matrix.Part, " "))
-	want := names(testFolders(t))
 	slices.Sort(got)
-	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(names(testFolders(t)), got); diff != "" {
 		t.Errorf("the parts of the workflow, -want +got:\n%s", diff)
 	}
 }
