@@ -4,7 +4,7 @@ package why
 const (
 	OwnLimit       = "own-limit"       // io.max of the container
 	PodLimit       = "pod-limit"       // io.max of its pod
-	OtherLimit     = "other-limit"     // io.max of a cgroup above the pod
+	OtherLimit     = "other-limit"     // io.max of another cgroup
 	Weight         = "share"           // io.cost: its share of the disk is used up
 	DirtyOfNode    = "dirty-node"      // the node has too many dirty pages
 	DirtyOfCgroup  = "dirty-cgroup"    // the container has too many for its memory

@@ -99,7 +99,7 @@ func (m *Measured) ofOwner(c *Cause, s wait.Share) {
 	c.Text = fmt.Sprintf("data of its files on %s that is queued for %s", m.diskText(s.Dev), by)
 	c.Do = "the writeback part moves such a file to its writer, if it runs: see nri-blkio status"
 	if by.Ended || by == (Subject{}) {
-		c.Cause, c.Do = Predecessor, "wait until this data is written, or run nri-blkio clear for its pod"
+		c.Cause, c.Do = Predecessor, "wait until this data is written: nri-blkio status shows how much is left, and at what limit"
 	}
 	c.Text += m.behind(c, s.Behind)
 }
