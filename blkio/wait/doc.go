@@ -4,11 +4,11 @@
 // each limit that is used, the time that io.cost held it back, and I/O pressure. These tell that a limit is used
 // up, but not how long requests waited for it, and not what else threads waited for.
 //
-// [Attach] attaches BPF programs, and [Observer.Read] returns what they counted. They run until [Observer.Close]:
-// while nobody looks there are none, and their maps have bounds. Two kinds of time are counted. That of requests is
-// by the cgroup that is charged: held by the io.max of a cgroup, in the queue, at the device. That of threads is by
-// the cgroup of the thread, which waits for one cause at a time: dirty pages, a journal, pages under writeback, a
-// share, a tag, or other I/O. The programs are exact, and need no statistics of the kernel. Each cause has its own
+// [Attach] attaches BPF programs, and [Observer.Read] returns what they counted. [Observer.Close]
+// detaches them, so they cost nothing while nobody looks. Their maps have a fixed size. They count two kinds of time. The
+// time of requests belongs to the cgroup that is charged: a request is held by the io.max of a cgroup, is in the
+// queue, or is at the device. The time of threads belongs to the cgroup of the thread. A thread waits for one cause
+// at a time: dirty pages, a journal, pages under writeback, a share, a tag, or other I/O. The programs are exact, and need no statistics of the kernel. Each cause has its own
 // hooks: if the kernel lacks one, or it has other arguments, the cause is in [Observer.Unknown], with the reason.
 //
 // [Explain] is pure. It computes from two readings where the time of some cgroups went: it divides the time of threads

@@ -26,8 +26,8 @@ type Observer struct {
 	unknown  map[Cause]error
 }
 
-// Attach loads and attaches the programs. It requires CAP_BPF and CAP_PERFMON, and for an XFS that is a module CAP_SYS_ADMIN. A
-// cause that cannot be observed here is no error; see [Observer.Unknown].
+// Attach loads and attaches the programs. It requires CAP_BPF and CAP_PERFMON, and for an XFS that is a module CAP_SYS_ADMIN. If
+// this kernel hides a cause, Attach succeeds, and [Observer.Unknown] has the cause with the reason.
 func Attach() (_ *Observer, err error) {
 	types, err := loadTypes()
 	if err != nil {

@@ -43,7 +43,7 @@ func TestHeldTime(t *testing.T) {
 	}
 }
 
-// TestAdd verifies that what lasts is added to what has ended, and that an unknown cause is no place.
+// TestAdd verifies that waits which last are added to those which have ended, and that a cause with an unknown number is left out.
 func TestAdd(t *testing.T) {
 	got := Times{At: map[Place]Time{}}
 	got.add(key{Cgroup: 7, By: 8, Dev: 254<<20 | 16, Cause: uint16(Limit), Op: uint16(Read)}, Time{Sum: time.Second, Wall: time.Second, Count: 1})

@@ -68,7 +68,7 @@ func TestUseBetween(t *testing.T) {
 	}
 }
 
-// TestNoPressure verifies that a kernel without pressure stall information is no error.
+// TestNoPressure verifies that a cgroup can be read on a kernel without pressure stall information.
 func TestNoPressure(t *testing.T) {
 	u := readings(t, [2]map[string]string{{"io.max": "", "io.stat": ""}})
 	if got := UseBetween(u[0], u[1]); got.Some != nil || got.Full != nil || len(got.Disks) > 0 {

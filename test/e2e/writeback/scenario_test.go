@@ -14,10 +14,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 )
 
-// In each scenario the writer of a file and the cgroup that its writeback is charged to
-// differ in another way. Each runs with some of the plugin's measures disabled, one run
-// after another on one node, so that the figures can be compared. test/suite
-// takes the lines that begin with rowMark into docs/reference/scenarios-KERNEL.md.
+// In each scenario the writer of a file and the cgroup that its writeback is charged to differ in another way. Each runs with some
+// of the plugin's measures disabled, one run after another on one node, so that the figures can be compared. test/suite takes the
+// lines that begin with rowMark into docs/reference/scenarios-KERNEL.md.
 const (
 	noParts  = "nothing"
 	allParts = "all"
