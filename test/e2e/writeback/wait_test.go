@@ -167,7 +167,7 @@ func TestDirtyWait(t *testing.T) {
 		t.Errorf("it waited %v for dirty pages of the node", node.Sum)
 	}
 	// They are many because the disk takes no more of this writer.
-	explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb")})
+	explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb"), Op: wait.WriteOut})
 }
 
 // TestDirtyWaitOfCgroup verifies that a writer with little memory waits for dirty pages of its own, while the node may have more.
