@@ -251,9 +251,9 @@ func settings() (found []string, err error) {
 	return found, err
 }
 
-// TestChart installs the chart with the cluster part and an admission policy, upgrades it to
-// another image, tests it, and uninstalls it. A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade, and the
-// release is rolled back and forth.
+// TestChart installs the chart with the cluster part and an admission policy, upgrades it to another image, and uninstalls it.
+// A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade,
+// `helm test` runs, and the release is rolled back and forth.
 func TestChart(t *testing.T) {
 	unset, err := settings()
 	if err != nil || len(unset) > 0 {
@@ -290,8 +290,8 @@ func TestChart(t *testing.T) {
 			upgrade()
 		}
 		r.runs("next")
-		r.must("test", "nri-blkio", "--timeout", helmTime)
 		if *lab.Proof {
+			r.must("test", "nri-blkio", "--timeout", helmTime)
 			r.must("rollback", "nri-blkio", "1", "--wait", "--timeout", helmTime)
 			r.runs("latest")
 			r.must("rollback", "nri-blkio", "2", "--wait", "--timeout", helmTime)
