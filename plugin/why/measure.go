@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,9 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 		}
 		m.Cgroups = append(m.Cgroups, c)
 	}
-	slices.SortFunc(m.Cgroups, func(a, b Cgroup) int { return strings.Compare(m.order(a)+a.Cgroup, m.order(b)+b.Cgroup) })
+	slices.SortFunc(m.Cgroups, func(a, b Cgroup) int {
+		return cmp.Or(strings.Compare(m.order(a), m.order(b)), strings.Compare(a.Cgroup, b.Cgroup))
+	})
 	for at := range m.Times.At {
 		for _, id := range []uint64{at.Cgroup, at.By} {
 			if _, known := m.Subjects[id]; !known {
