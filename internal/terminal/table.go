@@ -2,12 +2,14 @@ package terminal
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Blank is a cell that stays empty. An empty string becomes "-".
@@ -15,13 +17,15 @@ const Blank = " "
 
 // Table is a table with aligned columns, which Flush writes.
 type Table struct {
-	w    *tabwriter.Writer
-	rows [][]string // the header first
+	out      *bytes.Buffer
+	rows     [][]string // the header first
+	gap      int        // between columns
+	noHeader bool
 }
 
-// NewTable returns a table with this header. It is written to a buffer, which never fails.
+// NewTable returns a table with this header.
 func NewTable(out *bytes.Buffer, header ...string) *Table {
-	t := &Table{w: tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
+	t := &Table{out: out, gap: 2}
 	t.Row(header...)
 	return t
 }
@@ -49,12 +53,53 @@ func (t *Table) Omit(column string) {
 	}
 }
 
+// NoHeader leaves out the header.
+func (t *Table) NoHeader() { t.noHeader = true }
+
+// Fit makes the table at most so wide, if that is possible: first by smaller gaps, then by shortening the cells of some columns. A
+// width of 0 is any.
+func (t *Table) Fit(width int, columns ...string) {
+	const least = 8 // characters of a name that is shortened
+	widths := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	gaps, over := len(widths)-1, -width
+	for _, w := range widths {
+		over += w
+	}
+	if width == 0 || over+gaps*t.gap <= 0 {
+		return
+	}
+	t.gap = 1
+	for over += gaps; over > 0; over-- {
+		i := slices.Index(t.rows[0], slices.MaxFunc(columns, func(a, b string) int {
+			return cmp.Compare(widths[slices.Index(t.rows[0], a)], widths[slices.Index(t.rows[0], b)])
+		}))
+		if widths[i] <= least {
+			break
+		}
+		widths[i]--
+	}
+	for _, column := range columns {
+		i := slices.Index(t.rows[0], column)
+		for _, row := range t.rows {
+			row[i] = Shorten(row[i], widths[i])
+		}
+	}
+}
+
 // Flush writes the table.
 func (t *Table) Flush() {
-	for _, row := range t.rows {
-		fmt.Fprintln(t.w, strings.Join(row, "\t"))
+	w := tabwriter.NewWriter(t.out, 0, 8, t.gap, ' ', 0)
+	for i, row := range t.rows {
+		if i > 0 || !t.noHeader {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
 	}
-	_ = t.w.Flush()
+	_ = w.Flush() // to a buffer, which never fails
 }
 
 // Notes writes messages of this program, a line each with a common prefix: "warning: ...".

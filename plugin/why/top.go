@@ -34,6 +34,19 @@ type Row struct {
 	Waiting *float64 `json:"waiting,omitempty"`
 }
 
+// Names returns the names of the pod and of the container, which is "" for a pod as a whole. Instead of a name that is not known it returns
+// that of the cgroup.
+func (r *Row) Names() (pod, container string) {
+	dir, _ := split(r.Cgroup)
+	if pod = path.Base(dir); r.Pod != "" {
+		pod = r.Namespace + "/" + r.Pod
+	}
+	if r.isWhole() {
+		return pod, ""
+	}
+	return pod, cmp.Or(r.Container, path.Base(r.Cgroup))
+}
+
 // used returns the part of the limit that is used the most, 0 without a limit.
 func (r *Row) used() float64 {
 	if r.Limit == nil {

@@ -85,7 +85,9 @@ func BenchmarkTop(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	maps.DeleteFunc(ids, func(_ uint64, at string) bool { return !slices.Contains(records, at) || !strings.HasSuffix(at, ".scope") })
+	maps.DeleteFunc(ids, func(_ uint64, at string) bool {
+		return !slices.Contains(records, at) || !strings.HasSuffix(at, ".scope")
+	})
 	w, err := NewWatch(Node{
 		Cgroups: tree, Disk: func(dev blkio.Dev) string { return dev.String() },
 		Attach: func() (Observer, error) { return busy{ids, new(int)}, nil },
