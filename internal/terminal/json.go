@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -68,9 +72,12 @@ func WriteYAML(out *bytes.Buffer, v any) error {
 	return err
 }
 
-// setStyle puts each field on a line, and quotes the strings with characters that cannot be printed.
+// setStyle puts each field on a line. It quotes strings with characters that cannot be printed, and those that YAML 1.1 could take for
+// another type, such as "254:1" for a number.
 func setStyle(n *yaml.Node) {
-	if n.Style = 0; Escape(n.Value) != n.Value {
+	first, _ := utf8.DecodeRuneInString(n.Value)
+	isWord := unicode.IsLetter(first) && !slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(n.Value))
+	if n.Style = 0; n.Tag == "!!str" && (!isWord || Escape(n.Value) != n.Value) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, child := range n.Content {

@@ -194,7 +194,7 @@ func TestFit(t *testing.T) {
 // TestWriteYAML verifies that a reader gets the document of WriteJSON, and that no character of a tenant's acts on a terminal.
 func TestWriteYAML(t *testing.T) {
 	in := map[string]any{
-		"name": "a\u009b31m\u202e\x7f\x1b\U000e0001\u2028\n\"é", "text": "two\nlines", "yes": "yes", "number": "1", "plain": "a b", "rows": []any{}, "n": 1.5,
+		"name": "a\u009b31m\u202e\x7f\x1b\U000e0001\u2028\n\"é", "text": "two\nlines", "answer": "yes", "number": "1", "dev": "254:1", "empty": "", "null": "null", "on": true, "plain": "a b", "rows": []any{}, "n": 1.5,
 	}
 	var b bytes.Buffer
 	if err := WriteYAML(&b, in); err != nil {
@@ -205,7 +205,7 @@ func TestWriteYAML(t *testing.T) {
 			t.Errorf("%U is in %q", r, b.String())
 		}
 	}
-	if text := b.String(); !strings.Contains(text, "\nplain: a b\n") || !strings.Contains(text, "\nrows: []\n") {
+	if text := b.String(); !strings.Contains(text, "\nplain: a b\n") || !strings.Contains(text, "\nrows: []\n") || !strings.Contains(text, `answer: "yes"`) || !strings.Contains(text, `dev: "254:1"`) {
 		t.Errorf("got\n%s", text)
 	}
 	var out map[string]any
