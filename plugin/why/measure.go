@@ -28,6 +28,7 @@ type Measured struct {
 	// counted.
 	Unknown map[wait.Cause]error
 	NoWaits error
+	Unread  error    // why cgroups and records are missing
 	Cgroups []Cgroup // pods, containers and those above the target: the target, its pod, and the others
 	// CPU and Memory are the parts of the time in which some thread of the target waited for a CPU, or for memory; nil
 	// if the kernel has no pressure stall information.

@@ -102,6 +102,9 @@ func ExplainAll(m Measured) Top {
 	if m.NoWaits != nil {
 		out.Unknown = append(out.Unknown, "what I/O and threads wait for: "+m.NoWaits.Error())
 	}
+	if m.Unread != nil {
+		out.Unknown = append(out.Unknown, "some cgroups or records: "+m.Unread.Error())
+	}
 	all := map[string]*waiter{}
 	for _, c := range m.Cgroups {
 		if c.isWhole() {

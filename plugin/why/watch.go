@@ -23,10 +23,7 @@ type Watch struct {
 
 // NewWatch attaches the programs, and begins to measure all pods.
 func NewWatch(node Node) (*Watch, error) {
-	n, err := newNames(node.Cgroups, node.Pods)
-	if len(n.paths) == 0 {
-		return nil, err
-	}
+	n, _ := newNames(node.Cgroups, node.Pods) // Next returns the error
 	return watch(node, n, Subject{})
 }
 
@@ -64,7 +61,8 @@ func (w *Watch) Next() (Measured, error) {
 		m.Times, w.times, m.Unknown = times.Since(w.times), times, w.observer.Unknown()
 	}
 	// Containers that began or ended meanwhile have names too. What cannot be read now is as it was before.
-	later, _ := newNames(w.node.Cgroups, w.node.Pods)
+	later, err := newNames(w.node.Cgroups, w.node.Pods)
+	m.Unread = err
 	n := w.names
 	maps.Copy(n.paths, later.paths)
 	maps.Copy(n.ended, later.ended)
