@@ -102,8 +102,7 @@ type topOf struct {
 	Unknown []string
 }
 
-// checkTop verifies what top shows of a pod whose container "a" writes to vdb as fast as its limit of 1 MiB/s lets it, and that only
-// pods of the namespace have rows.
+// checkTop verifies what top shows of a pod whose container "a" writes to vdb as fast as its limit of 1 MiB/s lets it.
 func checkTop(t *testing.T, pod string) {
 	out, err := lab.Command(t, "top", "-d", "10s", "-n", "default", "--problems", "-o", "json")
 	if err != nil {
