@@ -181,7 +181,9 @@ func (m *Measured) rows(w *waiter, owners map[uint64]owner) (out []Row) {
 			held[at.Dev] = max(held[at.Dev], min(1, t.Wall.Seconds()/seconds))
 		}
 	}
-	for _, s := range wait.Explain(wait.Times{Duration: m.Times.Duration, At: w.times}, w.ids) {
+	times := m.Times
+	times.At = w.times
+	for _, s := range wait.Explain(times, w.ids) {
 		if !isOwn(s.Cause, s.By) {
 			others[s.Dev] += s.Time.Seconds() / seconds
 		}
