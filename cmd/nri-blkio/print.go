@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,15 +46,11 @@ func (o output) write(out *bytes.Buffer, result any, write func(*bytes.Buffer)) 
 // isDocument reports whether programs read the output.
 func (o output) isDocument() bool { return o == outputJSON || o == outputYAML }
 
-func (o *output) add(cmd *cobra.Command, more ...output) {
+func (o *output) add(cmd *cobra.Command, more ...string) {
 	*o = outputTable
-	flag := outputFlag{o, append([]output{outputTable, outputWide, outputJSON, outputYAML}, more...)}
-	cmd.Flags().VarP(&flag, "output", "o", flag.list())
-	var words []string
-	for _, f := range flag.formats {
-		words = append(words, string(f))
-	}
-	completes(cmd, "output", words...)
+	flag := outputFlag{o, append([]string{string(outputTable), string(outputWide), string(outputJSON), string(outputYAML)}, more...)}
+	cmd.Flags().VarP(&flag, "output", "o", strings.Join(flag.formats, ", "))
+	completes(cmd, "output", flag.formats...)
 }
 
 // completes sets the words that a shell completes for a flag. Otherwise it completes names of files.
@@ -65,7 +62,7 @@ func completes(cmd *cobra.Command, flag string, words ...string) {
 // outputFlag is the flag -o of a command, with the formats that it has.
 type outputFlag struct {
 	*output
-	formats []output
+	formats []string
 }
 
 func (f *outputFlag) String() string { return string(*f.output) }
@@ -75,17 +72,8 @@ func (f *outputFlag) Type() string { return "format" }
 
 // Set checks the value as the flags are parsed.
 func (f *outputFlag) Set(s string) error {
-	if *f.output = output(s); !slices.Contains(f.formats, *f.output) {
-		return fmt.Errorf("unknown format %q (write %s)", s, f.list())
+	if *f.output = output(s); !slices.Contains(f.formats, s) {
+		return fmt.Errorf("unknown format %q (write %s)", s, strings.Join(f.formats, ", "))
 	}
 	return nil
-}
-
-// list returns the formats, "a, b or c".
-func (f *outputFlag) list() string {
-	text := fmt.Sprint(f.formats[0])
-	for _, format := range f.formats[1 : len(f.formats)-1] {
-		text += ", " + string(format)
-	}
-	return text + " or " + string(f.formats[len(f.formats)-1])
 }

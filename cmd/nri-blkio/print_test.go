@@ -17,7 +17,7 @@ func TestOutputFlag(t *testing.T) {
 		if (err == nil) != ok || ok && string(o) != value {
 			t.Errorf("%q: %q, %v", value, o, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "(write table, wide, json or yaml)") {
+		if err != nil && !strings.Contains(err.Error(), "(write table, wide, json, yaml)") {
 			t.Error(err)
 		}
 	}

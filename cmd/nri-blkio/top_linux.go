@@ -42,7 +42,6 @@ type topOptions struct {
 	disk, sort     string
 	delay          time.Duration
 	once, problems bool
-	noHeaders      bool
 	output         output
 }
 
@@ -67,7 +66,6 @@ func (a *app) topCommand() *cobra.Command {
 	f.BoolVar(&o.problems, "problems", false, "only what waits: %HELD, %OTHER or %PSI is 1 or more")
 	f.DurationVarP(&o.delay, "delay", "d", o.delay, "measure for this long each time")
 	f.BoolVar(&o.once, "once", false, "write one list")
-	f.BoolVar(&o.noHeaders, "no-headers", false, "without a header")
 	a.opts.addEndpointFlag(cmd, endpointForNames)
 	o.output.add(cmd)
 	completes(cmd, "sort", keys...)
@@ -130,7 +128,7 @@ func (a *app) showTop(o *topOptions, top *why.Top, namesErr error) error {
 	})
 	top.Sort(o.sort)
 	s := a.screen()
-	view := report.TopView{Wide: o.output == outputWide, NoHeader: o.noHeaders, Width: s.width, Height: s.height}
+	view := report.TopView{Wide: o.output == outputWide, Width: s.width, Height: s.height}
 	if o.once {
 		s.height, view.Height = 0, 0
 	}

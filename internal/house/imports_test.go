@@ -107,7 +107,7 @@ plugin/policyfile       pure    internal/terminal plugin/recovery plugin/reminde
 plugin/metricsserver    pure    log net net/http logrus prometheus github.com/prometheus/client_golang/prometheus/collectors/...
                                 github.com/prometheus/client_golang/prometheus/promhttp golang.org/x/net/netutil
 
-internal/terminal       pure    io go.yaml.in/yaml/v3
+internal/terminal       pure    io sigs.k8s.io/yaml
 internal/fakenode       any
 internal/house          any
 cmd/nri-blkio           any

@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -56,39 +55,34 @@ func (t *Table) Omit(column string) {
 // NoHeader leaves out the header.
 func (t *Table) NoHeader() { t.noHeader = true }
 
-// Fit makes the table at most so wide, if that is possible: first by smaller gaps, then by shortening the cells of some columns. A
-// width of 0 is any.
+// Fit makes the table at most so wide, if that is possible: with small gaps, and shortened cells in some columns. A column leaves what it
+// does not need to those after it. A width of 0 is any.
 func (t *Table) Fit(width int, columns ...string) {
 	const least = 8 // characters of a name that is shortened
-	widths := make([]int, len(t.rows[0]))
-	for _, row := range t.rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	gaps, over := len(widths)-1, -width
-	for _, w := range widths {
-		over += w
-	}
-	if width == 0 || over+gaps*t.gap <= 0 {
+	if width == 0 {
 		return
 	}
 	t.gap = 1
-	for over += gaps; over > 0; over-- {
-		i := slices.Index(t.rows[0], slices.MaxFunc(columns, func(a, b string) int {
-			return cmp.Compare(widths[slices.Index(t.rows[0], a)], widths[slices.Index(t.rows[0], b)])
-		}))
-		if widths[i] <= least {
-			break
-		}
-		widths[i]--
-	}
-	for _, column := range columns {
-		i := slices.Index(t.rows[0], column)
-		for _, row := range t.rows {
-			row[i] = Shorten(row[i], widths[i])
+	rest := width + t.gap
+	for _, column := range t.rows[0] {
+		rest -= t.gap
+		if !slices.Contains(columns, column) {
+			rest -= t.shorten(column, width)
 		}
 	}
+	for i, column := range columns {
+		rest -= t.shorten(column, max(least, rest/(len(columns)-i)))
+	}
+}
+
+// shorten shortens the cells of a column, and returns its width.
+func (t *Table) shorten(column string, limit int) (most int) {
+	i := slices.Index(t.rows[0], column)
+	for _, row := range t.rows {
+		row[i] = Shorten(row[i], limit)
+		most = max(most, utf8.RuneCountInString(row[i]))
+	}
+	return most
 }
 
 // Flush writes the table.

@@ -12,8 +12,7 @@ import (
 // TopView is how a list is written.
 type TopView struct {
 	Wide          bool // with all columns
-	NoHeader      bool
-	Width, Height int // of the terminal; 0: no limit
+	Width, Height int  // of the terminal; 0: no limit
 }
 
 // WriteTop writes a list of containers. Rows that do not fit on the terminal are left out at its end.
@@ -67,10 +66,7 @@ func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
 		}
 		t.Row(append(cells, percentText(r.Held), percentText(r.Others), percentText(r.Waiting))...)
 	}
-	if view.NoHeader {
-		t.NoHeader()
-	}
-	t.Fit(view.Width, "POD", "CONTAINER")
+	t.Fit(view.Width, "CONTAINER", "POD")
 	t.Flush()
 }
 

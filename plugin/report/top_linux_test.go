@@ -53,10 +53,11 @@ prod/p…mary-0 "datab…1b[2J" nvme0n1 1010K 9.3M  2000 99% wiops 99    1250   
 prod/web      (the pod)     vdb     0     0     0    0% wbps   -     -      -
 kubepo….slice cri-co….scope -       0     0     0    -         -     -      -
 `},
-		{"wide", TopView{Wide: true, NoHeader: true}, `
-prod/postgres-cluster-primary-0  "database\x1b[2J"        nvme0n1  1010K  9.3M  12  1988  wiops=2k  99%  limits/container.db #1  99  1250  50
-prod/web                         (the pod)                vdb      0      0     0   0     wbps=1Mi  0%   -                       -   -     -
-kubepods-pod11.slice             cri-containerd-0a.scope  -        0      0     0   0     -         -    -                       -   -     -
+		{"wide", TopView{Wide: true}, `
+POD                              CONTAINER                DISK     READ/S  WRITE/S  READS/S  WRITES/S  LIMIT     USED  FROM                    %HELD  %OTHER  %PSI
+prod/postgres-cluster-primary-0  "database\x1b[2J"        nvme0n1  1010K   9.3M     12       1988      wiops=2k  99%   limits/container.db #1  99     1250    50
+prod/web                         (the pod)                vdb      0       0        0        0         wbps=1Mi  0%    -                       -      -       -
+kubepods-pod11.slice             cri-containerd-0a.scope  -        0       0        0        0         -         -     -                       -      -       -
 `},
 	} {
 		var out bytes.Buffer
