@@ -20,7 +20,8 @@ import (
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
 force for each container and pod that the plugin knows. status reads the records on
-the cgroups and the kernel's io.max and io.weight; the plugin need not run.
+the cgroups and the kernel's io.max and io.weight; the plugin need not run. Values that
+are not in force come first.
 
 The first table has a row for each part of "nri-blkio run" on this node:
   limits     connected, disconnected (containers start without limits), standby
@@ -41,7 +42,8 @@ STATE of a requested value is one of
   error     requested, but not enforced; the text has the reason
 
 Values are as in an annotation: wbps=50Mi is in bytes per second, wiops=2k in operations
-per second, and max is no limit. With --pod the columns that are the same in each row are
+per second, and max is no limit. USED is how much of the limit was used in the second that
+status takes. With --pod the columns that are the same in each row are
 left out. With -o wide the table has all columns: the annotation, class or rule that a value is
 from, and the value in force. It also has the rows of backstops that are in force.
 
