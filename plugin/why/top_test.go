@@ -183,6 +183,40 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// full is an observer that has no room for a wait.
+type full struct {
+	counted
+	lost *uint64
+}
+
+func (f full) Read() (wait.Times, error) {
+	*f.lost++
+	return wait.Times{Lost: *f.lost}, nil
+}
+
+// TestWatchAttachesAgain verifies that programs without room are attached anew: top runs for days, and cgroups come and go.
+func TestWatchAttachesAgain(t *testing.T) {
+	tree, _ := newTree(t)
+	closed, attached := false, 0
+	w, err := NewWatch(Node{Cgroups: tree, Attach: func() (Observer, error) {
+		if attached++; attached > 1 {
+			return counted{new(bool)}, nil
+		}
+		return full{counted{&closed}, new(uint64)}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := w.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if attached != 2 || !closed || w.Close() != nil {
+		t.Errorf("attached %d times, closed %v", attached, closed)
+	}
+}
+
 // unread is an observer that cannot be read.
 type unread struct{ counted }
 

@@ -27,23 +27,33 @@ func NewWatch(node Node) (*Watch, error) {
 	return watch(node, n, Subject{})
 }
 
-func watch(node Node, n *names, target Subject) (_ *Watch, err error) {
+func watch(node Node, n *names, target Subject) (*Watch, error) {
 	w := &Watch{node: node, target: target, names: n}
-	if w.observer, w.noWaits = node.Attach(); w.noWaits != nil {
-		w.observer = nil
-	} else if w.times, err = w.observer.Read(); err != nil {
-		return nil, errors.Join(err, w.Close())
+	if err := w.attach(); err != nil {
+		return nil, err
 	}
 	w.begin, w.readings = time.Now(), readAll(node.Cgroups, n, target)
 	return w, nil
 }
 
-// Close detaches the programs.
-func (w *Watch) Close() error {
-	if w.observer == nil {
+func (w *Watch) attach() (err error) {
+	if w.observer, w.noWaits = w.node.Attach(); w.noWaits != nil {
+		w.observer = nil
 		return nil
 	}
-	return w.observer.Close()
+	if w.times, err = w.observer.Read(); err != nil {
+		return errors.Join(err, w.Close())
+	}
+	return nil
+}
+
+// Close detaches the programs.
+func (w *Watch) Close() (err error) {
+	if w.observer != nil {
+		err = w.observer.Close()
+	}
+	w.observer = nil
+	return err
 }
 
 // Name sets the pods that the runtime has.
@@ -71,5 +81,8 @@ func (w *Watch) Next() (Measured, error) {
 	readings := readAll(w.node.Cgroups, n, w.target)
 	m.compare(w.node, n, w.readings, readings)
 	w.begin, w.readings, w.names = now, readings, later
+	if m.Times.Lost > 0 && w.target == (Subject{}) { // the programs' room is full of cgroups that have ended
+		return m, errors.Join(w.Close(), w.attach())
+	}
 	return m, nil
 }
