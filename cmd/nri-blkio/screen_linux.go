@@ -14,10 +14,10 @@ type screen struct {
 	width, height int // 0: it is no terminal
 }
 
-// screen returns the standard output, with its present size.
-func (a *app) screen() screen {
+// screen returns the standard output, with its present size. For documents it is no terminal: they are not cut.
+func (a *app) screen(o output) screen {
 	s := screen{out: a.stdout}
-	if f, ok := a.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := a.stdout.(*os.File); ok && !o.isDocument() && term.IsTerminal(int(f.Fd())) {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil {
 			s.width, s.height = width, height
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -137,24 +138,22 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	for isFirst := true; ; isFirst = false {
 		begin := time.Now()
 		var out bytes.Buffer
-		switch {
-		case isFirst:
-		case o.output == outputYAML:
+		if o.output == outputYAML && !isFirst {
 			out.WriteString("---\n")
-		case o.output != outputJSON && !a.screen().isTerminal():
-			out.WriteString("\n")
 		}
 		err := a.writeStatus(ctx, o, &out)
 		if !o.watch {
-			if _, err := a.stdout.Write(out.Bytes()); err != nil {
-				return err
-			}
-			return err
+			_, writeErr := a.stdout.Write(out.Bytes())
+			return cmp.Or(writeErr, err)
 		}
 		if err != nil && !isSilent(err) {
-			terminal.Notes(&out, "nri-blkio", terminal.ErrorLines(err)...)
+			notes := a.stderr
+			if !o.output.isDocument() {
+				notes = &out // a later one replaces it on a terminal
+			}
+			terminal.Notes(notes, "nri-blkio", terminal.ErrorLines(err)...)
 		}
-		if err := a.screen().show(out.Bytes()); err != nil {
+		if err := a.screen(o.output).show(out.Bytes()); err != nil {
 			return err
 		}
 		if reminder.Sleep(ctx, time.Until(begin.Add(2*time.Second))); ctx.Err() != nil {

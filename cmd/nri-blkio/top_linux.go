@@ -92,7 +92,7 @@ func (a *app) top(ctx context.Context, o *topOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	once := o.once || o.output.isDocument() || !a.screen().isTerminal()
+	once := o.once || !a.screen(o.output).isTerminal()
 	delay := o.delay
 	if !once {
 		delay = min(delay, time.Second) // soon for the first time
@@ -127,11 +127,11 @@ func (a *app) showTop(o *topOptions, top *why.Top, namesErr error) error {
 		return !filter.Matches(r.Namespace, r.Pod) || o.disk != "" && r.Disk.Disk != o.disk || o.problems && !r.IsWaiting()
 	})
 	top.Sort(o.sort)
-	s := a.screen()
-	view := report.TopView{Wide: o.output == outputWide, Width: s.width, Height: s.height}
+	s := a.screen(o.output)
 	if o.once {
-		s.height, view.Height = 0, 0
+		s.height = 0
 	}
+	view := report.TopView{Wide: o.output == outputWide, Width: s.width, Height: s.height}
 	var out bytes.Buffer
 	if err := o.output.write(&out, top, func(out *bytes.Buffer) { report.WriteTop(out, top, view) }); err != nil {
 		return err

@@ -124,6 +124,22 @@ func TestStatusWatch(t *testing.T) {
 	if statusOf(err) != exitFindings {
 		t.Errorf("exit status %d: %v", statusOf(err), err)
 	}
+	err = onTerminal(t, 5, map[string]string{"run/nri-blkio/limits.json": "{"}, []string{"status", "-w", "-o", "yaml"}, func(screen *os.File) {
+		var text strings.Builder
+		for buf := make([]byte, 4096); strings.Count(text.String(), "\nwriteback: null") < 2; {
+			n, err := screen.Read(buf)
+			if err != nil {
+				t.Fatalf("%v after %q", err, text.String())
+			}
+			text.Write(buf[:n])
+		}
+		if got := text.String(); strings.Contains(got, "\x1b[H") || !strings.Contains(got, "\n---\r\n") {
+			t.Errorf("documents: %q", got)
+		}
+	})
+	if statusOf(err) != exitFindings {
+		t.Errorf("exit status %d: %v", statusOf(err), err)
+	}
 	err = onTerminal(t, 5, nil, []string{"status", "-w"}, func(screen *os.File) {
 		for range 2 {
 			if frame := nextFrame(t, screen); strings.Count(frame, "\n") != 4 || !strings.Contains(frame, "PART ") || strings.Contains(frame, "TARGET") {
