@@ -87,13 +87,13 @@ func (s *Status) Brief(strict bool) string {
 			}
 		}
 	}
-	text := fmt.Sprintf("ok: %s in force on %s", Count(states[ValueOK], "limit"), Count(len(pods), "pod"))
+	text := []string{fmt.Sprintf("ok: %s in force on %s", Count(states[ValueOK], "limit"), Count(len(pods), "pod"))}
 	for _, state := range []string{ValueObserved, ValueCleared} {
 		if states[state] > 0 {
-			text += fmt.Sprintf(", %d %s", states[state], state)
+			text = append(text, fmt.Sprintf("%d %s", states[state], state))
 		}
 	}
-	return text
+	return strings.Join(text, ", ")
 }
 
 // Pods returns the pods with requested values, each once, as NAMESPACE/NAME.

@@ -32,8 +32,12 @@ func TestBrief(t *testing.T) {
 		{"by choice, strict", Status{Parts: connected, Values: []Value{value("b", "x", ValueObserved)}}, true, "1 problem: prod/b x: wbps=1Mi on vdb: observed"},
 		{"no part", Status{}, true, "1 problem: the limits part is not connected"},
 		{"a pod", Status{Parts: connected, Values: []Value{value("a", "", ValueMissing), failed}}, false, "2 problems: prod/a: wbps=1Mi on vdb: missing; prod/c: error"},
-		{"many", Status{Parts: []Part{{Part: health.Writeback, PolicyRejected: "line 3"}}, Values: []Value{value("a", "x", ValueDrift)}, Reported: Reported{Weights: idle}}, false,
-			"4 problems: the limits part is not connected; part writeback has rejected the new policy; prod/a x: wbps=1Mi on vdb: drift; and 1 more"},
+		{
+			"many",
+			Status{Parts: []Part{{Part: health.Writeback, PolicyRejected: "line 3"}}, Values: []Value{value("a", "x", ValueDrift)}, Reported: Reported{Weights: idle}},
+			false,
+			"4 problems: the limits part is not connected; part writeback has rejected the new policy; prod/a x: wbps=1Mi on vdb: drift; and 1 more",
+		},
 		{"weights", Status{Parts: connected, Reported: Reported{Weights: idle}}, true, "2 problems: prod/w: the weight has no effect; prod/v: the weight has no effect"},
 	} {
 		if got := tt.status.Brief(tt.strict); got != tt.want {
