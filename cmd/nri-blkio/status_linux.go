@@ -178,10 +178,15 @@ func (a *app) writeStatus(ctx context.Context, o *statusOptions, out *bytes.Buff
 	isEmpty := o.strict && filter.Name != "" && len(s.Values) == 0
 	err = o.output.write(out, s, func(out *bytes.Buffer) {
 		switch isWide := o.output == outputWide; {
-		case o.brief && isEmpty && !s.HasFindings(true):
-			fmt.Fprintln(out, terminal.EscapeLine("1 problem: "+filter.String()+" requests nothing"))
 		case o.brief:
-			fmt.Fprintln(out, terminal.EscapeLine(s.Brief(o.strict)))
+			text := s.Brief(o.strict)
+			if isEmpty && !s.HasFindings(true) {
+				text = "1 problem: " + filter.String() + " requests nothing"
+			}
+			if readErr != nil {
+				text += " (not all could be read)"
+			}
+			fmt.Fprintln(out, terminal.EscapeLine(text))
 		case o.output == outputName:
 			for _, pod := range s.Pods() {
 				fmt.Fprintln(out, terminal.Escape(pod))
