@@ -137,7 +137,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		}
 		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
 	}
-	if o.output != outputJSON {
+	if !o.output.isDocument() {
 		terminal.Notes(a.stderr, "left out", set.OtherKinds()...)
 	}
 	p, source, err := a.findPolicy(o.offline)
@@ -154,7 +154,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 			return err
 		}
 	}
-	if o.output != outputJSON && a.opts.policy == "" && !o.offline {
+	if !o.output.isDocument() && a.opts.policy == "" && !o.offline {
 		terminal.Notes(a.stderr, "policy", source.Name)
 	}
 	r := c.Report(ctx, &set, source)

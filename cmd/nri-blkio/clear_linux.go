@@ -67,7 +67,7 @@ func (a *app) clearCommand() *cobra.Command {
 			return a.clear(&o)
 		},
 	}
-	o.pod.add(cmd, "the pod to clear")
+	o.pod.add(a, cmd, "the pod to clear")
 	a.opts.addStateFlag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "clear all pods of this node")

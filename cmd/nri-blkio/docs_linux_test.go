@@ -121,6 +121,48 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestJSONIsDocumented verifies that the section of a command lists each field of its documents, which golden files have.
+func TestJSONIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile("testdata/script/json.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, status, _ := strings.Cut(string(script), "-- status.json --\n")
+	documents := map[string][]string{"status": {status}}
+	for command, pattern := range map[string]string{"top": "../../plugin/why/testdata/top/*.json", "why": "../../plugin/why/testdata/*.json"} {
+		files, _ := filepath.Glob(pattern) // the only error is a wrong pattern
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents[command] = append(documents[command], string(text))
+		}
+	}
+	for command, texts := range documents {
+		_, section, _ := strings.Cut(string(page), "\n## "+command+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		fields := map[string]bool{}
+		for _, text := range texts {
+			for _, m := range regexp.MustCompile(`(?m)^ +"(\w+)":`).FindAllStringSubmatch(text, -1) {
+				fields[m[1]] = true
+			}
+		}
+		if len(fields) < 10 {
+			t.Errorf("%s: only the fields %v", command, fields)
+		}
+		for field := range fields {
+			if !regexp.MustCompile("`([a-z]+\\[\\]\\.)?" + field + "`").MatchString(section) {
+				t.Errorf("the section of %s does not have the field %s", command, field)
+			}
+		}
+	}
+}
+
 // hasHeading goes by the anchors that Markdown's renderers make of headings.
 func hasHeading(text, anchor string) bool {
 	for line := range strings.Lines(text) {

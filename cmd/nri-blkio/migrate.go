@@ -32,7 +32,7 @@ func (a *app) migrate(o *checkOptions) error {
 	if len(differences) == 0 {
 		return nil
 	}
-	if o.output != outputJSON {
+	if !o.output.isDocument() {
 		for _, d := range differences {
 			terminal.Notes(a.stderr, "difference", d.String())
 		}

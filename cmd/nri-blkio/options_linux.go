@@ -16,12 +16,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/blkio/wait"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
 // app is the process as the commands see it, with the flags that they share.
@@ -32,12 +35,17 @@ type app struct {
 	openCgroups    func(dir string) (*cgroupfs.Hierarchy, error)
 	newRepairer    func(repair.Config) (*repair.Repairer, error)
 	listen         func(ctx context.Context, network, address string) (net.Listener, error)
+	attach         func() (why.Observer, error)
+	sample         time.Duration // how long status measures the use of limits
 	opts           options
 }
 
 func newApp() *app {
 	var sockets net.ListenConfig
-	return &app{openCgroups: cgroupfs.OpenHierarchy, newRepairer: repair.New, listen: sockets.Listen}
+	return &app{
+		openCgroups: cgroupfs.OpenHierarchy, newRepairer: repair.New, listen: sockets.Listen, sample: time.Second,
+		attach: func() (why.Observer, error) { return wait.Attach() },
+	}
 }
 
 // preinstalled returns the arguments, or those for a process that the runtime has started from
@@ -53,7 +61,7 @@ func (a *app) preinstalled(args []string) []string {
 // nodeCommands returns the commands that need a Linux node.
 func (a *app) nodeCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.whyCommand(), a.syncCommand(), a.awaitCommand(),
+		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.whyCommand(), a.topCommand(), a.syncCommand(), a.awaitCommand(),
 	}
 }
 
@@ -232,7 +240,11 @@ func (o *options) addVolumeFlags(cmd *cobra.Command) {
 // podFlag is the flag --pod NAMESPACE/NAME.
 type podFlag struct{ inspect.Filter }
 
-func (f *podFlag) add(cmd *cobra.Command, usage string) { cmd.Flags().Var(f, "pod", usage) }
+func (f *podFlag) add(a *app, cmd *cobra.Command, usage string) {
+	const name = "pod"
+	cmd.Flags().Var(f, name, usage)
+	_ = cmd.RegisterFlagCompletionFunc(name, a.completed(recordedPod)) // it was defined above
+}
 
 // Type names the flag's value in help texts.
 func (f *podFlag) Type() string { return "namespace/name" }
@@ -241,4 +253,27 @@ func (f *podFlag) Type() string { return "namespace/name" }
 func (f *podFlag) Set(s string) (err error) {
 	f.Filter, err = inspect.ParseFilter(s)
 	return err
+}
+
+// podsFlags select the pods of a report.
+type podsFlags struct {
+	pod       podFlag
+	namespace string
+}
+
+func (f *podsFlags) add(a *app, cmd *cobra.Command) {
+	const namespace = "namespace"
+	f.pod.add(a, cmd, "only this pod")
+	cmd.Flags().StringVarP(&f.namespace, namespace, "n", "", "only the pods of this namespace")
+	cmd.Flags().BoolP("all-namespaces", "A", false, "the pods of all namespaces (the default)")
+	cmd.MarkFlagsMutuallyExclusive("pod", namespace, "all-namespaces")
+	// It was defined above.
+	_ = cmd.RegisterFlagCompletionFunc(namespace, a.completed(func(r *record.Record, _ []string) []string { return []string{r.Namespace} }))
+}
+
+func (f *podsFlags) filter() inspect.Filter {
+	if f.namespace != "" {
+		return inspect.Filter{Namespace: f.namespace}
+	}
+	return f.pod.Filter
 }

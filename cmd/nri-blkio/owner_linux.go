@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
 const ownerLong = `Show the container whose limit applies to buffered writes to a file.
@@ -67,7 +67,7 @@ func (a *app) owner(paths []string, o output) error {
 		}
 		found, read = append(found, owner), append(read, p)
 	}
-	rows, err := inspect.FileOwners(tree, read, found)
+	rows, err := why.FileOwners(tree, read, found)
 	errs = append(errs, err)
 	if err := a.print(o, map[string]any{"files": rows}, func(out *bytes.Buffer) { report.WriteOwners(out, rows) }); err != nil {
 		return err

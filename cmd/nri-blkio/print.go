@@ -3,18 +3,18 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
-// print writes the result of a command: as JSON, or as the text that write makes of it.
+// print writes the result of a command: as a document, or as the text that write makes of it.
 func (a *app) print(o output, result any, write func(*bytes.Buffer)) error {
 	var out bytes.Buffer
-	if o != outputJSON {
-		write(&out)
-	} else if err := terminal.WriteJSON(&out, result); err != nil {
+	if err := o.write(&out, result, write); err != nil {
 		return err
 	}
 	_, err := a.stdout.Write(out.Bytes())
@@ -28,12 +28,29 @@ const (
 	outputTable output = "table"
 	outputWide  output = "wide" // a table with all columns
 	outputJSON  output = "json"
+	outputYAML  output = "yaml"
+	outputName  output = "name" // the names of pods; only of commands that add it
 )
 
-func (o *output) add(cmd *cobra.Command) {
+func (o output) write(out *bytes.Buffer, result any, write func(*bytes.Buffer)) error {
+	switch o {
+	case outputJSON:
+		return terminal.WriteJSON(out, result)
+	case outputYAML:
+		return terminal.WriteYAML(out, result)
+	}
+	write(out)
+	return nil
+}
+
+// isDocument reports whether programs read the output.
+func (o output) isDocument() bool { return o == outputJSON || o == outputYAML }
+
+func (o *output) add(cmd *cobra.Command, more ...string) {
 	*o = outputTable
-	cmd.Flags().VarP(o, "output", "o", "table, wide or json")
-	completes(cmd, "output", "table", "wide", "json")
+	flag := outputFlag{o, append([]string{string(outputTable), string(outputWide), string(outputJSON), string(outputYAML)}, more...)}
+	cmd.Flags().VarP(&flag, "output", "o", strings.Join(flag.formats, ", "))
+	completes(cmd, "output", flag.formats...)
 }
 
 // completes sets the words that a shell completes for a flag. Otherwise it completes names of files.
@@ -42,15 +59,21 @@ func completes(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (o *output) String() string { return string(*o) }
+// outputFlag is the flag -o of a command, with the formats that it has.
+type outputFlag struct {
+	*output
+	formats []string
+}
+
+func (f *outputFlag) String() string { return string(*f.output) }
 
 // Type names the flag's value in help texts.
-func (o *output) Type() string { return "format" }
+func (f *outputFlag) Type() string { return "format" }
 
 // Set checks the value as the flags are parsed.
-func (o *output) Set(s string) error {
-	if *o = output(s); *o != outputTable && *o != outputWide && *o != outputJSON {
-		return fmt.Errorf("unknown format %q (write %s, %s or %s)", s, outputTable, outputWide, outputJSON)
+func (f *outputFlag) Set(s string) error {
+	if *f.output = output(s); !slices.Contains(f.formats, s) {
+		return fmt.Errorf("unknown format %q (write %s)", s, strings.Join(f.formats, ", "))
 	}
 	return nil
 }

@@ -2,14 +2,23 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 func TestOutputFlag(t *testing.T) {
-	for value, ok := range map[string]bool{"table": true, "json": true, "yaml": false, "": false} {
+	for value, ok := range map[string]bool{"table": true, "wide": true, "json": true, "yaml": true, "name": false, "xml": false, "": false} {
 		var o output
-		if err := o.Set(value); (err == nil) != ok {
-			t.Errorf("%q: %v", value, err)
+		cmd := &cobra.Command{}
+		o.add(cmd)
+		err := cmd.Flags().Set("output", value)
+		if (err == nil) != ok || ok && string(o) != value {
+			t.Errorf("%q: %q, %v", value, o, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "(write table, wide, json, yaml)") {
+			t.Error(err)
 		}
 	}
 }
@@ -25,6 +34,8 @@ func TestPrint(t *testing.T) {
 	}{
 		{output: outputTable, result: 1, want: "text\n"},
 		{output: outputJSON, result: map[string]string{"k": "\x1b"}, want: "{\n  \"k\": \"\\u001b\"\n}\n"},
+		{output: outputYAML, result: map[string]string{"k": "\x1b"}, want: "k: \"\\e\"\n"},
+		{output: outputYAML, result: []any{1, func() {}}, fails: true},
 		{output: outputJSON, result: []any{1, func() {}}, fails: true},
 	} {
 		var out bytes.Buffer

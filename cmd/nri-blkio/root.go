@@ -24,6 +24,8 @@ func (a *app) rootCommand() *cobra.Command {
   nri-blkio check -f pod.yaml       show the limits that a pod would get on this node
   nri-blkio run                     run the node agent
   nri-blkio status                  show requested limits and limits in force
+  nri-blkio top                     show what containers do on their disks, and how much they wait
+  nri-blkio why prod/db-0           say what a pod waits for on its disks
   nri-blkio calibrate sdb           measure a disk, so that weights divide it as they should
   nri-blkio owner FILE              name the container whose limit applies to writes to a file`,
 		SilenceErrors: true, // app.run prints them, in one line

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -45,10 +46,12 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// fakeApp is the program but for cgroups, which are plain files.
+// fakeApp is the program but for cgroups, which are plain files, and without BPF.
 func fakeApp() *app {
 	a := newApp()
 	a.stdin, a.stdout, a.stderr, a.getenv, a.openCgroups = os.Stdin, os.Stdout, os.Stderr, os.Getenv, cgroupfs.OpenTree
+	a.sample = time.Millisecond
+	a.attach = func() (why.Observer, error) { return nil, errors.New("no BPF on a fake host\x1b") }
 	return a
 }
 

@@ -2,23 +2,27 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
 force for each container and pod that the plugin knows. status reads the records on
-the cgroups and the kernel's io.max and io.weight; the plugin need not run.
+the cgroups and the kernel's io.max and io.weight; the plugin need not run. Values that
+are not in force come first.
 
 The first table has a row for each part of "nri-blkio run" on this node:
   limits     connected, disconnected (containers start without limits), standby
@@ -39,7 +43,8 @@ STATE of a requested value is one of
   error     requested, but not enforced; the text has the reason
 
 Values are as in an annotation: wbps=50Mi is in bytes per second, wiops=2k in operations
-per second, and max is no limit. With --pod the columns that are the same in each row are
+per second, and max is no limit. USED is how much of the limit was used in the second that
+status takes. With --pod the columns that are the same in each row are
 left out. With -o wide the table has all columns: the annotation, class or rule that a value is
 from, and the value in force. It also has the rows of backstops that are in force.
 
@@ -73,9 +78,13 @@ and the limits part is not connected.
 It is 3 if a record or a value of the kernel could not be read; the rest is shown.`
 
 type statusOptions struct {
-	pod    podFlag
+	pods   podsFlags
 	strict bool
-	ready  string // a part
+	brief  bool
+	watch  bool
+	// noHeaders leaves all out but the rows of values.
+	noHeaders bool
+	ready     string // a part
 	// removed asks only whether all was removed.
 	removed bool
 	output  output
@@ -89,6 +98,8 @@ func (a *app) statusCommand() *cobra.Command {
 		Long:  statusLong,
 		Example: `  nri-blkio status
   nri-blkio status --pod prod/db-0
+  nri-blkio status -n prod -w
+  nri-blkio status --brief
   nri-blkio status -o wide
   nri-blkio status --strict          # exit status 1 for cleared and observed values as well
   nri-blkio status --ready limits    # for a probe: exit status 1 unless it is connected
@@ -105,30 +116,91 @@ func (a *app) statusCommand() *cobra.Command {
 			return a.status(cmd.Context(), &o)
 		},
 	}
-	o.pod.add(cmd, "only this pod")
+	o.pods.add(a, cmd)
 	a.opts.addStateFlag(cmd)
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values, for weights on disks with\nweights: off, if the limits part is not connected although no limits are requested,\nand if the pod of --pod requests nothing")
 	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback, validator\nor cluster);\nexit with 1 unless it is connected (writeback: unless it runs)")
 	cmd.Flags().BoolVar(&o.removed, "removed", false, "print only what is still in force; exit with 1 unless the limits part runs\nin mode observe, and nothing of nri-blkio is in force")
 	a.opts.addVolumeFlags(cmd)
-	o.output.add(cmd)
+	o.output.add(cmd, string(outputName))
+	f := cmd.Flags()
+	f.BoolVar(&o.brief, "brief", false, "print one line: the number of limits in force, or the problems")
+	f.BoolVarP(&o.watch, "watch", "w", false, "print it again every two seconds")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "print only the rows of values, without a header")
 	completes(cmd, "ready", "limits", "writeback", "validator", "cluster")
-	cmd.MarkFlagsMutuallyExclusive("ready", "removed")
+	cmd.MarkFlagsMutuallyExclusive("ready", "removed", "brief")
+	cmd.MarkFlagsMutuallyExclusive("ready", "removed", "watch")
+	cmd.MarkFlagsMutuallyExclusive("brief", "output")
 	return cmd
 }
 
 func (a *app) status(ctx context.Context, o *statusOptions) error {
+	for isFirst := true; ; isFirst = false {
+		begin := time.Now()
+		var out bytes.Buffer
+		if o.output == outputYAML && !isFirst {
+			out.WriteString("---\n")
+		}
+		err := a.writeStatus(ctx, o, &out)
+		if !o.watch {
+			_, writeErr := a.stdout.Write(out.Bytes())
+			return cmp.Or(writeErr, err)
+		}
+		if err != nil && !isSilent(err) {
+			notes := a.stderr
+			if !o.output.isDocument() {
+				notes = &out // a later one replaces it on a terminal
+			}
+			terminal.Notes(notes, "nri-blkio", terminal.ErrorLines(err)...)
+		}
+		if err := a.screen(o.output).show(out.Bytes()); err != nil {
+			return err
+		}
+		if reminder.Sleep(ctx, time.Until(begin.Add(2*time.Second))); ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// writeStatus writes the report, or a part of it. The error is the exit status.
+func (a *app) writeStatus(ctx context.Context, o *statusOptions, out *bytes.Buffer) error {
 	h, err := a.host()
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	s, readErr := h.Status(ctx, o.pod.Filter)
+	filter := o.pods.filter()
+	s, readErr := h.Status(ctx, filter)
 	a.addValidatorOff(s.Parts)
-	if err := a.print(o.output, s, func(out *bytes.Buffer) { report.WriteStatus(out, &s, o.output == outputWide, o.pod.Name != "") }); err != nil {
+	if !o.brief && o.output != outputName {
+		h.MeasureUse(ctx, s.Values, a.sample)
+	}
+	isEmpty := o.strict && filter.Name != "" && len(s.Values) == 0
+	err = o.output.write(out, s, func(out *bytes.Buffer) {
+		switch isWide := o.output == outputWide; {
+		case o.brief:
+			text := s.Brief(o.strict)
+			if isEmpty && !s.HasFindings(true) {
+				text = "1 problem: " + filter.String() + " requests nothing"
+			}
+			if readErr != nil {
+				text += " (not all could be read)"
+			}
+			fmt.Fprintln(out, terminal.EscapeLine(text))
+		case o.output == outputName:
+			for _, pod := range s.Pods() {
+				fmt.Fprintln(out, terminal.Escape(pod))
+			}
+		case o.noHeaders:
+			report.WriteLimits(out, &s, isWide)
+		default:
+			report.WriteStatus(out, &s, isWide, filter.Name != "")
+		}
+	})
+	if err != nil {
 		return err
 	}
-	if isEmpty := o.strict && o.pod.Name != "" && len(s.Values) == 0; isEmpty || s.HasFindings(o.strict) {
+	if isEmpty || s.HasFindings(o.strict) {
 		return &exitError{exitFindings, readErr}
 	}
 	return readErr

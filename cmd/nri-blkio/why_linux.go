@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/nri-blkio/nri-blkio/blkio/wait"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/plugin/why"
@@ -62,15 +61,26 @@ func (a *app) whyCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.why(cmd.Context(), args, &o) },
 	}
 	cmd.Flags().DurationVar(&o.duration, "for", o.duration, "measure for this long")
-	a.opts.addEndpointFlag(cmd, "the runtime's socket, asked for the names of pods; "+runtimeconfig.NoEndpoint+": only pods with limits have names\n(default: that of containerd, CRI-O, k3s, RKE2 or k0s)")
+	a.opts.addEndpointFlag(cmd, endpointForNames)
 	o.output.add(cmd)
+	cmd.ValidArgsFunction = a.completed(recordedTarget)
 	return cmd
 }
 
-func (a *app) why(ctx context.Context, args []string, o *whyOptions) error {
+const endpointForNames = "the runtime's socket, asked for the names of pods; " + runtimeconfig.NoEndpoint + ": only pods with limits have names\n(default: that of containerd, CRI-O, k3s, RKE2 or k0s)"
+
+// checkMeasuring rejects a time that is too short or too long to measure for.
+func checkMeasuring(flag string, d time.Duration) error {
 	const shortest, longest = time.Second, 10 * time.Minute
-	if o.duration < shortest || o.duration > longest {
-		return usage(fmt.Errorf("--for: %s is not between %s and %s", o.duration, shortest, longest))
+	if d < shortest || d > longest {
+		return usage(fmt.Errorf("%s: %s is not between %s and %s", flag, d, shortest, longest))
+	}
+	return nil
+}
+
+func (a *app) why(ctx context.Context, args []string, o *whyOptions) error {
+	if err := checkMeasuring("--for", o.duration); err != nil {
+		return err
 	}
 	target := why.Target{Pod: args[0]}
 	if namespace, pod, ok := strings.Cut(args[0], "/"); ok {
@@ -91,7 +101,7 @@ func (a *app) why(ctx context.Context, args []string, o *whyOptions) error {
 	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(f, "measuring for %s\n", o.duration)
 	}
-	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Attach: func() (why.Observer, error) { return wait.Attach() }}
+	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Attach: a.attach}
 	m, err := why.Measure(ctx, node, target, o.duration)
 	if err != nil {
 		if podsErr != nil {

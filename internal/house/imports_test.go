@@ -98,7 +98,7 @@ plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/
 
 plugin/inspect          pure    io io/fs blkio/... plugin/check plugin/health plugin/inventory plugin/iocost plugin/record plugin/repair
                                 plugin/shares plugin/volumepath plugin/weights policy/...
-plugin/why              pure    blkio blkio/cgroupfs blkio/wait plugin/inspect plugin/record plugin/runtimeconfig policy/annotation
+plugin/why              pure    blkio blkio/cgroupfs blkio/wait blkio/writeback plugin/inspect plugin/record plugin/runtimeconfig policy policy/annotation
 plugin/clear            pure    blkio blkio/cgroupfs plugin/enforce plugin/health plugin/inspect plugin/record plugin/weights
 plugin/report           pure    io blkio blkio/calibrate blkio/diskmodel blkio/storage internal/terminal plugin/check plugin/health
                                 plugin/inspect plugin/iocost plugin/manifest plugin/record plugin/repair plugin/why policy sigs.k8s.io/yaml
@@ -107,7 +107,7 @@ plugin/policyfile       pure    internal/terminal plugin/recovery plugin/reminde
 plugin/metricsserver    pure    log net net/http logrus prometheus github.com/prometheus/client_golang/prometheus/collectors/...
                                 github.com/prometheus/client_golang/prometheus/promhttp golang.org/x/net/netutil
 
-internal/terminal       pure    io
+internal/terminal       pure    io sigs.k8s.io/yaml
 internal/fakenode       any
 internal/house          any
 cmd/nri-blkio           any

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf16"
+
+	"sigs.k8s.io/yaml"
 )
 
 // WriteJSON writes a JSON document. It escapes all characters that cannot be printed; encoding/json
@@ -29,5 +31,15 @@ func WriteJSON(out *bytes.Buffer, v any) error {
 			fmt.Fprintf(out, `\u%04x`, r)
 		}
 	}
+	return nil
+}
+
+// WriteYAML writes the document of WriteJSON as YAML. If it has a character that cannot be printed, it writes JSON, which is YAML too.
+func WriteYAML(out *bytes.Buffer, v any) error {
+	text, err := yaml.Marshal(v)
+	if err != nil || bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }) {
+		return WriteJSON(out, v)
+	}
+	out.Write(text)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Blank is a cell that stays empty. An empty string becomes "-".
@@ -15,13 +16,15 @@ const Blank = " "
 
 // Table is a table with aligned columns, which Flush writes.
 type Table struct {
-	w    *tabwriter.Writer
-	rows [][]string // the header first
+	out      *bytes.Buffer
+	rows     [][]string // the header first
+	gap      int        // between columns
+	noHeader bool
 }
 
-// NewTable returns a table with this header. It is written to a buffer, which never fails.
+// NewTable returns a table with this header.
 func NewTable(out *bytes.Buffer, header ...string) *Table {
-	t := &Table{w: tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
+	t := &Table{out: out, gap: 2}
 	t.Row(header...)
 	return t
 }
@@ -49,12 +52,48 @@ func (t *Table) Omit(column string) {
 	}
 }
 
+// NoHeader leaves out the header.
+func (t *Table) NoHeader() { t.noHeader = true }
+
+// Fit makes the table at most so wide, if that is possible: with small gaps, and shortened cells in some columns. A column leaves what it
+// does not need to those after it. A width of 0 is any.
+func (t *Table) Fit(width int, columns ...string) {
+	const least = 8 // characters of a name that is shortened
+	if width == 0 {
+		return
+	}
+	t.gap = 1
+	rest := width + t.gap
+	for _, column := range t.rows[0] {
+		rest -= t.gap
+		if !slices.Contains(columns, column) {
+			rest -= t.shorten(column, width)
+		}
+	}
+	for i, column := range columns {
+		rest -= t.shorten(column, max(least, rest/(len(columns)-i)))
+	}
+}
+
+// shorten shortens the cells of a column, and returns its width.
+func (t *Table) shorten(column string, limit int) (most int) {
+	i := slices.Index(t.rows[0], column)
+	for _, row := range t.rows {
+		row[i] = Shorten(row[i], limit)
+		most = max(most, utf8.RuneCountInString(row[i]))
+	}
+	return most
+}
+
 // Flush writes the table.
 func (t *Table) Flush() {
-	for _, row := range t.rows {
-		fmt.Fprintln(t.w, strings.Join(row, "\t"))
+	w := tabwriter.NewWriter(t.out, 0, 8, t.gap, ' ', 0)
+	for i, row := range t.rows {
+		if i > 0 || !t.noHeader {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
 	}
-	_ = t.w.Flush()
+	_ = w.Flush() // to a buffer, which never fails
 }
 
 // Notes writes messages of this program, a line each with a common prefix: "warning: ...".

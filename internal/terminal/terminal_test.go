@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 func TestEscape(t *testing.T) {
@@ -156,6 +157,62 @@ func TestOmit(t *testing.T) {
 	} {
 		if d := cmp.Diff(tt.want, table(tt.rows...)); d != "" {
 			t.Errorf("-want +got:\n%s", d)
+		}
+	}
+}
+
+// TestFit verifies that a table is made narrower only as far as it has to be, and that the header can be left out.
+func TestFit(t *testing.T) {
+	const name = "abcdefghijklmnop"
+	for _, tt := range []struct {
+		width int
+		want  string
+	}{
+		{0, "A                 B\n" + name + "  x\n"},
+		{19, "A                B\n" + name + " x\n"},
+		{18, "A                B\n" + name + " x\n"},
+		{12, "A          B\nabcde…mnop x\n"},
+		{5, "A        B\nabcd…nop x\n"},
+	} {
+		var out bytes.Buffer
+		table := NewTable(&out, "A", "B")
+		table.Row(name, "x")
+		table.Fit(tt.width, "A")
+		table.Flush()
+		if d := cmp.Diff(tt.want, out.String()); d != "" {
+			t.Errorf("%d: -want +got:\n%s", tt.width, d)
+		}
+		out.Reset()
+		table.NoHeader()
+		table.Flush()
+		if strings.Contains(out.String(), "A") || !strings.HasSuffix(tt.want, out.String()) {
+			t.Errorf("%d: without a header %q", tt.width, out.String())
+		}
+	}
+}
+
+// TestWriteYAML verifies that a reader gets the document of WriteJSON, and that no character of a tenant's acts on a terminal.
+func TestWriteYAML(t *testing.T) {
+	for _, name := range []string{"plain", "é", "a\u009b31m", "\u202e", "\x7f", "\x1b", "\u2028", "two\nlines"} {
+		in := map[string]any{"name": name, "answer": "yes", "number": "1", "dev": "254:1", "empty": "", "null": "null", "on": true, "rows": []any{}, "n": 1.5}
+		var b bytes.Buffer
+		if err := WriteYAML(&b, in); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range b.String() {
+			if r != '\n' && !strconv.IsPrint(r) {
+				t.Errorf("%U is in %q", r, b.String())
+			}
+		}
+		if name == "plain" && !strings.Contains(b.String(), "\nname: plain\n") {
+			t.Errorf("got\n%s", b.String())
+		}
+		var out map[string]any
+		if err := yaml.Unmarshal(b.Bytes(), &out); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(in, out); d != "" {
+			t.Errorf("-want +got:\n%s\nof\n%s", d, b.String())
 		}
 	}
 }

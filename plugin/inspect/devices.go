@@ -130,7 +130,7 @@ func (h *Host) Orphans(ctx context.Context, records []Recorded, filter Filter) (
 	defer cancel()
 	found, err := h.orphanFinder(ctx, records).find(ctx)
 	return slices.DeleteFunc(found, func(o Orphan) bool {
-		return filter.Name != "" && (o.Namespace != filter.Namespace || o.Pod != filter.Name)
+		return !filter.Matches(o.Namespace, o.Pod)
 	}), err
 }
 

@@ -129,14 +129,14 @@ func enforces(parts []Part) bool {
 	return slices.ContainsFunc(parts, func(p Part) bool { return p.Part == health.Limits && p.State == health.Connected })
 }
 
-// readFiles reads the report of the writeback part, nil if it does not run. With a filter, it
-// has the files that the pod owns or writes.
+// readFiles reads the report of the writeback part, nil if it does not run. It
+// has the files that the selected pods own or write.
 func readFiles(dir string, filter Filter) (*repair.Report, error) {
 	r, err := repair.ReadReport(health.File(dir, health.Writeback))
-	if r == nil || filter.Name == "" {
+	if r == nil || filter == (Filter{}) {
 		return r, err
 	}
-	ofPod := func(c repair.ContainerName) bool { return filter == Filter{c.Namespace, c.Pod} }
+	ofPod := func(c repair.ContainerName) bool { return filter.Matches(c.Namespace, c.Pod) }
 	r.Files = slices.DeleteFunc(r.Files, func(f repair.File) bool {
 		return !ofPod(f.Owner.ContainerName) && !slices.ContainsFunc(f.Writers, func(w repair.Writer) bool { return ofPod(w.ContainerName) })
 	})

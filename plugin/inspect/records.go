@@ -18,7 +18,7 @@ type Recorded struct {
 	Record *record.Record
 }
 
-// Filter selects pods by namespace and name. The zero value selects all pods.
+// Filter selects pods by namespace and name. "" selects any.
 type Filter struct{ Namespace, Name string }
 
 // ParseFilter parses "NAMESPACE/NAME".
@@ -30,7 +30,7 @@ func ParseFilter(s string) (Filter, error) {
 	return Filter{ns, name}, nil
 }
 
-// String is the inverse of ParseFilter. It returns "" for the zero value.
+// String is the inverse of ParseFilter. It returns "" for a filter without a name.
 func (f Filter) String() string {
 	if f.Name == "" {
 		return ""
@@ -38,8 +38,9 @@ func (f Filter) String() string {
 	return f.Namespace + "/" + f.Name
 }
 
-func (f Filter) match(r *record.Record) bool {
-	return f.Name == "" || r.Namespace == f.Namespace && r.Pod == f.Name
+// Matches reports whether the filter selects a pod.
+func (f Filter) Matches(namespace, pod string) bool {
+	return (f.Namespace == "" || f.Namespace == namespace) && (f.Name == "" || f.Name == pod)
 }
 
 // Records returns the records of the selected pods, sorted by pod, that of the pod itself
@@ -54,7 +55,7 @@ func Records(tree *cgroupfs.Hierarchy, filter Filter) ([]Recorded, error) {
 		switch {
 		case err != nil:
 			bad = append(bad, fmt.Errorf("cgroup %s: %w", c.Path(), err))
-		case r != nil && filter.match(r):
+		case r != nil && filter.Matches(r.Namespace, r.Pod):
 			out = append(out, Recorded{c, r})
 		}
 		return nil

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -28,11 +29,12 @@ type Reported struct {
 	Files   *repair.Report  `json:"writeback"`         // nil if the writeback part does not run
 }
 
-// Status reads the state of the parts, of all pods or of one. The error has those of unreadable records and
+// Status reads the state of the parts, and of the selected pods. Values that are not in force come first. The error has those of unreadable records and
 // values; the report has the others.
 func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	records, recordsErr := Records(h.Cgroups, filter)
 	values, valuesErr := Values(records, h.Sysfs)
+	slices.SortStableFunc(values, func(a, b Value) int { return cmp.Compare(a.rank(), b.rank()) })
 	files, filesErr := readFiles(h.StateDir, filter)
 	parts, partsErr := readParts(h.StateDir, files)
 	shared, sharedErr := SharedDisksOf(values, h.Sysfs)
@@ -62,19 +64,19 @@ func limitsReport(parts []Part) *health.Report {
 	return &health.Report{}
 }
 
-// weightsOf returns the report on weights. With a filter, it has the shares of the pod.
+// weightsOf returns the report on weights, with the shares of the selected pods.
 func weightsOf(r *health.Report, filter Filter) *health.Weights {
-	if r.Weights == nil || filter.Name == "" {
+	if r.Weights == nil {
 		return r.Weights
 	}
 	out := *r.Weights
-	out.Shares = slices.DeleteFunc(slices.Clone(out.Shares), func(s health.Share) bool { return filter != Filter{s.Namespace, s.Pod} })
+	out.Shares = slices.DeleteFunc(slices.Clone(out.Shares), func(s health.Share) bool { return !filter.Matches(s.Namespace, s.Pod) })
 	return &out
 }
 
-// budgetsOf returns the report on budgets. With a filter, it has the sums of the pod's namespace.
+// budgetsOf returns the report on budgets. With a filter, it has the sums of its namespace.
 func budgetsOf(r *health.Report, filter Filter) *health.Budgets {
-	if r.Budgets == nil || filter.Name == "" {
+	if r.Budgets == nil || filter.Namespace == "" {
 		return r.Budgets
 	}
 	out := *r.Budgets
@@ -84,21 +86,3 @@ func budgetsOf(r *health.Report, filter Filter) *health.Budgets {
 
 // Enforces reports whether the limits that a new container requests are enforced.
 func (s *Status) Enforces() bool { return enforces(s.Parts) }
-
-// HasFindings reports whether a requested value is not in force, or the values of new containers are not
-// enforced, or a weight has no effect, or a part has rejected its policy file.
-//
-// The choices of an operator are findings only if strict is true. These are an observed or a cleared value, a
-// weight on a disk with weights: off, and a node without a connected limits part on which no limit is
-// requested.
-func (s *Status) HasFindings(strict bool) bool {
-	right := []string{ValueOK, ValueCleared, ValueObserved}
-	if strict {
-		right = right[:1]
-	}
-	idle := func(w health.Share) bool { return w.Reason != "" && (strict || !w.Chosen) }
-	return slices.ContainsFunc(s.Parts, func(p Part) bool { return p.PolicyRejected != "" }) ||
-		!s.Enforces() && (strict || len(s.Values) > 0) ||
-		s.Weights != nil && slices.ContainsFunc(s.Weights.Shares, idle) ||
-		slices.ContainsFunc(s.Values, func(v Value) bool { return !slices.Contains(right, v.State) })
-}

@@ -35,6 +35,7 @@ type Value struct {
 	Key     string        `json:"key,omitempty"` // of io.max, or "weight"
 	Asked   string        `json:"asked,omitempty"`
 	InForce string        `json:"inForce,omitempty"`
+	Used    *float64      `json:"used,omitempty"` // part of the limit in force; nil without one, and if it was not measured
 	Source  policy.Source `json:"source"`
 	State   string        `json:"state"`
 	Error   string        `json:"error,omitempty"`

@@ -5,11 +5,11 @@ import (
 	"fmt"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
 // WriteOwners writes a row for each file.
-func WriteOwners(out *bytes.Buffer, rows []inspect.FileOwner) {
+func WriteOwners(out *bytes.Buffer, rows []why.FileOwner) {
 	if len(rows) == 0 {
 		return
 	}
@@ -20,10 +20,10 @@ func WriteOwners(out *bytes.Buffer, rows []inspect.FileOwner) {
 	t.Flush()
 }
 
-func ownerText(r *inspect.FileOwner) string {
+func ownerText(r *why.FileOwner) string {
 	name := ContainerName(r.Namespace, r.Pod, r.Container)
 	switch {
-	case r.State == inspect.OwnerLive:
+	case r.State == why.OwnerLive:
 		return name
 	case name == "":
 		return r.State

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
 // TestOwners verifies that there is a row for each file that was read, and no table without any.
@@ -16,10 +16,10 @@ func TestOwners(t *testing.T) {
 	if WriteOwners(&out, nil); out.Len() > 0 {
 		t.Errorf("without a file: %q", out.String())
 	}
-	WriteOwners(&out, []inspect.FileOwner{
-		{Path: "/data/\x1b[2J", State: inspect.OwnerLive, Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: "kubepods/pod1/db", Foreign: 9},
-		{Path: "/data/new", State: inspect.OwnerNone},
-		{Path: "/data/sys", State: inspect.OwnerLive, Cgroup: "system.slice"},
+	WriteOwners(&out, []why.FileOwner{
+		{Path: "/data/\x1b[2J", State: why.OwnerLive, Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: "kubepods/pod1/db", Foreign: 9},
+		{Path: "/data/new", State: why.OwnerNone},
+		{Path: "/data/sys", State: why.OwnerLive, Cgroup: "system.slice"},
 	})
 	want := `
 FILE               OWNER         CGROUP            FOREIGN
@@ -34,15 +34,15 @@ FILE               OWNER         CGROUP            FOREIGN
 
 func TestOwnerText(t *testing.T) {
 	for _, tt := range []struct {
-		row  inspect.FileOwner
+		row  why.FileOwner
 		want string
 	}{
-		{inspect.FileOwner{State: inspect.OwnerLive, Namespace: "prod", Pod: "db-0", Container: "db"}, "prod/db-0 db"},
-		{inspect.FileOwner{State: inspect.OwnerLive, Namespace: "prod", Pod: "db-0"}, "prod/db-0"},
-		{inspect.FileOwner{State: inspect.OwnerLive}, ""},
-		{inspect.FileOwner{State: inspect.OwnerEnded, Namespace: "prod", Pod: "db-0", Container: "db"}, "prod/db-0 db (ended)"},
-		{inspect.FileOwner{State: inspect.OwnerGone}, "gone"},
-		{inspect.FileOwner{State: inspect.OwnerNone}, "none"},
+		{why.FileOwner{State: why.OwnerLive, Namespace: "prod", Pod: "db-0", Container: "db"}, "prod/db-0 db"},
+		{why.FileOwner{State: why.OwnerLive, Namespace: "prod", Pod: "db-0"}, "prod/db-0"},
+		{why.FileOwner{State: why.OwnerLive}, ""},
+		{why.FileOwner{State: why.OwnerEnded, Namespace: "prod", Pod: "db-0", Container: "db"}, "prod/db-0 db (ended)"},
+		{why.FileOwner{State: why.OwnerGone}, "gone"},
+		{why.FileOwner{State: why.OwnerNone}, "none"},
 	} {
 		if got := ownerText(&tt.row); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.row, got, tt.want)

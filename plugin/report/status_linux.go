@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
+
+// WriteLimits writes only the rows of values, without a header, for programs.
+func WriteLimits(out *bytes.Buffer, s *inspect.Status, isWide bool) {
+	t := valuesTable(out, s.Values, isWide)
+	t.NoHeader()
+	t.Flush()
+}
 
 // WriteStatus writes the sections of status. A wide table has all columns and rows. The tables of one pod do not repeat its name.
 func WriteStatus(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
@@ -47,10 +55,15 @@ func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 		fmt.Fprintln(out, "no limits requested")
 	case len(s.Values) == 0: // what was requested is left out, as the notes say
 		fmt.Fprintln(out, "no limits in force")
-	case isWide:
-		writeWideValues(out, s.Values)
 	default:
-		writeLimitsInForce(out, s.Values, isOnePod)
+		t := valuesTable(out, s.Values, isWide)
+		if isOnePod && !isWide {
+			t.Omit("POD")
+			if !slices.ContainsFunc(s.Values, func(v inspect.Value) bool { return isShown(&v) && v.Container == "" }) {
+				t.Omit("CONTAINER")
+			}
+		}
+		t.Flush()
 	}
 	for _, n := range s.Notes {
 		terminal.Notes(out, n.Kind, ContainerName(n.Namespace, n.Pod, n.Container)+": "+n.Text)
@@ -60,39 +73,42 @@ func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	}
 }
 
-func writeWideValues(out *bytes.Buffer, values []inspect.Value) {
-	t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
-	for i := range values {
-		v := &values[i]
-		t.Row(PodName(v.Namespace, v.Pod), v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, v.Source.String(), withReason(v.State, v.Error))
+// valuesTable returns the table of values. A narrow one has what most readers look for.
+func valuesTable(out *bytes.Buffer, values []inspect.Value, isWide bool) *terminal.Table {
+	if isWide {
+		t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "USED", "FROM", "STATE")
+		for i := range values {
+			v := &values[i]
+			t.Row(PodName(v.Namespace, v.Pod), v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, usedText(v), v.Source.String(), withReason(v.State, v.Error))
+		}
+		return t
 	}
-	t.Flush()
-}
-
-// writeLimitsInForce writes the values that most readers look for. A backstop, which limits no more than the containers' limits do, has
-// a row only if it is not in force.
-func writeLimitsInForce(out *bytes.Buffer, values []inspect.Value, isOnePod bool) {
-	t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "LIMIT", "STATE")
-	isOfPod := false
+	t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "LIMIT", "USED", "STATE")
 	for i := range values {
 		v := &values[i]
-		if v.Source.Kind == policy.FromBackstop && v.State == inspect.ValueOK {
+		if !isShown(v) {
 			continue
 		}
-		isOfPod = isOfPod || v.Container == ""
 		state := v.State
 		if state == inspect.ValueDrift {
 			state += ": the kernel has " + valueText(v.Key, v.InForce)
 		}
-		t.Row(PodName(v.Namespace, v.Pod), containerOrPod(v.Container), v.Source.Target, v.Disk, valueText(v.Key, v.Asked), withReason(state, v.Error))
+		t.Row(PodName(v.Namespace, v.Pod), containerOrPod(v.Container), v.Source.Target, v.Disk, valueText(v.Key, v.Asked), usedText(v), withReason(state, v.Error))
 	}
-	if isOnePod {
-		t.Omit("POD")
+	return t
+}
+
+// isShown reports whether a value has a row in the narrow table. A backstop, which limits no more than the containers' limits do, has one
+// only if it is not in force.
+func isShown(v *inspect.Value) bool {
+	return v.Source.Kind != policy.FromBackstop || v.State != inspect.ValueOK
+}
+
+func usedText(v *inspect.Value) string {
+	if v.Used == nil {
+		return ""
 	}
-	if isOnePod && !isOfPod {
-		t.Omit("CONTAINER")
-	}
-	t.Flush()
+	return percentText(v.Used) + "%"
 }
 
 // valueText returns a value in the words of annotations; "" without one.

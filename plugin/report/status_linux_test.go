@@ -21,8 +21,8 @@ func TestWriteValues(t *testing.T) {
 	values := []inspect.Value{
 		{Subject: container, Disk: "sda", Key: "wbps", Asked: "1Mi", InForce: "max", Source: policy.Source{Name: "limits.blkio.noderesource.dev/container.db", Entry: 1, Target: "/data"}, State: inspect.ValueError, Error: "no disk"},
 	}
-	row := "POD        CONTAINER  TARGET  DISK  KEY   REQUESTED  IN FORCE  FROM                    STATE\n" +
-		"prod/db-0  db         /data   sda   wbps  1Mi        max       limits/container.db #1  error: no disk\n"
+	row := "POD        CONTAINER  TARGET  DISK  KEY   REQUESTED  IN FORCE  USED  FROM                    STATE\n" +
+		"prod/db-0  db         /data   sda   wbps  1Mi        max       -     limits/container.db #1  error: no disk\n"
 	for _, tt := range []struct {
 		name   string
 		status inspect.Status
@@ -76,6 +76,8 @@ func TestWriteLimitsInForce(t *testing.T) {
 	}
 	failed := value("db", "", "", inspect.ValueError)
 	failed.Error = "no disk"
+	used, part := value("db", "wbps", "1Mi", inspect.ValueOK), 0.984
+	used.Used = &part
 	for _, tt := range []struct {
 		name     string
 		isOnePod bool
@@ -83,23 +85,27 @@ func TestWriteLimitsInForce(t *testing.T) {
 		want     string
 	}{
 		{"all pods", false, []inspect.Value{backstop(inspect.ValueOK), value("db", "wbps", "1Mi", inspect.ValueOK), failed}, "" +
-			"POD        CONTAINER  TARGET  DISK  LIMIT     STATE\n" +
-			"prod/db-0  db         /data   sda   wbps=1Mi  ok\n" +
-			"prod/db-0  db         /data   sda   -         error: no disk\n"},
+			"POD        CONTAINER  TARGET  DISK  LIMIT     USED  STATE\n" +
+			"prod/db-0  db         /data   sda   wbps=1Mi  -     ok\n" +
+			"prod/db-0  db         /data   sda   -         -     error: no disk\n"},
+		{"used", false, []inspect.Value{used}, "" +
+			"POD        CONTAINER  TARGET  DISK  LIMIT     USED  STATE\n" +
+			"prod/db-0  db         /data   sda   wbps=1Mi  98%   ok\n"},
 		{"one container", true, []inspect.Value{value("db", "weight", "500", inspect.ValueDrift)}, "" +
-			"TARGET  DISK  LIMIT       STATE\n" +
-			"/data   sda   weight 500  drift: the kernel has weight 9\n"},
+			"TARGET  DISK  LIMIT       USED  STATE\n" +
+			"/data   sda   weight 500  -     drift: the kernel has weight 9\n"},
 		{"two containers", true, []inspect.Value{value("db", "wiops", "2k", inspect.ValueOK), value("log", "wiops", "2k", inspect.ValueOK)}, "" +
-			"CONTAINER  TARGET  DISK  LIMIT     STATE\n" +
-			"db         /data   sda   wiops=2k  ok\n" +
-			"log        /data   sda   wiops=2k  ok\n"},
+			"CONTAINER  TARGET  DISK  LIMIT     USED  STATE\n" +
+			"db         /data   sda   wiops=2k  -     ok\n" +
+			"log        /data   sda   wiops=2k  -     ok\n"},
 		{"only the pod", true, []inspect.Value{value("", "wbps", "1Mi", inspect.ValueOK), backstop(inspect.ValueMissing)}, "" +
-			"CONTAINER  TARGET  DISK  LIMIT     STATE\n" +
-			"(the pod)  /data   sda   wbps=1Mi  ok\n" +
-			"(the pod)  -       sda   wbps=1Mi  missing\n"},
+			"CONTAINER  TARGET  DISK  LIMIT     USED  STATE\n" +
+			"(the pod)  /data   sda   wbps=1Mi  -     ok\n" +
+			"(the pod)  -       sda   wbps=1Mi  -     missing\n"},
 	} {
 		var out bytes.Buffer
-		writeLimitsInForce(&out, tt.values, tt.isOnePod)
+		s := inspect.Status{Parts: []inspect.Part{{Part: health.Limits, State: health.Connected}}, Values: tt.values}
+		writeValues(&out, &s, false, tt.isOnePod)
 		if d := cmp.Diff(tt.want, out.String()); d != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, d)
 		}

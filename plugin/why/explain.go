@@ -23,11 +23,7 @@ func Explain(m Measured) Answer {
 		Causes: []Cause{}, Disks: []Disk{}, Unknown: m.unknown(),
 	}
 	for i := range m.Cgroups[0].Disks {
-		d := &m.Cgroups[0].Disks[i]
-		a.Disks = append(a.Disks, Disk{
-			Disk: m.Disks[d.Dev], ReadBytes: d.Rates[blkio.Rbps], WriteBytes: d.Rates[blkio.Wbps],
-			ReadOps: d.Rates[blkio.Riops], WriteOps: d.Rates[blkio.Wiops], Limit: m.limit(&m.Cgroups[0], d.Dev, wait.None),
-		})
+		a.Disks = append(a.Disks, m.disk(&m.Cgroups[0], &m.Cgroups[0].Disks[i]))
 	}
 	if a.Guessed {
 		a.Causes = m.guess()
@@ -40,6 +36,14 @@ func Explain(m Measured) Answer {
 	}
 	a.Cause, a.Text = a.Causes[0].Cause, fmt.Sprintf("%s: %s", m.Target, a.waits())
 	return a
+}
+
+// disk returns what a cgroup does on a disk.
+func (m *Measured) disk(c *Cgroup, d *wait.DiskUse) Disk {
+	return Disk{
+		Disk: m.Disks[d.Dev], ReadBytes: d.Rates[blkio.Rbps], WriteBytes: d.Rates[blkio.Wbps],
+		ReadOps: d.Rates[blkio.Riops], WriteOps: d.Rates[blkio.Wiops], Limit: m.limit(c, d.Dev, wait.None),
+	}
 }
 
 // causes returns how many threads waited at a time, and what for. There is none if that is hardly any.
@@ -119,13 +123,17 @@ func (m *Measured) nothing() string {
 }
 
 func (m *Measured) unknown() []string {
+	switch {
+	case m.NoWaits != nil:
+		return []string{guessed + ": " + m.NoWaits.Error()}
+	case m.isGuessed():
+		return append([]string{guessed}, m.unknownCauses()...)
+	}
+	return m.unknownCauses()
+}
+
+func (m *Measured) unknownCauses() []string {
 	out := []string{}
-	if m.NoWaits != nil {
-		return append(out, guessed+": "+m.NoWaits.Error())
-	}
-	if m.isGuessed() {
-		out = append(out, guessed)
-	}
 	for _, c := range slices.Sorted(maps.Keys(m.Unknown)) {
 		out = append(out, c.String()+": "+m.Unknown[c].Error())
 	}

@@ -1,10 +1,10 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -19,7 +19,7 @@ import (
 
 // Measured is what was measured of a node in some time.
 type Measured struct {
-	Target   Subject
+	Target   Subject // zero: all pods
 	Duration time.Duration
 	// Within are the IDs of the target's cgroups, with those below.
 	Within map[uint64]bool
@@ -28,6 +28,7 @@ type Measured struct {
 	// counted.
 	Unknown map[wait.Cause]error
 	NoWaits error
+	Unread  error    // why cgroups and records are missing
 	Cgroups []Cgroup // pods, containers and those above the target: the target, its pod, and the others
 	// CPU and Memory are the parts of the time in which some thread of the target waited for a CPU, or for memory; nil
 	// if the kernel has no pressure stall information.
@@ -41,7 +42,7 @@ type Cgroup struct {
 	Subject
 	wait.Activity
 	Record    *record.Record // nil: none
-	Unwritten uint64         // bytes that are dirty or under writeback
+	Unwritten uint64         // bytes that are dirty or under writeback; not read without a target
 }
 
 // Node is where Measure measures.
@@ -72,36 +73,19 @@ func Measure(ctx context.Context, node Node, target Target, duration time.Durati
 	if err != nil {
 		return Measured{}, errors.Join(err, namesErr)
 	}
-	m := Measured{Target: subject}
-	observer, attachErr := node.Attach()
-	var before, after wait.Times
-	if attachErr != nil {
-		m.NoWaits = attachErr
-	} else {
-		defer func() { err = errors.Join(err, observer.Close()) }()
-		m.Unknown = observer.Unknown()
-		if before, err = observer.Read(); err != nil {
-			return Measured{}, err
-		}
+	w, err := watch(node, n, subject)
+	if err != nil {
+		return Measured{}, err
 	}
-	earlier := readAll(node.Cgroups, n, subject)
+	defer func() { err = errors.Join(err, w.Close()) }()
 	select {
 	case <-time.After(duration):
 	case <-ctx.Done(): // what was measured until then is an answer as well
 	}
-	if attachErr == nil {
-		if after, err = observer.Read(); err != nil {
-			return Measured{}, err
-		}
-		m.Times = after.Since(before)
+	m, err := w.Next()
+	if err != nil {
+		return Measured{}, err
 	}
-	// Containers that began or ended meanwhile have names too.
-	if later, err := newNames(node.Cgroups, node.Pods); err == nil {
-		maps.Copy(n.paths, later.paths)
-		maps.Copy(n.ended, later.ended)
-		maps.Copy(n.records, later.records)
-	}
-	m.compare(node, n, earlier, readAll(node.Cgroups, n, subject))
 	if len(m.Cgroups) == 0 || m.Cgroups[0].Cgroup != subject.Cgroup {
 		return Measured{}, fmt.Errorf("%s ended while it was measured", subject)
 	}
@@ -151,7 +135,9 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 			continue
 		}
 		c := Cgroup{Subject: n.at(dir), Activity: wait.UseBetween(before.use, r.use), Record: n.records[dir]}
-		c.Unwritten, _ = node.Cgroups.Cgroup(dir).ReadUnwritten() // 0 without the memory controller
+		if m.Target != (Subject{}) {
+			c.Unwritten, _ = node.Cgroups.Cgroup(dir).ReadUnwritten() // 0 without the memory controller
+		}
 		if dir == m.Target.Cgroup {
 			m.Duration = c.Duration
 			m.CPU, m.Memory = some(before.cpu, r.cpu, c.Duration), some(before.memory, r.memory, c.Duration)
@@ -161,7 +147,9 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 		}
 		m.Cgroups = append(m.Cgroups, c)
 	}
-	slices.SortFunc(m.Cgroups, func(a, b Cgroup) int { return strings.Compare(m.order(a)+a.Cgroup, m.order(b)+b.Cgroup) })
+	slices.SortFunc(m.Cgroups, func(a, b Cgroup) int {
+		return cmp.Or(strings.Compare(m.order(a), m.order(b)), strings.Compare(a.Cgroup, b.Cgroup))
+	})
 	for at := range m.Times.At {
 		for _, id := range []uint64{at.Cgroup, at.By} {
 			if _, known := m.Subjects[id]; !known {

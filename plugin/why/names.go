@@ -135,16 +135,14 @@ func split(dir string) (pod, container string) {
 	if cgroupfs.PodUID(dir) == "" {
 		return "", ""
 	}
-	parts := strings.Split(dir, "/")
-	i := slices.IndexFunc(parts, func(p string) bool { return p != "" })
-	for ; i < len(parts); i++ {
-		if pod = path.Join(parts[:i+1]...); cgroupfs.PodUID(pod) != "" {
+	pod = dir
+	for i := range dir {
+		if dir[i] == '/' && cgroupfs.PodUID(dir[:i]) != "" {
+			pod = dir[:i]
 			break
 		}
 	}
-	if i+1 < len(parts) {
-		container = parts[i+1]
-	}
+	container, _, _ = strings.Cut(strings.TrimPrefix(dir[len(pod):], "/"), "/")
 	return pod, container
 }
 

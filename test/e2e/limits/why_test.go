@@ -85,7 +85,48 @@ func TestWhy(t *testing.T) {
 			}
 		})
 	}
+	t.Run("top", func(t *testing.T) { checkTop(t, own.Name) })
 	if _, err := lab.Command(t, "why", "no-such-pod"); err == nil {
 		t.Error("a pod that is not there has an answer")
 	}
+}
+
+// topOf is what `top -o json` says.
+type topOf struct {
+	Rows []struct {
+		Pod, Container, Disk string
+		WriteBytes           float64
+		Held, Others         *float64
+		Limit                *struct{ Key, Value string }
+	}
+	Unknown []string
+}
+
+// checkTop verifies what top shows of a pod whose container "a" writes to vdb as fast as its limit of 1 MiB/s lets it.
+func checkTop(t *testing.T, pod string) {
+	out, err := lab.Command(t, "top", "-d", "10s", "-n", "default", "--problems", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top topOf
+	if err := json.Unmarshal([]byte(out), &top); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	for _, u := range top.Unknown {
+		t.Errorf("unknown: %s", u)
+	}
+	for _, r := range top.Rows {
+		if r.Pod != pod || r.Container != "a" || r.Disk != "vdb" {
+			continue
+		}
+		if r.Held == nil || r.Others == nil || r.Limit == nil {
+			t.Fatalf("unknown values in %s", out)
+		}
+		t.Logf("wrote %.0f bytes/s, held %.3f of the time, %.3f threads wait for others", r.WriteBytes, *r.Held, *r.Others)
+		if *r.Held < 0.9 || *r.Others > 0.3 || r.WriteBytes < 0.9*(1<<20) || r.WriteBytes > 1.1*(1<<20) || r.Limit.Value != "1Mi" {
+			t.Errorf("got %+v with %+v", r, r.Limit)
+		}
+		return
+	}
+	t.Errorf("no row of container a of %s on vdb in %s", pod, out)
 }

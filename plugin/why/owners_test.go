@@ -1,4 +1,4 @@
-package inspect
+package why
 
 import (
 	"os"
@@ -13,6 +13,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
+// removedID and the ID after it belong to no existing cgroup.
+const removedID = 1 << 52
+
 // TestFileOwners verifies that a cgroup without a record has that of the nearest cgroup above.
 func TestFileOwners(t *testing.T) {
 	dir := t.TempDir()
@@ -21,7 +24,7 @@ func TestFileOwners(t *testing.T) {
 	})
 	tree := fakenode.OpenCgroups(t, dir)
 	for cg, r := range map[string]record.Record{
-		"kubepods/pod1":    {Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Exits: []record.Exit{exit("web", goneID)}},
+		"kubepods/pod1":    {Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Exits: []record.Exit{{Container: "web", CgroupIDs: []uint64{removedID}}}},
 		"kubepods/pod1/db": {Kind: record.KindContainer, Namespace: "prod", Pod: "db-0", UID: "1", Container: "db"},
 	} {
 		if err := record.Write(tree.Cgroup(cg), &r); err != nil {
@@ -53,8 +56,8 @@ func TestFileOwners(t *testing.T) {
 		{"/of/a/cgroup/below", id("kubepods/pod1/db/below"), "kubepods/pod1/db/below", prod(OwnerLive, "db")},
 		{"/of/the/pod", id("kubepods/pod1"), "kubepods/pod1", prod(OwnerLive, "")},
 		{"/of/no/pod", id("system/sshd"), "system/sshd", FileOwner{State: OwnerLive}},
-		{"/of/the/ended", goneID, "", prod(OwnerEnded, "web")},
-		{"/of/the/removed", goneID + 1, "", FileOwner{State: OwnerGone}},
+		{"/of/the/ended", removedID, "", prod(OwnerEnded, "web")},
+		{"/of/the/removed", removedID + 1, "", FileOwner{State: OwnerGone}},
 		{"/never/written", 0, "", FileOwner{State: OwnerNone}},
 	} {
 		tt.want.Path, tt.want.CgroupID, tt.want.Cgroup = tt.path, tt.owner, tt.cgroup

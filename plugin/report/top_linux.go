@@ -1,0 +1,89 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
+)
+
+// TopView is how a list is written.
+type TopView struct {
+	Wide          bool // with all columns
+	Width, Height int  // of the terminal; 0: no limit
+}
+
+// WriteTop writes a list of containers. Rows that do not fit on the terminal are left out at its end.
+func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
+	for _, text := range top.Unknown {
+		text = terminal.EscapeLine("unknown: " + text)
+		if view.Width > 0 {
+			text = terminal.Shorten(text, view.Width)
+		}
+		fmt.Fprintln(out, text)
+	}
+	if len(top.Rows) == 0 {
+		fmt.Fprintln(out, "no such container does I/O, has a limit, or waits")
+		return
+	}
+	rows, left := top.Rows, 0
+	// The header, the line about those that are left out, and the one of the cursor.
+	if room := view.Height - len(top.Unknown) - 3; view.Height > 0 && room < len(rows) {
+		rows = rows[:max(0, room)]
+		left = len(top.Rows) - len(rows)
+	}
+	writeRows(out, rows, view)
+	if left > 0 {
+		fmt.Fprintf(out, "and %d more\n", left)
+	}
+}
+
+func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
+	header := "POD CONTAINER DISK READ WRITE OPS LIMIT %HELD %OTHER %PSI"
+	if view.Wide {
+		header = "POD CONTAINER DISK READ/S WRITE/S READS/S WRITES/S LIMIT USED FROM %HELD %OTHER %PSI"
+	}
+	t := terminal.NewTable(out, strings.Fields(header)...)
+	for i := range rows {
+		r := &rows[i]
+		limit := why.Limit{}
+		if r.Limit != nil {
+			limit = *r.Limit
+		}
+		pod, container := r.Names()
+		cells := []string{pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes)}
+		switch used := fmt.Sprintf("%.0f%%", 100*limit.Used); {
+		case view.Wide && r.Limit != nil:
+			cells = append(cells, number(r.ReadOps), number(r.WriteOps), valueText(limit.Key, limit.Value), used, limit.From)
+		case view.Wide:
+			cells = append(cells, number(r.ReadOps), number(r.WriteOps), "", "", "")
+		case r.Limit != nil:
+			cells = append(cells, number(r.ReadOps+r.WriteOps), used+" "+limit.Key)
+		default:
+			cells = append(cells, number(r.ReadOps+r.WriteOps), "")
+		}
+		t.Row(append(cells, percentText(r.Held), percentText(r.Others), percentText(r.Waiting))...)
+	}
+	t.Fit(view.Width, "CONTAINER", "POD")
+	t.Flush()
+}
+
+func number(n float64) string { return fmt.Sprintf("%.0f", n) }
+
+func percentText(part *float64) string {
+	if part == nil {
+		return ""
+	}
+	return number(100 * *part)
+}
+
+// rate returns bytes with at most four digits, "1010K" or "9.3M".
+func rate(bytes float64) string {
+	text := terminal.Bytes(uint64(bytes))
+	if whole, rest, ok := strings.Cut(text, "."); ok && len(whole) > 1 {
+		return whole + rest[1:]
+	}
+	return text
+}

@@ -1,0 +1,99 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/plugin/why"
+)
+
+// The cgroups of a pod and of its container.
+const (
+	podPath = "kubepods.slice/kubepods-pod11.slice"
+	dbPath  = podPath + "/cri-containerd-0a.scope"
+)
+
+func topOf() why.Top {
+	part := func(p float64) *float64 { return &p }
+	limit := &why.Limit{Key: "wiops", Value: "2k", Used: 0.994, From: "limits/container.db #1"}
+	return why.Top{Rows: []why.Row{
+		{
+			Subject: why.Subject{Namespace: "prod", Pod: "postgres-cluster-primary-0", Container: "database\x1b[2J", Cgroup: dbPath},
+			Disk:    why.Disk{Disk: "nvme0n1", ReadBytes: 1010 << 10, WriteBytes: 93 << 20 / 10, ReadOps: 12, WriteOps: 1988, Limit: limit},
+			Held:    part(0.987), Others: part(12.5), Waiting: part(0.5),
+		},
+		{Subject: why.Subject{Namespace: "prod", Pod: "web", Cgroup: podPath}, Disk: why.Disk{Disk: "vdb", Limit: &why.Limit{Key: "wbps", Value: "1Mi"}}},
+		{Subject: why.Subject{Cgroup: dbPath}},
+	}}
+}
+
+// TestWriteTop verifies the list: for a program, with all columns, and on a terminal of 80 columns. What a tenant named does not reach the
+// terminal as it is.
+func TestWriteTop(t *testing.T) {
+	top := topOf()
+	for _, tt := range []struct {
+		name string
+		view TopView
+		want string
+	}{
+		{"narrow", TopView{}, `
+POD                              CONTAINER                DISK     READ   WRITE  OPS   LIMIT      %HELD  %OTHER  %PSI
+prod/postgres-cluster-primary-0  "database\x1b[2J"        nvme0n1  1010K  9.3M   2000  99% wiops  99     1250    50
+prod/web                         (the pod)                vdb      0      0      0     0% wbps    -      -       -
+kubepods-pod11.slice             cri-containerd-0a.scope  -        0      0      0     -          -      -       -
+`},
+		{"80 columns", TopView{Width: 80}, `
+POD           CONTAINER     DISK    READ  WRITE OPS  LIMIT     %HELD %OTHER %PSI
+prod/p…mary-0 "datab…1b[2J" nvme0n1 1010K 9.3M  2000 99% wiops 99    1250   50
+prod/web      (the pod)     vdb     0     0     0    0% wbps   -     -      -
+kubepo….slice cri-co….scope -       0     0     0    -         -     -      -
+`},
+		{"wide", TopView{Wide: true}, `
+POD                              CONTAINER                DISK     READ/S  WRITE/S  READS/S  WRITES/S  LIMIT     USED  FROM                    %HELD  %OTHER  %PSI
+prod/postgres-cluster-primary-0  "database\x1b[2J"        nvme0n1  1010K   9.3M     12       1988      wiops=2k  99%   limits/container.db #1  99     1250    50
+prod/web                         (the pod)                vdb      0       0        0        0         wbps=1Mi  0%    -                       -      -       -
+kubepods-pod11.slice             cri-containerd-0a.scope  -        0       0        0        0         -         -     -                       -      -       -
+`},
+	} {
+		var out bytes.Buffer
+		WriteTop(&out, &top, tt.view)
+		if d := cmp.Diff(strings.TrimPrefix(tt.want, "\n"), out.String()); d != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, d)
+		}
+	}
+}
+
+// TestWriteTopFits verifies that a list is not larger than the terminal, with and without reasons why waits are unknown.
+func TestWriteTopFits(t *testing.T) {
+	top := topOf()
+	top.Unknown = []string{"what I/O and threads wait for: " + strings.Repeat("x", 200)}
+	for range 100 {
+		top.Rows = append(top.Rows, top.Rows[0])
+	}
+	for _, height := range []int{1, 2, 24, 200} {
+		var out bytes.Buffer
+		WriteTop(&out, &top, TopView{Width: 80, Height: height})
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		for _, line := range lines {
+			if utf8.RuneCountInString(line) > 80 {
+				t.Errorf("%d characters: %s", utf8.RuneCountInString(line), line)
+			}
+		}
+		if len(lines) >= max(height, 4) {
+			t.Errorf("%d lines on a terminal of %d", len(lines), height)
+		}
+		if want := fmt.Sprintf("and %d more", 103-max(0, height-4)); height < 100 && lines[len(lines)-1] != want {
+			t.Errorf("the last line is %q, want %q", lines[len(lines)-1], want)
+		}
+	}
+	var out bytes.Buffer
+	WriteTop(&out, &why.Top{Unknown: []string{"a\x1b"}}, TopView{})
+	if want := "unknown: a\\x1b\nno such container does I/O, has a limit, or waits\n"; out.String() != want {
+		t.Errorf("an empty list is %q, want %q", out.String(), want)
+	}
+}
