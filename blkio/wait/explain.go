@@ -42,6 +42,15 @@ func Explain(t Times, cgroups map[uint64]bool) []Share {
 		}
 	}
 	for _, place := range e.places {
+		switch {
+		case !cgroups[place.Cgroup]:
+		case place.Op == Read || place.Op == Direct:
+			e.inFlight += t.At[place].Sum
+		case place.Cause == IO:
+			e.inFlight -= t.At[place].Sum
+		}
+	}
+	for _, place := range e.places {
 		if cgroups[place.Cgroup] && place.Op == None {
 			e.thread(place, t.At[place].Sum)
 		}
@@ -55,8 +64,10 @@ type explanation struct {
 	cgroups map[uint64]bool
 	places  []Place            // sorted, so that sums and choices are the same each time
 	disks   map[blkio.Dev]bool // at which requests were counted
-	shares  map[Share]time.Duration
-	behind  map[Share]*Place
+	// inFlight is the time of the cgroups' own I/O, without that of threads that wait for it in IO.
+	inFlight time.Duration
+	shares   map[Share]time.Duration
+	behind   map[Share]*Place
 }
 
 func (p Place) compare(o Place) int {
@@ -67,7 +78,16 @@ func (p Place) compare(o Place) int {
 func (e *explanation) thread(place Place, sum time.Duration) {
 	own := e.cgroups[place.By]
 	switch place.Cause {
+	case Async:
+		// Completions of other kinds, as of sockets, take none of the time of I/O. So no more than that counts.
+		sum = max(0, min(sum, e.inFlight))
+		e.inFlight -= sum
+		e.divide(sum, blkio.Dev{}, Read, Direct)
 	case IO:
+		if e.t.Mixed {
+			e.add(place, sum, nil)
+			return
+		}
 		// A thread that neither reads nor writes directly waits for a page that is written out, as for its lock.
 		if !e.divide(sum, blkio.Dev{}, Read, Direct) && !e.divide(sum, blkio.Dev{}, WriteOut) {
 			e.add(place, sum, nil)

@@ -51,6 +51,8 @@ var hooks = []hook{ // constant
 	{causes: []Cause{IO}, programs: []string{"blkio_io_end", "blkio_io", "blkio_iotimeout_end", "blkio_iotimeout"}, needs: map[string][]string{
 		"io_schedule": {}, "io_schedule_timeout": {""},
 	}},
+	{causes: []Cause{Async}, programs: []string{"blkio_uring_end", "blkio_uring"}, needs: map[string][]string{"io_cqring_wait": {}}},
+	{causes: []Cause{Async}, programs: []string{"blkio_aio_end", "blkio_aio"}, needs: map[string][]string{"read_events": {}}},
 }
 
 // types has the types of the kernel and of the modules that have hooks.

@@ -33,6 +33,7 @@ enum cause {
 	CAUSE_SCHEDULER,
 	CAUSE_DEVICE,
 	CAUSE_IO,
+	CAUSE_ASYNC,
 };
 
 /* What a bio does. */
@@ -306,6 +307,21 @@ int BPF_PROG(blkio_iotimeout)
 	return begin(CAUSE_IO, 0, 0);
 }
 END(blkio_iotimeout_end, "io_schedule_timeout", CAUSE_IO)
+
+/* A thread waits for completions that it asked for: of io_uring, and of Linux AIO. */
+SEC("fentry/io_cqring_wait")
+int BPF_PROG(blkio_uring)
+{
+	return begin(CAUSE_ASYNC, 0, 0);
+}
+END(blkio_uring_end, "io_cqring_wait", CAUSE_ASYNC)
+
+SEC("fentry/read_events")
+int BPF_PROG(blkio_aio)
+{
+	return begin(CAUSE_ASYNC, 0, 0);
+}
+END(blkio_aio_end, "read_events", CAUSE_ASYNC)
 
 /* io.cost: a bio waits until its cgroup has earned it. */
 SEC("fentry/ioc_rqos_throttle")

@@ -11,15 +11,19 @@ import (
 // answerOf is what `why -o json` says.
 type answerOf struct {
 	Cause, Text string
-	Causes      []struct {
-		Cause, Disk string
-		Part        float64
-		Limit       *struct {
-			Key, Value, From string
-			Used             float64
-		}
+	Causes      []namedCause
+	Unknown     []string
+}
+
+type namedCause struct {
+	Cause, Disk, Text string
+	Part              float64
+	Who               *struct{ Pod, Cgroup string }
+	Limit             *struct {
+		Key, Value, From string
+		Used             float64
 	}
-	Unknown []string
+	Beside []struct{ Pod, Cgroup string }
 }
 
 func whyOf(t *testing.T, args ...string) answerOf {
