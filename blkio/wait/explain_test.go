@@ -19,6 +19,7 @@ const (
 	container uint64 = 20 + iota
 	pod
 	neighbour
+	sidecar
 )
 
 var vda, dm = blkio.Dev{Major: 254}, blkio.Dev{Major: 253}
@@ -133,6 +134,18 @@ var explainCases = map[string]struct {
 		[]Share{{Cause: Device, Dev: vda, Time: 2 * second, Part: 1}},
 	},
 	"completions of sockets alone": {at: map[Place]Time{{Cause: Async, Cgroup: container}: {Sum: 9 * second}, limit(Read, neighbour, neighbour): {Sum: 9 * second}}},
+	"a container at its limit, beside one that writes dirty pages": {
+		map[Place]Time{
+			{Cause: IO, Cgroup: sidecar}: {Sum: 8 * second}, {Cause: Device, Op: WriteOut, Cgroup: sidecar, Dev: dm}: {Sum: 8 * second},
+			{Cause: Device, Op: Read, Cgroup: sidecar, Dev: dm}: {Sum: second},
+			io: {Sum: 4 * second}, limit(Read, container, container): {Sum: 900 * second},
+		},
+		[]Share{{Cause: Device, Dev: dm, Time: 8 * second, Part: 8. / 12}, {Cause: Limit, Op: Read, By: container, Dev: vda, Time: 4 * second, Part: 4. / 12}},
+	},
+	"a page that another of the containers reads": {
+		map[Place]Time{{Cause: IO, Cgroup: sidecar}: {Sum: 8 * second}, device: {Sum: 9 * second}},
+		[]Share{{Cause: Device, Dev: vda, Time: 8 * second, Part: 1}},
+	},
 	"pages of an unknown owner": {
 		map[Place]Time{writeback(container, 0): {Sum: second}, limit(WriteOut, container, container): {Sum: 99 * second}},
 		[]Share{{Cause: Writeback, Dev: vda, Time: second, Part: 1}},
@@ -146,7 +159,7 @@ var explainCases = map[string]struct {
 func TestExplain(t *testing.T) {
 	for name, tt := range explainCases {
 		t.Run(name, func(t *testing.T) {
-			got := Explain(Times{Duration: 10 * second, At: tt.at}, map[uint64]bool{container: true})
+			got := Explain(Times{Duration: 10 * second, At: tt.at}, map[uint64]bool{container: true, sidecar: true})
 			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}

@@ -31,7 +31,7 @@ var hooks = []hook{ // constant
 		"ioc_rqos_throttle": {"rq_qos", "bio"},
 	}},
 	{causes: []Cause{DirtyNode, DirtyCgroup}, programs: []string{"blkio_dirty_end", "blkio_threshold", "blkio_dirty"}, needs: map[string][]string{
-		"balance_dirty_pages": {"bdi_writeback"},
+		"balance_dirty_pages": {"bdi_writeback"}, "btf_trace_balance_dirty_pages": {"", "bdi_writeback"},
 	}},
 	{causes: []Cause{Journal}, programs: []string{"blkio_commit_end", "blkio_commit", "blkio_transaction_end", "blkio_transaction"}, of: "journal_s", module: "jbd2", needs: map[string][]string{
 		"jbd2_log_wait_commit": {"journal_s"}, "wait_transaction_locked": {"journal_s"},

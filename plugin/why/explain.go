@@ -70,10 +70,18 @@ func (m *Measured) causes() (threads float64, out []Cause) {
 		return all, out
 	}
 	for i, s := range shares {
-		if i == 0 || s.Part >= least { // of very many disks each can have less
-			out = append(out, m.cause(s))
+		if i > 0 && s.Part < least { // of very many disks each can have less
+			break
 		}
+		c := m.cause(s)
+		// The disk's queue and the disk are one cause.
+		if j := slices.IndexFunc(out, func(o Cause) bool { return o.Cause == c.Cause && o.Text == c.Text }); j >= 0 {
+			out[j].Part += c.Part
+			continue
+		}
+		out = append(out, c)
 	}
+	slices.SortStableFunc(out, func(a, b Cause) int { return cmp.Compare(b.Part, a.Part) })
 	return all, out
 }
 

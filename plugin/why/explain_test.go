@@ -87,6 +87,12 @@ var answered = map[string]func(m *Measured){
 		m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d}
 		m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: otherAppID, Dev: vdb}] = wait.Time{Sum: 9 * d}
 	},
+	"queue-and-disk": func(m *Measured) { // of which the limit is a part, but the disk the most together
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d / 4}
+		m.Times.At[own(wait.Scheduler, 0, wait.Direct)] = wait.Time{Sum: 3 * d / 4}
+	},
 	"limit-of-pod-not-ours": func(m *Measured) {
 		waits(m, wait.IO, 0)
 		m.Cgroups[1].Activity.Disks[0].Limits[blkio.Wbps] = 1 << 20

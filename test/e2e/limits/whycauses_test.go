@@ -128,11 +128,11 @@ func (s *side) limited(of string) {
 	}
 }
 
-// cost enables io.cost on the disk, with a model of 97 % of what it does.
+// cost enables io.cost on the disk, with a model of 97 % of what it does, and the period that the plugin chooses.
 func (s *side) cost() {
 	bytes := map[string]int{"vdi": 8 << 20, "vdj": 60 << 20}[s.disk] * 97 / 100
 	s.sets("", "io.cost.model", fmt.Sprintf("%[1]s ctrl=user model=linear rbps=%[2]d wbps=%[2]d rseqiops=1455 rrandiops=1455 wseqiops=1455 wrandiops=1455", s.number, bytes), s.number+" ctrl=auto")
-	s.sets("", "io.cost.qos", s.number+" enable=1 ctrl=user rpct=0 rlat=0 wpct=0 wlat=0 min=100 max=100", s.number+" enable=0 ctrl=auto")
+	s.sets("", "io.cost.qos", s.number+" enable=1 ctrl=user rpct=0 rlat=21500 wpct=0 wlat=21500 min=100 max=100", s.number+" enable=0 ctrl=auto")
 }
 
 func (s *side) weighs(dir, weight string) {
@@ -192,13 +192,13 @@ var injectedCauses = []*injected{
 	}, func(s *side, c *namedCause) bool { return c.Cause == "dirty-cgroup" }},
 	{"journal", []string{"vdb", "vdc"}, func(s *side) {
 		s.limits(s.neighbour(), s.disk, "wbps="+s.one("262144", "524288"))
-		s.fio(s.neighbour(), s.file("n"), "--rw=write", "--bs=128k", "--fsync=64", "--size=256M")
+		s.fio(s.neighbour(), s.file("n"), "--rw=write", "--bs=64k", "--fsync="+s.one("2", "6"), "--size=256M")
 		s.fio(s.victim(), s.file("w"), "--rw=write", "--bs=4k", "--fsync=1", "--size=64M")
 	}, ofNeighbour("journal")},
 	{"another owner", []string{"vdb", "vdc"}, func(s *side) {
 		s.limits(s.neighbour(), s.disk, "wbps="+s.one("524288", "1048576"))
 		shared := s.file("shared")
-		s.fio(s.neighbour(), shared, "--rw=write", "--bs=256k", "--fsync=8", "--size=16M")
+		s.fio(s.neighbour(), shared, "--rw=write", "--bs=64k", "--fsync=4", "--size=16M")
 		lab.Eventually(s.T, "the neighbour owns the file", func() error { _, err := os.Stat(shared); return err })
 		time.Sleep(time.Second)
 		s.fio(s.victim(), shared, "--rw=write", "--bs=64k", "--fsync=1", "--offset=16M", "--size=16M")
