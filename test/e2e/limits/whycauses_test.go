@@ -99,6 +99,19 @@ func (s *side) fio(dir, file string, args ...string) {
 	s.runs(dir, append([]string{"fio", "--name=f", "--thread", "--time_based", "--runtime=600", "--eta=never", "--fallocate=none", "--filename=" + file}, args...)...)
 }
 
+// owns makes a file of 32 MiB that belongs to a cgroup.
+func (s *side) owns(dir, file string) {
+	s.Helper()
+	cmd := exec.Command("dd", "status=none", "if=/dev/zero", "of="+file, "bs=1M", "count=32", "conv=fsync")
+	if err := noise.StartIn(dir, cmd); err != nil {
+		s.Fatal(err)
+	}
+	s.ends = append(s.ends, func() { os.Remove(file) })
+	if err := cmd.Wait(); err != nil {
+		s.Fatal(err)
+	}
+}
+
 // reads are of a file that is on the disk.
 func (s *side) reads(dir string, args ...string) {
 	s.Helper()
@@ -109,7 +122,7 @@ func (s *side) one(of ...string) string { return of[s.IntN(len(of))] }
 
 // limited does I/O of some kind that a limit of a cgroup holds.
 func (s *side) limited(of string) {
-	switch s.IntN(5) {
+	switch s.IntN(6) {
 	case 0:
 		s.limits(of, s.disk, "wbps="+s.one("1048576", "4194304"))
 		s.fio(s.victim(), s.file("w"), "--rw=write", "--direct=1", "--size=64M", "--bs="+s.one("64k", "256k"))
@@ -120,6 +133,9 @@ func (s *side) limited(of string) {
 		s.limits(of, s.disk, "riops="+s.one("20", "60"))
 		s.reads(s.victim(), "--bs=4k", "--numjobs="+s.one("1", "3"))
 	case 3:
+		s.limits(of, s.disk, "riops=100")
+		s.reads(s.victim(), "--bs=4k", "--iodepth=8", "--ioengine="+s.one("libaio", "io_uring"))
+	case 4:
 		s.limits(of, s.disk, "wbps=524288")
 		s.fio(s.victim(), s.file("w"), "--rw=write", "--bs=256k", "--size=64M", "--fsync=1")
 	default:
@@ -178,7 +194,7 @@ var injectedCauses = []*injected{
 		s.weighs(s.stage.victim.Cgroup, s.one("10", "30"))
 		s.weighs(s.stage.pods[s.slot].Cgroup, "1000")
 		s.reads(s.neighbour(), deep...)
-		s.reads(s.victim(), "--bs=4k", "--numjobs="+s.one("1", "4"))
+		s.reads(s.victim(), "--bs=4k")
 	}, besideOf("share")},
 	{"dirty pages of the node", []string{"vdb", "vdc"}, func(s *side) {
 		lab.LittleDirty(s.T)
@@ -196,11 +212,10 @@ var injectedCauses = []*injected{
 		s.fio(s.victim(), s.file("w"), "--rw=write", "--bs=4k", "--fsync=1", "--size=64M")
 	}, ofNeighbour("journal")},
 	{"another owner", []string{"vdb", "vdc"}, func(s *side) {
-		s.limits(s.neighbour(), s.disk, "wbps="+s.one("524288", "1048576"))
 		shared := s.file("shared")
+		s.owns(s.neighbour(), shared)
+		s.limits(s.neighbour(), s.disk, "wbps="+s.one("524288", "1048576"))
 		s.fio(s.neighbour(), shared, "--rw=write", "--bs=64k", "--fsync=4", "--size=16M")
-		lab.Eventually(s.T, "the neighbour owns the file", func() error { _, err := os.Stat(shared); return err })
-		time.Sleep(time.Second)
 		s.fio(s.victim(), shared, "--rw=write", "--bs=64k", "--fsync=1", "--offset=16M", "--size=16M")
 	}, ofNeighbour("other-owner")},
 	{"the reserve", slowDisks, func(s *side) {
@@ -208,7 +223,7 @@ var injectedCauses = []*injected{
 		s.weighs(s.stage.system.Name, "100")
 		s.weighs(strings.Split(strings.Trim(s.victim(), "/"), "/")[0], s.one("1", "5"))
 		s.reads(s.stage.system.Name, deep...)
-		s.reads(s.victim(), "--bs=4k", "--numjobs="+s.one("1", "4"))
+		s.reads(s.victim(), "--bs=4k")
 	}, func(s *side, c *namedCause) bool { return c.Cause == "reserve" && c.Disk == s.disk }},
 	{"CPU starvation", nil, func(s *side) {
 		s.sets(s.victim(), "cpu.max", "5000 100000", "max")

@@ -88,7 +88,6 @@ func TestWhyTrials(t *testing.T) {
 	}
 	for i, a := range injectedCauses {
 		run(a)
-		run(a)
 		for _, b := range injectedCauses[i+1:] {
 			run(a, b)
 		}
@@ -121,7 +120,7 @@ func (s *stage) trial(t *testing.T, random *rand.Rand, causes []*injected, score
 		c.make(side)
 	}
 	time.Sleep(2 * time.Second)
-	got := whyOf(t, "default/"+s.victim.Name)
+	got := whyOf(t, "4s", "default/"+s.victim.Name)
 	return judge(t, got, sides, scores)
 }
 

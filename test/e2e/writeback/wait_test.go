@@ -144,6 +144,25 @@ func TestHeldBefore(t *testing.T) {
 	<-done
 }
 
+// TestHeldAsync verifies that a thread which waits for completions waits for the limit that holds its I/O.
+func TestHeldAsync(t *testing.T) {
+	o := observer(t)
+	for _, engine := range []string{"libaio", "io_uring"} {
+		a := limited(t, engine, "wbps=4194304")
+		file := lab.File(t, "ext4", engine)
+		got := waits(t, o, func() {
+			a.Does("fio", "--name=a", "--thread", "--filename="+file, "--rw=write", "--direct=1", "--ioengine="+engine, "--iodepth=16", "--bs=64k", "--size=16M", "--output=/dev/null")
+		})
+		if o.Unknown()[wait.Async] != nil && engine == "io_uring" {
+			if got.At[wait.Place{Cause: wait.Async, Cgroup: a.ID}].Sum > 0 {
+				t.Error("io_uring is counted, and unknown")
+			}
+			continue
+		}
+		explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb"), Op: wait.WriteOut})
+	}
+}
+
 // TestHeldByParent verifies that the cgroup is named whose limit holds a write: here that of the pod.
 func TestHeldByParent(t *testing.T) {
 	pod := limited(t, "pod", "wbps=1048576")
@@ -171,6 +190,37 @@ func TestDirtyWait(t *testing.T) {
 	}
 	// They are many because the disk takes no more of this writer.
 	explain(t, got, a, wait.Share{Cause: wait.Limit, By: a.ID, Dev: disk(t, "vdb"), Op: wait.WriteOut})
+}
+
+// TestDirtyWaitBefore verifies that a writer waits for dirty pages that did so before the programs were attached.
+func TestDirtyWaitBefore(t *testing.T) {
+	lab.LittleDirty(t)
+	a := limited(t, "dirty-before", "wbps=1048576")
+	file, done := lab.File(t, "ext4", "dirty-before"), make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Writes(file, 80, "1M")
+	}()
+	lab.Eventually(t, "it waits", func() error {
+		s := wait.Samples{}
+		pids, err := cgroup.Dir(a.Name).PIDs()
+		if err == nil {
+			err = s.Sample("/proc", pids)
+		}
+		if err == nil && s.By[wait.DirtyNode] == 0 {
+			err = fmt.Errorf("its threads: %+v", s)
+		}
+		return err
+	})
+	got := waits(t, observer(t), func() { time.Sleep(4 * time.Second) })
+	node, io := got.At[wait.Place{Cause: wait.DirtyNode, Cgroup: a.ID, By: a.ID}], got.At[wait.Place{Cause: wait.IO, Cgroup: a.ID}]
+	if node.Sum < got.Duration/2 || io.Sum > got.Duration/10 {
+		t.Errorf("it waited %v for dirty pages of the node, and %v for I/O", node.Sum, io.Sum)
+	}
+	if err := cgroup.Dir(a.Name).SetIOMax(lab.Node.Disks["vdb"] + " wbps=max"); err != nil {
+		t.Error(err)
+	}
+	<-done
 }
 
 // TestDirtyWaitOfCgroup verifies that a writer with little memory waits for dirty pages of its own, while the node may have more.
