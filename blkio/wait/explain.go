@@ -93,7 +93,13 @@ func (e *explanation) thread(place Place, sum time.Duration) {
 		}
 		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && e.isBelow(p.Dev, place.Dev) }))
 	case Journal:
-		e.add(place, sum, e.behindJournal(place.Dev, sum))
+		owner := e.inJournal(place.Dev, sum)
+		if owner == nil {
+			e.add(place, sum, nil)
+			return
+		}
+		place.Dev = owner.Dev // a sample does not tell it
+		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && e.isBelow(p.Dev, owner.Dev) }))
 	case DirtyNode, DirtyCgroup:
 		// Pages become clean as fast as the owner of the file writes them out.
 		held := e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut })
@@ -170,19 +176,18 @@ func (e *explanation) most(of func(Place) bool) *Place {
 // rootCgroup is the ID of the root, where the kernel's threads are.
 const rootCgroup = 1
 
-// behindJournal returns what a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
-// the files of a transaction, as their owner's writeback.
-func (e *explanation) behindJournal(dev blkio.Dev, sum time.Duration) *Place {
-	var owner *Place
+// inJournal returns whose data a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
+// the files of a transaction, as their owner's writeback. A zero dev is any.
+func (e *explanation) inJournal(dev blkio.Dev, sum time.Duration) (owner *Place) {
 	for _, p := range e.places {
-		if p.Cause == Writeback && p.Cgroup == rootCgroup && p.Dev == dev && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
+		if p.Cause == Writeback && p.Cgroup == rootCgroup && (dev == blkio.Dev{} || p.Dev == dev) && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
 			owner = &p
 		}
 	}
 	if owner == nil || e.t.At[*owner].Sum < sum/2 {
 		return nil
 	}
-	return e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && e.isBelow(p.Dev, dev) })
+	return owner
 }
 
 func (e *explanation) add(at Place, sum time.Duration, behind *Place) {

@@ -81,6 +81,10 @@ var explainCases = map[string]struct {
 		map[Place]Time{journal: {Sum: 8 * second}, writeback(rootCgroup, neighbour): {Sum: second}, behind: {Sum: 80 * second}},
 		[]Share{{Cause: Journal, Dev: vda, Time: 8 * second, Part: 1}},
 	},
+	"journal of an unknown disk, behind a neighbour's limit": {
+		map[Place]Time{{Cause: Journal, Cgroup: container}: {Sum: 8 * second}, writeback(rootCgroup, neighbour): {Sum: 8 * second}, behind: {Sum: 80 * second}},
+		[]Share{{Cause: Journal, Dev: vda, Behind: &behind, Time: 8 * second, Part: 1}},
+	},
 	"journal alone": {
 		map[Place]Time{journal: {Sum: 8 * second}, behind: {Sum: 80 * second}},
 		[]Share{{Cause: Journal, Dev: vda, Time: 8 * second, Part: 1}},

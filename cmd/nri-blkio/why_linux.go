@@ -92,7 +92,7 @@ func (a *app) why(ctx context.Context, args []string, o *whyOptions) error {
 	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(f, "measuring for %s\n", o.duration)
 	}
-	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Attach: func() (why.Observer, error) { return wait.Attach() }}
+	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Proc: a.opts.host("/proc"), Attach: func() (why.Observer, error) { return wait.Attach() }}
 	m, err := why.Measure(ctx, node, target, o.duration)
 	if err != nil {
 		if podsErr != nil {

@@ -71,30 +71,30 @@ func TestWhyTrials(t *testing.T) {
 	}
 	t.Logf("-why-seed=%d", seed)
 	stage, scores := newStage(t), map[string]*score{}
-	var trials, right, number int
-	run := func(causes ...*injected) {
-		number++
-		random := rand.New(rand.NewPCG(seed, uint64(number)))
+	var trials [][]*injected
+	for i, a := range injectedCauses {
+		trials = append(trials, []*injected{a})
+		for _, b := range injectedCauses[i+1:] {
+			trials = append(trials, []*injected{a, b})
+		}
+	}
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(trials), func(i, j int) { trials[i], trials[j] = trials[j], trials[i] })
+	run, right := 0, 0
+	for i, causes := range trials {
 		var names []string
 		for _, c := range causes {
 			names = append(names, c.name)
 		}
-		t.Run(fmt.Sprintf("%02d %s", number, strings.Join(names, " and ")), func(t *testing.T) {
-			trials++
-			if stage.trial(t, random, causes, scores) {
+		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) {
+			run++
+			if stage.trial(t, rand.New(rand.NewPCG(seed, uint64(i+1))), causes, scores) {
 				right++
 			}
 		})
 	}
-	for i, a := range injectedCauses {
-		run(a)
-		for _, b := range injectedCauses[i+1:] {
-			run(a, b)
-		}
-	}
-	t.Logf("%d of %d right\n%s", right, trials, table(scores))
-	if float64(right) < 0.95*float64(trials) {
-		t.Errorf("%d of %d trials are right, want 95 %%", right, trials)
+	t.Logf("%d of %d right\n%s", right, run, table(scores))
+	if float64(right) < 0.95*float64(run) {
+		t.Errorf("%d of %d trials are right, want 95 %%", right, run)
 	}
 }
 
