@@ -208,7 +208,7 @@ var injectedCauses = []*injected{
 	}, func(s *side, c *namedCause) bool { return c.Cause == "dirty-cgroup" }},
 	{"journal", []string{"vdb", "vdc"}, func(s *side) {
 		s.limits(s.neighbour(), s.disk, "wbps="+s.one("262144", "524288"))
-		s.fio(s.neighbour(), s.file("n"), "--rw=write", "--bs=64k", "--fsync="+s.one("2", "6"), "--size=256M")
+		s.fio(s.neighbour(), s.file("n"), "--rw=write", "--bs=64k", "--fsync="+s.one("2", "6", "16"), "--size=256M")
 		s.fio(s.victim(), s.file("w"), "--rw=write", "--bs=4k", "--fsync=1", "--size=64M")
 	}, ofNeighbour("journal")},
 	{"another owner", []string{"vdb", "vdc"}, func(s *side) {
