@@ -37,10 +37,15 @@ func newStage(t *testing.T) *stage {
 		s.pods[i] = lab.RunPod(t, fmt.Sprintf("neighbour%d", i), nil)
 		s.neighbours[i] = s.pods[i].MustRun(lab.Sleeper("c"))
 	}
-	for _, disk := range slowDisks {
+	lab.Administer(t, "mkfs.ext4", "-q", "-F", "/dev/"+journalDisk)
+	for _, disk := range append(slowDisks[:2:2], journalDisk) {
 		lab.Know(t, disk)
 		s.dirs[disk] = t.TempDir()
-		lab.Administer(t, "mount", "/dev/"+disk, s.dirs[disk])
+		options := "defaults"
+		if disk == journalDisk {
+			options = "dioread_lock"
+		}
+		lab.Administer(t, "mount", "-o", options, "/dev/"+disk, s.dirs[disk])
 		t.Cleanup(func() { lab.Administer(t, "umount", s.dirs[disk]) })
 	}
 	for disk, dir := range s.dirs {
