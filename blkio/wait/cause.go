@@ -21,11 +21,12 @@ const (
 	Scheduler                // from the allocation of a request until the device has it
 	Device                   // from there until it is completed
 	IO                       // I/O that none of the others names: a read, a direct write, a bio of its own
+	Async                    // completions of io_uring or Linux AIO: of I/O, or of what else the thread asked for
 	numCauses
 )
 
 var causeNames = [numCauses]string{ // constant
-	"limit", "share by io.cost", "dirty pages of the node", "dirty pages of the cgroup", "journal", "writeback", "queue", "scheduler", "device", "I/O",
+	"limit", "share by io.cost", "dirty pages of the node", "dirty pages of the cgroup", "journal", "writeback", "queue", "scheduler", "device", "I/O", "completions",
 }
 
 // String returns the name of the cause.
@@ -72,6 +73,8 @@ func (t Time) add(o Time) Time { return Time{t.Sum + o.Sum, t.Wall + o.Wall, t.C
 type Times struct {
 	Duration time.Duration
 	At       map[Place]Time
+	// Mixed is true if IO has the time of causes that the kernel hides: their threads wait in the same function.
+	Mixed bool
 	// Lost is the number of waits that were not counted: for lack of room, or because a program was interrupted by
 	// itself. Other times are right, but low.
 	Lost uint64
@@ -79,7 +82,7 @@ type Times struct {
 
 // Since returns what was counted since an earlier reading of the same observer.
 func (t Times) Since(earlier Times) Times {
-	out := Times{Duration: t.Duration - earlier.Duration, At: make(map[Place]Time, len(t.At)), Lost: t.Lost - earlier.Lost}
+	out := Times{Duration: t.Duration - earlier.Duration, At: make(map[Place]Time, len(t.At)), Mixed: t.Mixed, Lost: t.Lost - earlier.Lost}
 	for place, time := range t.At {
 		if d := time.sub(earlier.At[place]); d.Sum > 0 || d.Count > 0 {
 			out.At[place] = d

@@ -34,11 +34,20 @@ type Share struct {
 func Explain(t Times, cgroups map[uint64]bool) []Share {
 	e := explanation{
 		t: t, cgroups: cgroups, places: slices.SortedFunc(maps.Keys(t.At), Place.compare), disks: map[blkio.Dev]bool{},
-		shares: map[Share]time.Duration{}, behind: map[Share]*Place{},
+		inFlight: map[uint64]time.Duration{}, shares: map[Share]time.Duration{}, behind: map[Share]*Place{},
 	}
 	for _, place := range e.places {
 		if place.Cause == Scheduler || place.Cause == Device {
 			e.disks[place.Dev] = true
+		}
+	}
+	for _, place := range e.places {
+		switch {
+		case !cgroups[place.Cgroup]:
+		case place.Op == Read || place.Op == Direct:
+			e.inFlight[place.Cgroup] += t.At[place].Sum
+		case place.Cause == IO:
+			e.inFlight[place.Cgroup] -= t.At[place].Sum
 		}
 	}
 	for _, place := range e.places {
@@ -55,8 +64,10 @@ type explanation struct {
 	cgroups map[uint64]bool
 	places  []Place            // sorted, so that sums and choices are the same each time
 	disks   map[blkio.Dev]bool // at which requests were counted
-	shares  map[Share]time.Duration
-	behind  map[Share]*Place
+	// inFlight is the time of each cgroup's reads and direct writes, without that of threads that wait in IO.
+	inFlight map[uint64]time.Duration
+	shares   map[Share]time.Duration
+	behind   map[Share]*Place
 }
 
 func (p Place) compare(o Place) int {
@@ -67,18 +78,28 @@ func (p Place) compare(o Place) int {
 func (e *explanation) thread(place Place, sum time.Duration) {
 	own := e.cgroups[place.By]
 	switch place.Cause {
+	case Async:
+		// Completions of other kinds, as of sockets, take none of the time of I/O. So no more than that counts.
+		sum = max(0, min(sum, e.inFlight[place.Cgroup]))
+		e.inFlight[place.Cgroup] -= sum
+		e.divide(sum, e.own(place.Cgroup, blkio.Dev{}, Read, Direct))
 	case IO:
-		// A thread that neither reads nor writes directly waits for a page that is written out, as for its lock.
-		if !e.divide(sum, blkio.Dev{}, Read, Direct) && !e.divide(sum, blkio.Dev{}, WriteOut) {
+		if e.t.Mixed || !e.io(place.Cgroup, sum) {
 			e.add(place, sum, nil)
 		}
 	case Writeback:
-		if own && e.divide(sum, place.Dev, WriteOut) {
+		if own && e.divide(sum, e.own(place.By, place.Dev, WriteOut)) {
 			return
 		}
 		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut && e.isBelow(p.Dev, place.Dev) }))
 	case Journal:
-		e.add(place, sum, e.behindJournal(place.Dev, sum))
+		owner := e.inJournal(place.Dev, sum)
+		if owner == nil {
+			e.add(place, sum, nil)
+			return
+		}
+		place.Dev = owner.Dev // a sample does not tell it
+		e.add(place, sum, e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && e.isBelow(p.Dev, owner.Dev) }))
 	case DirtyNode, DirtyCgroup:
 		// Pages become clean as fast as the owner of the file writes them out.
 		held := e.most(func(p Place) bool { return p.Cgroup == place.By && p.Op == WriteOut })
@@ -95,23 +116,44 @@ func (e *explanation) thread(place Place, sum time.Duration) {
 	}
 }
 
-// divide adds time that threads waited for I/O of their own, by where I/O of these kinds spent its time. A zero dev is any
-// disk. It returns false if there was no such I/O.
-func (e *explanation) divide(sum time.Duration, dev blkio.Dev, ops ...Op) bool {
-	var all time.Duration
-	var own []Place
+// io adds time that threads of a cgroup waited for I/O. It returns false if none of the cgroups had any.
+func (e *explanation) io(cgroup uint64, sum time.Duration) bool {
+	// Reads and direct writes take at least as long as their threads wait for them. The rest of the time threads wait for a page
+	// that is written out, as for its lock.
+	if sync, out := e.own(cgroup, blkio.Dev{}, Read, Direct), e.own(cgroup, blkio.Dev{}, WriteOut); len(sync)+len(out) > 0 {
+		if all := e.sum(sync); len(out) > 0 && all < sum {
+			return e.divide(all, sync) && e.divide(sum-all, out) || e.divide(sum, out)
+		}
+		return e.divide(sum, sync)
+	}
+	// Another one of the cgroups reads or writes the same file.
+	return e.divide(sum, e.own(0, blkio.Dev{}, Read, Direct)) || e.divide(sum, e.own(0, blkio.Dev{}, WriteOut))
+}
+
+// own returns the places of I/O of these kinds that is charged to one of the cgroups; 0: to any of them. A zero dev is any disk.
+func (e *explanation) own(cgroup uint64, dev blkio.Dev, ops ...Op) (out []Place) {
 	for _, p := range e.places {
-		if e.cgroups[p.Cgroup] && slices.Contains(ops, p.Op) && e.isBelow(p.Dev, dev) {
-			own, all = append(own, p), all+e.t.At[p].Sum
+		if e.cgroups[p.Cgroup] && (cgroup == 0 || p.Cgroup == cgroup) && slices.Contains(ops, p.Op) && e.isBelow(p.Dev, dev) && e.t.At[p].Sum > 0 {
+			out = append(out, p)
 		}
 	}
-	if all == 0 {
-		return false
+	return out
+}
+
+func (e *explanation) sum(of []Place) (all time.Duration) {
+	for _, p := range of {
+		all += e.t.At[p].Sum
 	}
+	return all
+}
+
+// divide adds time that threads waited by where I/O spent its time. It returns false if there was no such I/O.
+func (e *explanation) divide(sum time.Duration, own []Place) bool {
+	all := e.sum(own)
 	for _, p := range own {
 		e.add(p, time.Duration(sum.Seconds()*e.t.At[p].Sum.Seconds()/all.Seconds()*float64(time.Second)), nil)
 	}
-	return true
+	return all > 0
 }
 
 // isBelow reports whether I/O to dev can be at a disk. A zero dev is any. A device at which no request was counted stands on others,
@@ -134,19 +176,18 @@ func (e *explanation) most(of func(Place) bool) *Place {
 // rootCgroup is the ID of the root, where the kernel's threads are.
 const rootCgroup = 1
 
-// behindJournal returns what a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
-// the files of a transaction, as their owner's writeback.
-func (e *explanation) behindJournal(dev blkio.Dev, sum time.Duration) *Place {
-	var owner *Place
+// inJournal returns whose data a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
+// the files of a transaction, as their owner's writeback. A zero dev is any.
+func (e *explanation) inJournal(dev blkio.Dev, sum time.Duration) (owner *Place) {
 	for _, p := range e.places {
-		if p.Cause == Writeback && p.Cgroup == rootCgroup && p.Dev == dev && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
+		if p.Cause == Writeback && p.Cgroup == rootCgroup && (dev == blkio.Dev{} || p.Dev == dev) && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
 			owner = &p
 		}
 	}
 	if owner == nil || e.t.At[*owner].Sum < sum/2 {
 		return nil
 	}
-	return e.most(func(p Place) bool { return p.Cgroup == owner.By && p.Op == WriteOut && e.isBelow(p.Dev, dev) })
+	return owner
 }
 
 func (e *explanation) add(at Place, sum time.Duration, behind *Place) {

@@ -31,7 +31,7 @@ var hooks = []hook{ // constant
 		"ioc_rqos_throttle": {"rq_qos", "bio"},
 	}},
 	{causes: []Cause{DirtyNode, DirtyCgroup}, programs: []string{"blkio_dirty_end", "blkio_threshold", "blkio_dirty"}, needs: map[string][]string{
-		"balance_dirty_pages": {"bdi_writeback"},
+		"balance_dirty_pages": {"bdi_writeback"}, "btf_trace_balance_dirty_pages": {"", "bdi_writeback"},
 	}},
 	{causes: []Cause{Journal}, programs: []string{"blkio_commit_end", "blkio_commit", "blkio_transaction_end", "blkio_transaction"}, of: "journal_s", module: "jbd2", needs: map[string][]string{
 		"jbd2_log_wait_commit": {"journal_s"}, "wait_transaction_locked": {"journal_s"},
@@ -51,6 +51,8 @@ var hooks = []hook{ // constant
 	{causes: []Cause{IO}, programs: []string{"blkio_io_end", "blkio_io", "blkio_iotimeout_end", "blkio_iotimeout"}, needs: map[string][]string{
 		"io_schedule": {}, "io_schedule_timeout": {""},
 	}},
+	{causes: []Cause{Async}, programs: []string{"blkio_uring_end", "blkio_uring"}, needs: map[string][]string{"io_cqring_wait": {}}},
+	{causes: []Cause{Async}, programs: []string{"blkio_aio_end", "blkio_aio"}, needs: map[string][]string{"read_events": {}}},
 }
 
 // types has the types of the kernel and of the modules that have hooks.

@@ -41,8 +41,8 @@ type held struct{ Wall, Sum, Count, Bios, Last uint64 }
 type waited struct{ Sum, Count uint64 }
 
 type thread struct {
-	Key   key
-	Since uint64
+	Key          key
+	Since, Pause uint64
 }
 
 type state struct{ Began, Lost uint64 }

@@ -186,13 +186,18 @@ func (o *Observer) Close() error {
 // Unknown returns the causes that are not counted, or not completely, each with the reason.
 func (o *Observer) Unknown() map[Cause]error { return maps.Clone(o.unknown) }
 
+// isMixed reports whether IO has the time of other causes: their threads wait in io_schedule, too.
+func (o *Observer) isMixed() bool {
+	return slices.ContainsFunc([]Cause{Cost, DirtyNode, DirtyCgroup, Writeback, Queue}, func(c Cause) bool { return o.unknown[c] != nil })
+}
+
 // Read returns what was counted since Attach, with the waits that have not ended.
 func (o *Observer) Read() (Times, error) {
 	var s state
 	if err := o.maps["blkio_state"].Lookup(uint32(0), &s); err != nil {
 		return Times{}, fmt.Errorf("read waits: %w", err)
 	}
-	out := Times{At: map[Place]Time{}, Lost: s.Lost}
+	out := Times{At: map[Place]Time{}, Mixed: o.isMixed(), Lost: s.Lost}
 	var k key
 	var h held
 	var w waited

@@ -45,7 +45,9 @@ func TestKernels(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range hooks {
-			if err := (types{kernel}).check(&hooks[i]); err != nil {
+			_, isUring := hooks[i].needs["io_cqring_wait"]
+			isInlined := isUring && name == "linux-6.1" // and so completions are unknown there
+			if err := (types{kernel}).check(&hooks[i]); (err != nil) != isInlined {
 				t.Errorf("%s: %s: %v", name, hooks[i].causes[0], err)
 			}
 		}

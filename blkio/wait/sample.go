@@ -20,6 +20,25 @@ type Samples struct {
 	// By has those of Waiting whose cause is known. DirtyNode has all that wait for dirty pages: a stack does not
 	// tell whether they are those of a cgroup.
 	By map[Cause]int
+
+	threads map[string]waiting // those in By, by directory
+}
+
+// waiting is a thread that waits: for what, and how often it had run before.
+type waiting struct {
+	cause Cause
+	runs  string
+}
+
+// Since returns how many threads have waited for one thing since an earlier sample, without running meanwhile, by cause.
+func (s *Samples) Since(earlier *Samples) map[Cause]int {
+	out := map[Cause]int{}
+	for dir, now := range s.threads {
+		if now.runs != "" && now == earlier.threads[dir] {
+			out[now.cause]++
+		}
+	}
+	return out
 }
 
 // Sample classifies the threads of processes as the programs do: by the outermost of the functions that they attach to. It requires
@@ -59,9 +78,12 @@ func (s *Samples) sampleThread(dir string) error {
 	s.Waiting++
 	if cause, known := classify(string(stack)); known {
 		if s.By == nil {
-			s.By = map[Cause]int{}
+			s.By, s.threads = map[Cause]int{}, map[string]waiting{}
 		}
 		s.By[cause]++
+		status, _ := os.ReadFile(filepath.Join(dir, "status")) // of a thread that has ended: none
+		_, runs, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+		s.threads[dir] = waiting{cause, runs}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestSample(t *testing.T) {
@@ -37,7 +38,7 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Samples{Threads: 6, Waiting: 5, By: map[Cause]int{DirtyNode: 1, Writeback: 1, Journal: 1, IO: 1}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Samples{})); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	if err := os.WriteFile(filepath.Join(proc, "9/task/3"), nil, 0o600); err != nil {
@@ -45,5 +46,16 @@ func TestSample(t *testing.T) {
 	}
 	if err := got.Sample(proc, []int{9}); err == nil || !strings.HasPrefix(err.Error(), "sample the threads of process 9: ") {
 		t.Errorf("of a file: %v", err)
+	}
+}
+
+// TestSampleSince verifies that a thread counts only if it has not run between two samples.
+func TestSampleSince(t *testing.T) {
+	at := func(runs string) Samples {
+		return Samples{threads: map[string]waiting{"/proc/7/task/7": {Journal, " 5\n"}, "/proc/7/task/8": {Journal, runs}, "/proc/7/task/9": {Journal, ""}}}
+	}
+	earlier, later := at(" 1\n"), at(" 2\n")
+	if diff := cmp.Diff(map[Cause]int{Journal: 1}, later.Since(&earlier)); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
 	}
 }

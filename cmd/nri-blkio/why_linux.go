@@ -26,6 +26,7 @@ CAUSE is one of
                          annotation, class or rule that it is from
   other-limit            io.max of another cgroup
   share                  io.cost: its share of the disk by its weight is used up
+  reserve                the same, and a cgroup outside of pods uses the disk most
   dirty-node             the node has as many dirty pages as it allows
   dirty-cgroup           the container has, for its memory limit
   journal                a commit of the filesystem
@@ -33,8 +34,8 @@ CAUSE is one of
   predecessor            data is queued for a container that has ended
   busy-disk              the disk itself, or its queue
   unattributed           I/O of which nothing tells where it was
-If nothing is due to disks, the line says how much of the time it waits for a CPU or
-for memory.
+The line also says how much of the time it waits for a CPU or for memory, if that is much,
+or if nothing is due to disks.
 
 It works for any pod of the node, with limits or without, whether the plugin runs or not.
 BPF programs count the waits while it measures, and are removed after that. They need root,
@@ -101,7 +102,7 @@ func (a *app) why(ctx context.Context, args []string, o *whyOptions) error {
 	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(f, "measuring for %s\n", o.duration)
 	}
-	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Attach: a.attach}
+	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Proc: a.opts.host("/proc"), Attach: a.attach}
 	m, err := why.Measure(ctx, node, target, o.duration)
 	if err != nil {
 		if podsErr != nil {

@@ -6,6 +6,7 @@ const (
 	PodLimit       = "pod-limit"       // io.max of its pod
 	OtherLimit     = "other-limit"     // io.max of another cgroup
 	Weight         = "share"           // io.cost: its share of the disk is used up
+	Reserve        = "reserve"         // the same, and mostly what runs outside of pods uses the disk
 	DirtyOfNode    = "dirty-node"      // the node has too many dirty pages
 	DirtyOfCgroup  = "dirty-cgroup"    // the container has too many for its memory
 	Journal        = "journal"         // a commit of the filesystem
@@ -25,6 +26,10 @@ type Answer struct {
 	// Waiting is the part of the time in which some thread waited for I/O, by the kernel's pressure stall information; nil if
 	// it has none. Of a thread that waits on one CPU after another it shows a part only.
 	Waiting *float64 `json:"waiting,omitempty"`
+	// CPU and Memory are the parts of the time in which some thread waited for a CPU, or for memory; nil if the kernel has no
+	// pressure stall information.
+	CPU    *float64 `json:"cpu,omitempty"`
+	Memory *float64 `json:"memory,omitempty"`
 	// Guessed is true if the waits were not counted: the causes follow from rates, limits and pressure.
 	Guessed bool    `json:"guessed"`
 	Cause   string  `json:"cause"` // the first one's

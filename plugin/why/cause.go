@@ -21,6 +21,9 @@ func (m *Measured) cause(s wait.Share) Cause {
 		c.Cause, c.Beside = Weight, m.users(s.Dev)
 		c.Text = "its share of " + m.diskText(s.Dev) + " by its weight" + besideText(c.Beside)
 		c.Do = "give it a larger weight, or its neighbours limits"
+		if len(c.Beside) > 0 && c.Beside[0].isOutside() {
+			c.Cause, c.Do = Reserve, fmt.Sprintf("lower reserve.system in the node policy, if it is set, or find what %s does", c.Beside[0])
+		}
 	case wait.DirtyNode, wait.DirtyCgroup:
 		m.ofDirty(&c, s)
 	case wait.Journal:
@@ -38,6 +41,9 @@ func (m *Measured) cause(s wait.Share) Cause {
 		}
 	default:
 		c.Cause, c.Text, c.Do = Unattributed, "I/O of which nothing tells where it was", askAgain
+		if m.Times.Mixed {
+			c.Text, c.Do = "I/O, or what this kernel does not tell apart from it", "see what is unknown"
+		}
 	}
 	return c
 }

@@ -14,13 +14,16 @@ import (
 // least is the part of the time below which a wait is no answer.
 const least = 0.01
 
+// much is the part of the time from which waiting for a CPU, or for memory, is said beside a wait for I/O.
+const much = 0.25
+
 const guessed = "what I/O waits for, so the causes are guessed from rates and limits"
 
 // Explain computes the answer. It is a function of its argument.
 func Explain(m Measured) Answer {
 	a := Answer{
 		Subject: m.Target, Seconds: m.Duration.Seconds(), Waiting: m.Cgroups[0].Some, Guessed: m.isGuessed(),
-		Causes: []Cause{}, Disks: []Disk{}, Unknown: m.unknown(),
+		CPU: m.CPU, Memory: m.Memory, Causes: []Cause{}, Disks: []Disk{}, Unknown: m.unknown(),
 	}
 	for i := range m.Cgroups[0].Disks {
 		a.Disks = append(a.Disks, m.disk(&m.Cgroups[0], &m.Cgroups[0].Disks[i]))
@@ -35,6 +38,9 @@ func Explain(m Measured) Answer {
 		return a
 	}
 	a.Cause, a.Text = a.Causes[0].Cause, fmt.Sprintf("%s: %s", m.Target, a.waits())
+	if others := m.others(much); others != "" {
+		a.Text += "; besides, it waits " + others
+	}
 	return a
 }
 
@@ -54,8 +60,8 @@ func (m *Measured) causes() (threads float64, out []Cause) {
 		all += s.Time.Seconds() / seconds
 	}
 	// Pressure is less than the time of threads. If it is far more, threads waited without a begin that was seen: since before that, at
-	// a disk that does not answer, or for lack of room.
-	if psi := m.Cgroups[0].Some; psi != nil && *psi >= least && *psi > 2*all {
+	// a disk that does not answer, or for lack of room. It has also those that wait for completions of io_uring, as of sockets.
+	if psi := m.Cgroups[0].Some; psi != nil && *psi >= least && *psi > 2*(all+m.asked()/seconds) {
 		for i := range shares {
 			shares[i].Part *= all / *psi
 		}
@@ -68,11 +74,29 @@ func (m *Measured) causes() (threads float64, out []Cause) {
 		return all, out
 	}
 	for i, s := range shares {
-		if i == 0 || s.Part >= least { // of very many disks each can have less
-			out = append(out, m.cause(s))
+		if i > 0 && s.Part < least { // of very many disks each can have less
+			break
+		}
+		c := m.cause(s)
+		// The disk's queue and the disk are one cause.
+		if j := slices.IndexFunc(out, func(o Cause) bool { return o.Cause == c.Cause && o.Text == c.Text }); j >= 0 {
+			out[j].Part += c.Part
+			continue
+		}
+		out = append(out, c)
+	}
+	slices.SortStableFunc(out, func(a, b Cause) int { return cmp.Compare(b.Part, a.Part) })
+	return all, out
+}
+
+// asked returns for how many seconds threads of the target waited for completions, of I/O or of anything else.
+func (m *Measured) asked() (seconds float64) {
+	for at, t := range m.Times.At {
+		if at.Cause == wait.Async && m.Within[at.Cgroup] {
+			seconds += t.Sum.Seconds()
 		}
 	}
-	return all, out
+	return seconds
 }
 
 func (a *Answer) waits() string {
@@ -109,17 +133,25 @@ func percent(part float64) string {
 // nothing is the answer for a target that does not wait for I/O.
 func (m *Measured) nothing() string {
 	text := fmt.Sprintf("%s does not wait for I/O", m.Target)
-	var others []string
-	if m.CPU != nil && *m.CPU >= least {
-		others = append(others, percent(*m.CPU)+" of the time for a CPU")
+	if len(m.Unknown) > 0 {
+		text += " as far as this kernel tells"
 	}
-	if m.Memory != nil && *m.Memory >= least {
-		others = append(others, percent(*m.Memory)+" for memory")
+	if others := m.others(least); others != "" {
+		return text + ": it waits " + others
 	}
-	if len(others) == 0 {
-		return text + ": look at the network, at locks, and at what it waits for by itself"
+	return text + ": look at the network, at locks, and at what it waits for by itself"
+}
+
+// others is how much of the time the target waits for a CPU and for memory, "" if each is below a part.
+func (m *Measured) others(atLeast float64) string {
+	var out []string
+	if m.CPU != nil && *m.CPU >= atLeast {
+		out = append(out, percent(*m.CPU)+" of the time for a CPU")
 	}
-	return text + ": it waits " + strings.Join(others, ", and ")
+	if m.Memory != nil && *m.Memory >= atLeast {
+		out = append(out, percent(*m.Memory)+" of the time for memory")
+	}
+	return strings.Join(out, ", and ")
 }
 
 func (m *Measured) unknown() []string {

@@ -87,12 +87,30 @@ var answered = map[string]func(m *Measured){
 		m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d}
 		m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: otherAppID, Dev: vdb}] = wait.Time{Sum: 9 * d}
 	},
+	"queue-and-disk": func(m *Measured) { // of which the limit is a part, but the disk the most together
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		m.Times.At[own(wait.Device, 0, wait.Direct)] = wait.Time{Sum: 3 * d / 4}
+		m.Times.At[own(wait.Scheduler, 0, wait.Direct)] = wait.Time{Sum: 3 * d / 4}
+	},
 	"limit-of-pod-not-ours": func(m *Measured) {
 		waits(m, wait.IO, 0)
 		m.Cgroups[1].Activity.Disks[0].Limits[blkio.Wbps] = 1 << 20
 		m.Times.At[own(wait.Limit, podID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
 	},
-	"share":       func(m *Measured) { waits(m, wait.Cost, 0) },
+	"share": func(m *Measured) { waits(m, wait.Cost, 0) },
+	"reserve": func(m *Measured) {
+		waits(m, wait.Cost, 0)
+		m.Subjects[aboveID] = Subject{Cgroup: "system.slice/backup.service"}
+		m.Times.At[wait.Place{Cause: wait.Device, Op: wait.Read, Cgroup: aboveID, Dev: vdb}] = wait.Time{Sum: 3 * d}
+		m.Times.At[own(wait.Device, 0, wait.Read)] = wait.Time{Sum: d}
+	},
+	"limit-and-cpu": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
+		cpu := 0.8
+		m.CPU = &cpu
+	},
 	"dirty-node":  func(m *Measured) { waits(m, wait.DirtyNode, dbID) },
 	"predecessor": func(m *Measured) { waits(m, wait.Writeback, endedID) },
 	"other-owner-limited": func(m *Measured) {
@@ -157,8 +175,18 @@ var answered = map[string]func(m *Measured){
 		m.NoWaits = errors.New("operation not permitted")
 		m.Cgroups[0].Some, m.Cgroups[0].Disks[0].Limits = nil, blkio.Limits{}
 	},
-	"no-io-hook":   func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.IO: errors.New("no io_schedule")} },
-	"hook-missing": func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
+	"no-io-hook": func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.IO: errors.New("no io_schedule")} },
+	"no-dirty-hook": func(m *Measured) { // its time seems to be that of I/O
+		m.Times.Mixed, m.Unknown = true, map[wait.Cause]error{wait.DirtyNode: errors.New("no balance_dirty_pages"), wait.DirtyCgroup: errors.New("no balance_dirty_pages")}
+		waits(m, wait.IO, 0)
+		m.Times.At[own(wait.Limit, dbID, wait.WriteOut)] = wait.Time{Sum: d, Wall: d}
+	},
+	"no-journal-hook": func(m *Measured) {
+		none := 0.0
+		m.Cgroups[0].Some, m.Unknown = &none, map[wait.Cause]error{wait.Journal: errors.New("no jbd2_log_wait_commit")}
+	},
+	"completions-of-sockets": func(m *Measured) { m.Times.At[own(wait.Async, 0, wait.None)] = wait.Time{Sum: d} }, // of io_uring: the pressure is theirs
+	"hook-missing":           func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
 }
 
 // TestExplain compares the answers with golden files.

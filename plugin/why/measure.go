@@ -23,6 +23,7 @@ type Measured struct {
 	Duration time.Duration
 	// Within are the IDs of the target's cgroups, with those below.
 	Within map[uint64]bool
+	id     uint64 // of the target
 	Times  wait.Times
 	// Unknown are the causes that the kernel does not tell, with the reasons. NoWaits is the reason why none was
 	// counted.
@@ -50,6 +51,7 @@ type Node struct {
 	Cgroups *cgroupfs.Hierarchy
 	Pods    []runtimeconfig.Pod // nil: the runtime did not answer
 	Disk    func(blkio.Dev) string
+	Proc    string // where procfs is mounted
 	Attach  func() (Observer, error)
 }
 
@@ -73,6 +75,7 @@ func Measure(ctx context.Context, node Node, target Target, duration time.Durati
 	if err != nil {
 		return Measured{}, errors.Join(err, namesErr)
 	}
+	began := n.sample(node, subject)
 	w, err := watch(node, n, subject)
 	if err != nil {
 		return Measured{}, err
@@ -86,10 +89,27 @@ func Measure(ctx context.Context, node Node, target Target, duration time.Durati
 	if err != nil {
 		return Measured{}, err
 	}
+	// Of a wait that began before the programs were attached they see nothing, and pressure leaves a journal out.
+	if threads := n.sample(node, subject).Since(began)[wait.Journal]; threads > 0 && m.NoWaits == nil {
+		m.Times.At[wait.Place{Cause: wait.Journal, Cgroup: m.id}] = wait.Time{Sum: time.Duration(threads) * m.Times.Duration}
+	}
 	if len(m.Cgroups) == 0 || m.Cgroups[0].Cgroup != subject.Cgroup {
 		return Measured{}, fmt.Errorf("%s ended while it was measured", subject)
 	}
 	return m, nil
+}
+
+// sample returns what the threads of the target wait for now. It is empty without the rights.
+func (n *names) sample(node Node, target Subject) *wait.Samples {
+	s := &wait.Samples{}
+	for _, dir := range n.paths {
+		if dir == target.Cgroup || strings.HasPrefix(dir, target.Cgroup+"/") {
+			if pids, err := node.Cgroups.Cgroup(dir).Processes(); err == nil {
+				_ = s.Sample(node.Proc, pids)
+			}
+		}
+	}
+	return s
 }
 
 // readAll reads the pods and their containers, and the cgroups above the target. One that is removed meanwhile is left out.
@@ -163,6 +183,9 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 	for id, dir := range n.paths {
 		if dir == m.Target.Cgroup || strings.HasPrefix(dir, m.Target.Cgroup+"/") {
 			m.Within[id] = true
+		}
+		if dir == m.Target.Cgroup {
+			m.id = id
 		}
 	}
 }

@@ -152,6 +152,39 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestMeasureStuck verifies that a thread is seen that has waited for a journal since before the measurement.
+func TestMeasureStuck(t *testing.T) {
+	tree, dir := newTree(t)
+	write(t, dir, dbDir+"/cgroup.procs", "7\n8\n")
+	proc := t.TempDir()
+	for id, runs := range map[string]string{"7": "5", "8": ""} { // the second one has no status
+		if err := os.MkdirAll(filepath.Join(proc, id, "task", id), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, proc, id+"/task/"+id+"/stat", id+" (db) D 1 7")
+		write(t, proc, id+"/task/"+id+"/stack", "[<0>] jbd2_log_wait_commit+0xe6/0x150 [jbd2]\n")
+		if runs != "" {
+			write(t, proc, id+"/task/"+id+"/status", "Name:\tdb\nvoluntary_ctxt_switches:\t"+runs+"\n")
+		}
+	}
+	closed := false
+	node := Node{
+		Cgroups: tree, Pods: pods, Proc: proc, Disk: func(blkio.Dev) string { return "vdb" },
+		Attach: func() (Observer, error) { return counted{&closed}, nil },
+	}
+	m, err := Measure(t.Context(), node, Target{"prod", "db-0", ""}, 20*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Times.Duration = time.Second // the observer has none
+	for at := range m.Times.At {
+		m.Times.At[at] = wait.Time{Sum: time.Second}
+	}
+	if a := Explain(m); a.Cause != Journal || a.Threads != 1 {
+		t.Errorf("got %+v", a)
+	}
+}
+
 // TestMeasureWithout verifies what is measured of a pod whose cgroup has no io controller, and where the kernel has no io.max: it has not
 // ended. Limits of cgroups above the pod are read too, and each disk is named once.
 func TestMeasureWithout(t *testing.T) {

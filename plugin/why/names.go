@@ -56,6 +56,12 @@ func (s Subject) isWhole() bool {
 	return pod != "" && container == ""
 }
 
+// isOutside reports whether the subject is a cgroup outside of pods. That of the kernel's threads, the root, is not one.
+func (s Subject) isOutside() bool {
+	pod, _ := split(s.Cgroup)
+	return pod == "" && s.Cgroup != "" && s.Cgroup != "."
+}
+
 // isMade reports whether the subject is a cgroup that a container made below its own.
 func (s Subject) isMade() bool {
 	pod, container := split(s.Cgroup)

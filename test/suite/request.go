@@ -38,7 +38,8 @@ type options struct {
 var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
-	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestKernelFeatures",
+	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
+	"TestWhyTrials", "TestKernelFeatures",
 }
 
 // only returns a regular expression for these tests.

@@ -33,6 +33,7 @@ enum cause {
 	CAUSE_SCHEDULER,
 	CAUSE_DEVICE,
 	CAUSE_IO,
+	CAUSE_ASYNC,
 };
 
 /* What a bio does. */
@@ -68,6 +69,7 @@ struct waited {
 struct thread {
 	struct key key;
 	__u64 since;
+	__u64 pause; /* 1: only until io_schedule_timeout returns */
 };
 
 struct {
@@ -263,7 +265,7 @@ static __always_inline int begin(__u16 cause, __u64 by, __u32 dev)
 	__u32 id = bpf_get_current_pid_tgid();
 	struct thread new = {}, *outer = bpf_map_lookup_elem(&blkio_threads, &id);
 
-	if (outer && outer->key.cause != cause)
+	if (outer && outer->key.cause != cause && !outer->pause)
 		return 0;
 	new.key.cgroup = bpf_get_current_cgroup_id();
 	new.key.by = by;
@@ -303,9 +305,35 @@ END(blkio_io_end, "io_schedule", CAUSE_IO)
 SEC("fentry/io_schedule_timeout")
 int BPF_PROG(blkio_iotimeout)
 {
-	return begin(CAUSE_IO, 0, 0);
+	__u32 id = bpf_get_current_pid_tgid();
+	struct thread *outer = bpf_map_lookup_elem(&blkio_threads, &id);
+
+	return outer && outer->pause ? 0 : begin(CAUSE_IO, 0, 0);
 }
-END(blkio_iotimeout_end, "io_schedule_timeout", CAUSE_IO)
+
+SEC("fexit/io_schedule_timeout")
+int blkio_iotimeout_end(void *ctx)
+{
+	__u32 id = bpf_get_current_pid_tgid();
+	struct thread *thread = bpf_map_lookup_elem(&blkio_threads, &id);
+
+	return thread && thread->pause ? end(thread->key.cause) : end(CAUSE_IO);
+}
+
+/* A thread waits for completions that it asked for: of io_uring, and of Linux AIO. */
+SEC("fentry/io_cqring_wait")
+int BPF_PROG(blkio_uring)
+{
+	return begin(CAUSE_ASYNC, 0, 0);
+}
+END(blkio_uring_end, "io_cqring_wait", CAUSE_ASYNC)
+
+SEC("fentry/read_events")
+int BPF_PROG(blkio_aio)
+{
+	return begin(CAUSE_ASYNC, 0, 0);
+}
+END(blkio_aio_end, "read_events", CAUSE_ASYNC)
 
 /* io.cost: a bio waits until its cgroup has earned it. */
 SEC("fentry/ioc_rqos_throttle")
@@ -347,7 +375,20 @@ int blkio_threshold(__u64 *ctx)
 	struct thread *thread = bpf_map_lookup_elem(&blkio_threads, &id);
 	__u64 pages;
 
-	if (!thread || thread->key.cause != CAUSE_DIRTY)
+	if (!thread || thread->pause) {
+		/*
+		 * balance_dirty_pages was entered before the programs were attached, so its end
+		 * is not seen. It can last for many of its pauses.
+		 */
+		struct bdi_writeback *wb = (void *)ctx[0];
+
+		begin(CAUSE_DIRTY, wb->blkcg_css->cgroup->kn->id, 0);
+		thread = bpf_map_lookup_elem(&blkio_threads, &id);
+		if (!thread)
+			return 0;
+		thread->pause = 1;
+	}
+	if (thread->key.cause != CAUSE_DIRTY)
 		return 0;
 	if (has_control) {
 		struct dirty_throttle_control *control = (void *)ctx[1];

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
@@ -11,20 +12,24 @@ import (
 // answerOf is what `why -o json` says.
 type answerOf struct {
 	Cause, Text string
-	Causes      []struct {
-		Cause, Disk string
-		Part        float64
-		Limit       *struct {
-			Key, Value, From string
-			Used             float64
-		}
-	}
-	Unknown []string
+	Causes      []namedCause
+	Unknown     []string
 }
 
-func whyOf(t *testing.T, args ...string) answerOf {
+type namedCause struct {
+	Cause, Disk, Text string
+	Part              float64
+	Who               *struct{ Pod, Cgroup string }
+	Limit             *struct {
+		Key, Value, From string
+		Used             float64
+	}
+	Beside []struct{ Pod, Cgroup string }
+}
+
+func whyOf(t *testing.T, duration string, args ...string) answerOf {
 	t.Helper()
-	out, err := lab.Command(t, append([]string{"why", "--for", "5s", "-o", "json"}, args...)...)
+	out, err := lab.Command(t, append([]string{"why", "--for", duration, "-o", "json"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +39,9 @@ func whyOf(t *testing.T, args ...string) answerOf {
 	}
 	t.Logf("%s", answer.Text)
 	for _, u := range answer.Unknown {
-		t.Errorf("unknown: %s", u)
+		if !strings.HasPrefix(u, "completions: ") { // Linux 6.1 has no io_cqring_wait that programs can be attached to
+			t.Errorf("unknown: %s", u)
+		}
 	}
 	return answer
 }
@@ -70,7 +77,7 @@ func TestWhy(t *testing.T) {
 		{"nothing", []string{idle.Name}, []string{"nothing-of-disk"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := whyOf(t, tt.args...)
+			got := whyOf(t, "5s", tt.args...)
 			isRight := false
 			for _, c := range tt.causes {
 				isRight = isRight || c == got.Cause
