@@ -31,9 +31,9 @@ unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of 
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.
-	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
+	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|alerts|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
 
-alerts: ## test the alerting rules with promtool
+alerts: ## test the rules for Prometheus, and the queries of the dashboard, with promtool
 	CACHE=$(CACHE) test/alerts/run
 
 apiserver: ## the Helm chart, and what a real API server says of deploy/, of the pages' objects, and by the admission policies
