@@ -12,7 +12,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
-	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
@@ -31,9 +30,8 @@ type Plugin struct {
 	log        logrus.FieldLogger
 	node       *node.Node
 	weights    *weights.Keeper // nil if the plugin does not change io.cost
-	pods       *podmetrics.Collector
-	events     events        // those of node
-	reloaded   chan struct{} // holds at most one token: the policy changed
+	events     events          // those of node
+	reloaded   chan struct{}   // holds at most one token: the policy changed
 	handlers   handlers
 	connection connection
 	recovery   *recovery.Recovery // nil: see recovery.Recovery
@@ -81,7 +79,6 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 	settled := make(chan struct{})
 	p := &Plugin{
 		log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers(), recovery: cfg.Recovery,
-		pods:    podmetrics.New(n.Measured, cfg.Cgroups, cfg.Recovery.Count),
 		settled: settled, settle: sync.OnceFunc(func() { close(settled) }),
 	}
 	if disks != nil {
@@ -154,14 +151,12 @@ var _ prometheus.Collector = (*Plugin)(nil)
 // Describe is the half of prometheus.Collector that names the metrics.
 func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
 
-// Collect implements prometheus.Collector. It reads files of cgroups, within a deadline, and nothing else of the node.
-// A scrape holds the lock of the state only while it counts and copies.
+// Collect implements prometheus.Collector. It is node.Node.Collect, with the metrics of the connection and of weights.
 func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Connected)))
 	out <- prometheus.MustNewConstMetric(standbyDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Standby)))
 	p.handlers.all.Collect(out)
 	p.node.Collect(out)
-	p.pods.Collect(out)
 	if p.weights != nil {
 		weights.Collector{Report: p.weights.Report}.Collect(out)
 	}

@@ -93,8 +93,8 @@ plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage 
                                 plugin/node/queue plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery plugin/reminder
                                 plugin/weights policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
-                                plugin/node plugin/node/cause plugin/poddoc plugin/podevent plugin/podfacts plugin/podmetrics plugin/recovery
-                                plugin/reminder plugin/weights policy/... logrus prometheus k8s.io/apimachinery/pkg/util/wait
+                                plugin/node plugin/node/cause plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder
+                                plugin/weights policy/... logrus prometheus k8s.io/apimachinery/pkg/util/wait
                                 github.com/containerd/nri/pkg/api github.com/containerd/nri/pkg/stub # no other package knows NRI
 
 plugin/inspect          pure    io io/fs blkio/... plugin/check plugin/health plugin/inventory plugin/iocost plugin/record plugin/repair
