@@ -262,7 +262,8 @@ func TestLimitsThatWork(t *testing.T) {
 		return series{name + "}", values}
 	}
 	all := []series{
-		{`up{job="nri-blkio", instance="a"}`, "1x60"}, of("connected", "1x60"), of("standby", "0x60"), of("exit_watch", "1x60"),
+		{`up{job="nri-blkio", instance="a"}`, "1x60"},
+		of("connected", "1x60"), of("standby", "0x60"), of("exit_watch", "1x60"),
 		of("pods_not_in_force", "0x60"), of("containers", "0x60", "state", "failed"), of("policy_rejected", "0x60"),
 		of("disk_bytes_total", "0+15000000x60", "disk", "vda", "op", "write"), of("disk_operations_total", "0+15000x60", "disk", "vda"),
 	}

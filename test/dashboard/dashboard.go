@@ -3,6 +3,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
@@ -36,7 +37,9 @@ const (
 )
 
 // Rows returns the panels. Queries with a part for each pod show the ten largest ones.
-func Rows() []Row {
+func Rows() []Row { return slices.Concat(podRows(), nodeRows()) }
+
+func podRows() []Row {
 	return []Row{
 		{"State", []Panel{
 			{"Nodes without a connection", "Nodes whose plugin answers, and neither has a connection to the runtime nor stands by.", units.Short, true, []Query{
@@ -75,6 +78,11 @@ func Rows() []Row {
 				{`sum by (kind) (nri_blkio_warnings{` + onNode + `})`, "{{kind}}"},
 			}},
 		}},
+	}
+}
+
+func nodeRows() []Row {
+	return []Row{
 		{"Disks with limits or weights", []Panel{
 			{"Bytes of the node", "Bytes per second of everything on the node.", units.BytesPerSecondIEC, false, []Query{
 				{`rate(nri_blkio_disk_bytes_total{` + onNode + `}[$__rate_interval])`, "{{instance}} {{disk}} {{op}}"},
@@ -102,6 +110,7 @@ func Rows() []Row {
 
 // JSON returns the dashboard as Grafana imports it.
 func JSON() ([]byte, error) {
+	//nolint:staticcheck // its successor makes dashboards for Grafana 12 and later only
 	builder := dashboard.NewDashboardBuilder("nri-blkio").Uid("nri-blkio").Tags([]string{"kubernetes", "storage"}).
 		Description("Block I/O limits and weights of pods, and whether pods wait for others.").
 		Time("now-3h", "now").Refresh("1m").Timezone(common.TimeZoneBrowser).Readonly().
