@@ -31,9 +31,9 @@ unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of 
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.
-	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
+	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|alerts|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
 
-alerts: ## test the alerting rules with promtool
+alerts: ## test the rules for Prometheus, and the queries of the dashboard, with promtool
 	CACHE=$(CACHE) test/alerts/run
 
 apiserver: ## the Helm chart, and what a real API server says of deploy/, of the pages' objects, and by the admission policies
@@ -55,6 +55,7 @@ fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)
 generate: ## what is made from the Helm chart and from the types in deploy/ and docs/; with BPF=1 also the BPF programs, by clang
 	$(if $(BPF),go generate ./blkio/writeback ./blkio/wait)
 	UPDATE_ADMISSION=1 go test -count=1 -run '^TestFiles$$' ./policy/admission
+	cd test && UPDATE_DASHBOARD=1 go test -count=1 -run '^TestFile$$' ./dashboard
 	cd test && UPDATE_MANIFESTS=1 go test -count=1 -run '^TestManifests$$' ./chart
 	UPDATE_REFERENCE=1 go test -count=1 -run '^TestReference$$' ./policy
 

@@ -151,8 +151,7 @@ var _ prometheus.Collector = (*Plugin)(nil)
 // Describe is the half of prometheus.Collector that names the metrics.
 func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
 
-// Collect implements prometheus.Collector. It reads nothing of the node, so a disk that hangs blocks no scrape.
-// A scrape holds the lock of the state only while it counts.
+// Collect implements prometheus.Collector. It is node.Node.Collect, with the metrics of the connection and of weights.
 func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Connected)))
 	out <- prometheus.MustNewConstMetric(standbyDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Standby)))

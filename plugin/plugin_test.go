@@ -151,7 +151,7 @@ func TestMetricsAtZero(t *testing.T) {
 	}
 	want := []string{
 		"budget_refused_containers_total", "connected", "containers{failed}{limited}{observed}{unlimited}", "exit_watch", "exits_total{failed}{lifted}{lost}", "handler_seconds{create}{start}",
-		"limits_written_total", "live_changes_total{applied}{rejected}", "namespaces_over_budget", "pods", "pods_not_in_force", "pods_with_foreign_limits", "pods_without_namespace_labels", "reconcile_seconds", "refused_containers_total{internal}{invalid}{unenforceable}",
+		"limits_written_total", "live_changes_total{applied}{rejected}", "namespaces_over_budget", "pods", "pods_left_out", "pods_not_in_force", "pods_with_foreign_limits", "pods_without_namespace_labels", "reconcile_seconds", "refused_containers_total{internal}{invalid}{unenforceable}",
 		"standby", "syncs_total{failed}{ok}", "unexpected_events_total",
 		"warnings{annotations_ignored}{claim_not_enforced}{class_not_enforced}{guarded}{no_cgroup_writeback}{no_memory_limit}{other}{stalls_fsync}",
 	}

@@ -82,6 +82,7 @@ plugin/iocost           pure    blkio blkio/cgroupfs blkio/diskmodel policy
 plugin/shares           pure    blkio blkio/cgroupfs
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health
                                 plugin/iocost plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
+plugin/podmetrics       pure    blkio blkio/cgroupfs plugin/bounded prometheus
 plugin/repair           pure    io/fs blkio blkio/cgroupfs blkio/hostfs blkio/kernel blkio/storage blkio/writeback plugin/health plugin/record
                                 plugin/recovery plugin/reminder plugin/repair/filestate policy logrus prometheus golang.org/x/time/rate
 plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugin/inventory logrus github.com/pelletier/go-toml/v2
@@ -89,8 +90,8 @@ plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugi
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
 plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/enforce plugin/enforce/plan
                                 plugin/handover plugin/inventory plugin/node/cause plugin/node/guard plugin/node/layers plugin/node/lifecycle
-                                plugin/node/queue plugin/podevent plugin/podfacts plugin/record plugin/recovery plugin/reminder plugin/weights
-                                policy/... logrus prometheus
+                                plugin/node/queue plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery plugin/reminder
+                                plugin/weights policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
                                 plugin/node plugin/node/cause plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder
                                 plugin/weights policy/... logrus prometheus k8s.io/apimachinery/pkg/util/wait

@@ -9,20 +9,22 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // This file counts what the metrics show.
 
-// metrics counts events. Collect counts the state of the node at each scrape. The values of labels are fixed
-// sets: they include no names of pods, and no text of a tenant.
+// metrics counts events. Collect counts the state of the node at each scrape. Except in the metrics of pods, the values of labels are
+// fixed sets: they include no names of pods, and no text of a tenant.
 type metrics struct {
 	refused    [annotation.Internal + 1]atomic.Int64
 	overBudget atomic.Int64 // of refused
 	written    atomic.Int64 // lines of io.max
 	edits      struct{ applied, rejected atomic.Int64 }
 	passes     prometheus.Histogram
+	pods       *podmetrics.Collector
 }
 
 func newMetrics() *metrics {
@@ -63,8 +65,8 @@ var _ prometheus.Collector = (*Node)(nil)
 // Describe implements prometheus.Collector.
 func (n *Node) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, out) }
 
-// Collect returns the metrics of the node's state. It reads nothing of the node, so a disk that hangs blocks no
-// scrape. A scrape holds the lock of the state only while it counts.
+// Collect returns the metrics of the node's state. It reads files of cgroups within a deadline, and nothing else of the node, so a
+// disk that hangs blocks no scrape. A scrape holds the lock of the state only while it counts.
 func (n *Node) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, count int, label ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(count), label...)
@@ -99,6 +101,7 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	counter(syncsDesc, &n.exits.writeout.Syncs.OK, "ok")
 	counter(syncsDesc, &n.exits.writeout.Syncs.Failed, "failed")
 	n.metrics.passes.Collect(out)
+	n.metrics.pods.Collect(out)
 }
 
 // Counts returns the pods with annotations, those with a limit that is not in force, and the

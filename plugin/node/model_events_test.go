@@ -133,7 +133,7 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 	case n < 62:
 		r.editNamespace(rng)
 	case n < 72:
-		out := make(chan prometheus.Metric, 100)
+		out := make(chan prometheus.Metric, 2000)
 		r.now().Collect(out)
 	case n < 79:
 		r.hang(rng)

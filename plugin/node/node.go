@@ -19,6 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
+	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -161,6 +162,7 @@ func New(cfg Config) (*Node, error) {
 		layers:  layers.New(cfg.Layers),
 		metrics: newMetrics(),
 	}
+	n.metrics.pods = podmetrics.New(n.Measured, cfg.Cgroups, n.recovery.Count)
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.Read, n.layers.Calls, n.layers.Moved = cfg.ReadLayers, &n.inFlight.passes, n.layersMoved
 	n.setExits(cfg.Sync)

@@ -98,6 +98,9 @@ func told() map[string]command {
 			}
 			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 		},
+		"measured [TEXT]...": func(w *world, _ bool, args []string) { // the pods with metrics, see world.measured
+			w.same("measured", strings.Join(w.measured(), "\n"), strings.Join(args, "\n"))
+		},
 		"series FILE": func(w *world, _ bool, args []string) { // the names of all metrics
 			w.same("metrics", strings.Join(slices.Sorted(maps.Keys(w.metrics())), "\n")+"\n", w.ts.ReadFile(args[0]))
 		},
@@ -130,6 +133,36 @@ func told() map[string]command {
 			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
 		},
 	}
+}
+
+// measured returns the pods that have metrics as "POD: LIMITS (container LIMITS, pod LIMITS...)".
+func (w *world) measured() (out []string) {
+	format := func(values []blkio.Value, disks ...blkio.Disk) string {
+		limits := map[blkio.Dev]blkio.Limits{}
+		for _, d := range disks {
+			limits[d.Dev] = blkio.Limits{}
+		}
+		for _, v := range values {
+			of := limits[v.Dev]
+			of[v.Key] = v.Amount
+			limits[v.Dev] = of
+		}
+		return w.format(limits)
+	}
+	for _, p := range w.node.Measured() {
+		var parts []string
+		for _, part := range p.Parts {
+			of := "container"
+			if part.Cgroup == p.Cgroup {
+				of = "pod"
+			}
+			parts = append(parts, of+" "+format(part.Limits))
+		}
+		slices.Sort(parts)
+		out = append(out, p.Name+": "+format(p.Limits, p.Disks...)+" ("+strings.Join(parts, ", ")+")")
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (w *world) same(what, got, want string) {

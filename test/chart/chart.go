@@ -119,11 +119,13 @@ func (c *Chart) Manifests(ctx context.Context) (map[string]string, error) {
 	for _, name := range []string{"grammar", "tenants", "fail-closed"} {
 		take(path.Join("admission", name+".yaml"), "admission-"+name)
 	}
-	alerts, readErr := os.ReadFile(filepath.Join(c.deploy, Dir, "files/alerts.yaml"))
-	files["prometheus/alerts.yaml"] = string(alerts)
+	for file, of := range map[string]string{"prometheus/alerts.yaml": "alerts.yaml", "grafana/nri-blkio.json": "dashboard.json"} {
+		text, readErr := os.ReadFile(filepath.Join(c.deploy, Dir, "files", of))
+		files[file], err = string(text), errors.Join(err, readErr)
+	}
 	policy, policyErr := Policy(rendered["templates/policy.yaml"])
 	files["kubernetes/policy.yaml"] = policy
-	return files, errors.Join(err, readErr, policyErr)
+	return files, errors.Join(err, policyErr)
 }
 
 // Policy returns the node policy in a ConfigMap.

@@ -146,6 +146,7 @@ func TestErrors(t *testing.T) {
 		"uninstall: {timeoutSeconds: 1}":                        "/uninstall/timeoutSeconds",
 		image + "metrics: {podMonitor: {enabled: true}}":        "metrics.podMonitor.enabled: needs metrics.enabled",
 		image + "metrics: {prometheusRule: {enabled: true}}":    "metrics.prometheusRule.enabled: needs metrics.enabled",
+		image + "metrics: {dashboard: {enabled: true}}":         "metrics.dashboard.enabled: needs metrics.enabled",
 		image + "nodePools: {policyFiles: {a: 'apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy'}}": "nodePools.label: required",
 		image + "admission: {failClosed: true}":                                                       "admission.failClosed: needs validator.enabled, or externalParts: [validator]",
 		image + "limits: {enabled: false}\nvalidator: {enabled: true}":                                "validator.enabled: needs limits.enabled, or externalParts: [limits]",

@@ -132,7 +132,7 @@ func TestAlerts(t *testing.T) {
 			}
 		case *monitoringv1.PodMonitor:
 			endpoint := o.Spec.PodMetricsEndpoints[0]
-			if endpoint.Port == nil || *endpoint.Port != "metrics" || o.Labels["release"] != "a" || o.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != o.Name {
+			if endpoint.Port == nil || !endpoint.HonorLabels || *endpoint.Port != "metrics" || o.Labels["release"] != "a" || o.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != o.Name {
 				t.Errorf("%s: %+v", o.Name, o.Spec)
 			}
 			jobs[*endpoint.RelabelConfigs[0].Replacement] = endpoint.RelabelConfigs[0].TargetLabel == "job"
@@ -145,6 +145,26 @@ func TestAlerts(t *testing.T) {
 	}
 	if len(jobs) != 4 {
 		t.Errorf("jobs %v", jobs)
+	}
+}
+
+// TestDashboard verifies that the ConfigMap has the dashboard, and the label by which Grafana's sidecar selects it.
+func TestDashboard(t *testing.T) {
+	want, err := os.ReadFile(filepath.Join(deploy, "grafana/nri-blkio.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, o := range objects(t, render(t, all)) {
+		if m, isMap := o.decoded.(*corev1.ConfigMap); isMap && m.Name == "nri-blkio-dashboard" {
+			found = m.Labels["grafana_dashboard"] == "1"
+			if d := cmp.Diff(map[string]string{"nri-blkio.json": string(want)}, m.Data); d != "" {
+				t.Errorf("-file +ConfigMap\n%s", d)
+			}
+		}
+	}
+	if !found {
+		t.Error("no ConfigMap with the label")
 	}
 }
 

@@ -20,7 +20,7 @@ imagePullSecrets: [{name: registry}]
 validator: {enabled: true}
 cluster: {enabled: true, extraArgs: [--resync=10s]}
 admission: {grammar: true, tenants: true, failClosed: true, reserve: true, reserveSet: true, grammarActions: [Warn, Audit]}
-metrics: {enabled: true, podMonitor: {enabled: true, labels: {release: a}}, prometheusRule: {enabled: true, labels: {release: a}}}
+metrics: {enabled: true, podMonitor: {enabled: true, labels: {release: a}}, prometheusRule: {enabled: true, labels: {release: a}}, dashboard: {enabled: true}}
 openshift: {scc: true}
 podAnnotations: {tolerate-missing-plugins.noderesource.dev: "true"}
 `

@@ -1,0 +1,207 @@
+package podmetrics
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+)
+
+var vda, vdb = blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "vda"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "vdb"}
+
+func limit(d blkio.Disk, k blkio.Key, amount blkio.Amount) blkio.Value {
+	return blkio.Value{Address: blkio.Address{Key: k, Dev: d.Dev}, Amount: amount}
+}
+
+// gather returns the values of the metrics, by name and labels. A metric that the registry refuses fails the test, as it
+// would fail a scrape.
+func gather(t *testing.T, c *Collector) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(collector{c}); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "nri_blkio_")
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return got
+}
+
+// collector describes nothing, so that a registration is no scrape.
+type collector struct{ *Collector }
+
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// TestCollect verifies the metrics of a pod with two containers, one of which has a limit, and of a pod with a weight.
+func TestCollect(t *testing.T) {
+	k := fakenode.NewKernel(t)
+	stat := func(cgroup string, lines ...string) {
+		k.Make(cgroup, true)
+		k.Replace(cgroup, "io.stat", strings.Join(lines, "\n")+"\n")
+	}
+	stat("db", "8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0", "8:32 rbytes=1 wbytes=1 rios=1 wios=1 dbytes=0 dios=0")
+	stat("db/c", "8:0 rbytes=10 wbytes=20 rios=1 wios=2 dbytes=0 dios=0")
+	stat("web", "")
+	k.Replace("db", "io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n")
+	k.Replace(".", "io.stat", "8:0 rbytes=100 wbytes=200 rios=10 wios=20 dbytes=0 dios=0\n")
+	all := []Pod{
+		{
+			Namespace: "prod", Name: "db", Cgroup: "db", Disks: []blkio.Disk{vda}, Parts: []Part{{"db/c", []blkio.Value{limit(vda, blkio.Wbps, 5)}}},
+			Limits: []blkio.Value{limit(vda, blkio.Wbps, 5), limit(vda, blkio.Riops, 7)},
+		},
+		{Namespace: "prod", Name: "web", Cgroup: "web", Disks: []blkio.Disk{vdb}},
+		{Namespace: "prod", Name: "removed", Cgroup: "removed", Disks: []blkio.Disk{vdb}, Limits: []blkio.Value{limit(vdb, blkio.Rbps, 9)}},
+	}
+	c := New(func() []Pod { return all }, k.Open(t, t.Context().Done()), nil)
+	want := map[string]float64{
+		"pods_left_out": 0, "pod_io_waiting_seconds_total prod db": 1.5,
+		"pod_limit_bytes_per_second vda prod write db": 5, "pod_limit_operations_per_second vda prod read db": 7,
+		"pod_limit_bytes_per_second vdb prod read removed": 9,
+		"pod_bytes_total vda prod read db":                 10, "pod_bytes_total vda prod write db": 20, "pod_operations_total vda prod db": 3,
+		"pod_limit_seconds_total vda prod db": 0,
+		"pod_bytes_total vdb prod read web":   0, "pod_bytes_total vdb prod write web": 0, "pod_operations_total vdb prod web": 0,
+		"pod_limit_seconds_total vdb prod web": 0,
+		"disk_bytes_total vda read":            100, "disk_bytes_total vda write": 200, "disk_operations_total vda": 30,
+	}
+	if d := cmp.Diff(want, gather(t, c)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	time.Sleep(time.Millisecond)
+	stat("db/c", "8:0 rbytes=10 wbytes=1000000 rios=1 wios=2 dbytes=0 dios=0")
+	again := gather(t, c)["pod_limit_seconds_total vda prod db"]
+	if again <= 0 || again > 60 {
+		t.Errorf("%v seconds at the limit", again)
+	}
+}
+
+// TestUnique verifies that pods with the same names are no error, and neither are names that are no text.
+func TestUnique(t *testing.T) {
+	k := fakenode.NewKernel(t)
+	var all []Pod
+	for i, name := range []string{"db", "db", "db-\xff", "db-?"} {
+		cgroup := fmt.Sprintf("pod%d", i)
+		k.Make(cgroup, true)
+		k.Replace(cgroup, "io.stat", "")
+		all = append(all, Pod{Namespace: "a", Name: name, Cgroup: cgroup, Disks: []blkio.Disk{vda, {Dev: vdb.Dev, Name: "vda"}}, Limits: []blkio.Value{limit(vda, blkio.Rbps, 1)}})
+	}
+	got := gather(t, New(func() []Pod { return all }, k.Open(t, t.Context().Done()), nil))
+	if len(got) != 1+2*5 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestHangingRead verifies that a scrape whose reads hang has the rest, also if there are many of them.
+func TestHangingRead(t *testing.T) {
+	k := fakenode.NewKernel(t)
+	k.Make("db", true)
+	k.Replace("db", "io.stat", "")
+	c := New(func() []Pod {
+		return []Pod{{Namespace: "prod", Name: "db", Cgroup: "db", Disks: []blkio.Disk{vda}, Limits: []blkio.Value{limit(vda, blkio.Rbps, 1)}}}
+	}, k.Open(t, t.Context().Done()), nil)
+	release := k.HangReads("db", "io.stat")
+	defer release()
+	want := map[string]float64{"pods_left_out": 0, "pod_limit_bytes_per_second vda prod read db": 1}
+	for range 3 { // the third finds two that hang
+		began := time.Now()
+		if d := cmp.Diff(want, gather(t, c)); d != "" || time.Since(began) > 10*readDeadline {
+			t.Errorf("after %v: -want +got:\n%s", time.Since(began), d)
+		}
+	}
+}
+
+// TestTimeAtLimits verifies how much time counts between two readings, 10 seconds apart.
+func TestTimeAtLimits(t *testing.T) {
+	type stats = map[string]map[blkio.Dev]blkio.Stat
+	on := func(s blkio.Stat) map[blkio.Dev]blkio.Stat { return map[blkio.Dev]blkio.Stat{vda.Dev: s} }
+	rbps, wbps, wiops := limit(vda, blkio.Rbps, 100), limit(vda, blkio.Wbps, 100), limit(vda, blkio.Wiops, 10)
+	for name, tt := range map[string]struct {
+		parts          []Part
+		earlier, later stats
+		seconds        time.Duration // between the readings; 0 is 10
+		want           float64
+	}{
+		"at its limit":             {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": on(blkio.Stat{Wbytes: 5})}, later: stats{"a": on(blkio.Stat{Wbytes: 1005})}, want: 10},
+		"half of it":               {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Wbytes: 500})}, want: 5},
+		"reads, then writes":       {parts: []Part{{"a", []blkio.Value{rbps, wbps}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Rbytes: 300, Wbytes: 400})}, want: 7},
+		"bytes, or operations":     {parts: []Part{{"a", []blkio.Value{wbps, wiops}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Wbytes: 300, Wios: 60})}, want: 6},
+		"two containers":           {parts: []Part{{"a", []blkio.Value{wbps}}, {"b", []blkio.Value{wbps}}}, earlier: stats{"a": nil, "b": nil}, later: stats{"a": on(blkio.Stat{Wbytes: 200}), "b": on(blkio.Stat{Wbytes: 300})}, want: 5},
+		"no more than passed":      {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Wbytes: math.MaxUint64})}, want: 10},
+		"another direction":        {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Rbytes: 900, Rios: 9})}, want: 0},
+		"a container began":        {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{}, later: stats{"a": on(blkio.Stat{Wbytes: 900})}, want: 0},
+		"it ended":                 {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": nil}, later: stats{}, want: 0},
+		"the disk was replaced":    {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": on(blkio.Stat{Wbytes: 900})}, later: stats{"a": on(blkio.Stat{Wbytes: 100})}, want: 0},
+		"a newer one was earlier":  {parts: []Part{{"a", []blkio.Value{wbps}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Wbytes: 900})}, seconds: -1, want: 0},
+		"no limit in this cgroup":  {earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Wbytes: 900})}, want: 0},
+		"a limit on another disk":  {parts: []Part{{"a", []blkio.Value{limit(vdb, blkio.Wbps, 1)}}}, earlier: stats{"a": nil}, later: stats{"a": on(blkio.Stat{Wbytes: 900})}, want: 0},
+		"a pod's own, and smaller": {parts: []Part{{"pod", []blkio.Value{wbps}}}, earlier: stats{"pod": nil}, later: stats{"pod": on(blkio.Stat{Wbytes: 800})}, want: 8},
+	} {
+		began, passed := time.Now(), 10*time.Second
+		if tt.seconds != 0 {
+			passed = tt.seconds * time.Second
+		}
+		earlier := &reading{time: began, stats: tt.earlier, atLimits: map[blkio.Dev]float64{vda.Dev: 3}}
+		later := &reading{pod: &Pod{Parts: tt.parts}, time: began.Add(passed), stats: tt.later, atLimits: map[blkio.Dev]float64{}}
+		later.countSince(earlier)
+		if got := later.atLimits[vda.Dev] - 3; math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v seconds, want %v", name, got, tt.want)
+		}
+		if later.time.Before(began) {
+			t.Errorf("%s: the older reading is kept", name)
+		}
+	}
+}
+
+// TestBound verifies that pods of a namespace with many do not displace those of others, that the maximum holds, and that
+// the order does not matter.
+func TestBound(t *testing.T) {
+	var all []Pod
+	for i := range 100 {
+		all = append(all, Pod{Namespace: "many", Name: fmt.Sprint("p", i), Cgroup: fmt.Sprint("many", i), Disks: []blkio.Disk{vda, vdb}})
+	}
+	for i := range 5 {
+		all = append(all, Pod{Namespace: "few", Name: fmt.Sprint("p", i), Cgroup: fmt.Sprint("few", i), Disks: []blkio.Disk{vda}, Limits: make([]blkio.Value, 2)})
+	}
+	all = append(all, Pod{Namespace: "huge", Name: "p", Cgroup: "huge", Disks: make([]blkio.Disk, 1000)})
+	names := func(pods []Pod) (out []string) {
+		for _, p := range pods {
+			out = append(out, p.Cgroup)
+		}
+		return out
+	}
+	const room = 200
+	in, leftOut := bound(all, room)
+	count, series := map[string]int{}, 0
+	for _, p := range in {
+		count[p.Namespace]++
+		series += p.series()
+	}
+	if d := cmp.Diff(map[string]int{"few": 5, "many": 18}, count); d != "" || series > room || leftOut != len(all)-len(in) {
+		t.Errorf("%d series, %d left out; -want +got:\n%s", series, leftOut, d)
+	}
+	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	if again, _ := bound(all, room); cmp.Diff(names(in), names(again)) != "" {
+		t.Error("another order leaves out others")
+	}
+	if in, leftOut := bound(all[:0], room); len(in) != 0 || leftOut != 0 {
+		t.Error(in, leftOut)
+	}
+}
