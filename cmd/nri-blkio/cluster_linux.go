@@ -18,6 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/cluster"
 	"github.com/nri-blkio/nri-blkio/plugin/contested"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/nodereport"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/recorder"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
@@ -94,6 +95,12 @@ func (r *runner) watchContested(ctx context.Context, rec *recorder.Recorder, p *
 		Pods:   p.PodsByCgroup, Note: rec.Note,
 	})
 	go r.recovery.Loop(ctx, "find contested files", w.Run)
+}
+
+// reportNode writes the report about the node for the cluster part, until ctx ends.
+func (r *runner) reportNode(ctx context.Context, rec *recorder.Recorder, p *plugin.Plugin) {
+	reports := plugin.NodeReports{File: filepath.Join(r.eventsDir(), nodereport.FileName), Program: buildVersion(), Rejection: r.watch.Rejection, Since: rec.Since}
+	go r.recovery.Loop(ctx, "report the node", func(ctx context.Context) { p.WriteReports(ctx, reports) })
 }
 
 // readDocuments has the plugin follow the documents of the cluster part until ctx ends, if there is an exchange directory.
