@@ -74,7 +74,8 @@ plugin/contested        pure    plugin/podevent plugin/reminder plugin/repair po
 plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/nodereport plugin/poddoc plugin/podevent
                                 plugin/podfacts plugin/reminder
                                 policy policy/annotation logrus prometheus golang.org/x/time/rate google.golang.org/protobuf/encoding/protowire
-                                k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1 k8s.io/apimachinery/pkg/...
+                                k8s.io/api/coordination/v1 k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1
+                                k8s.io/apimachinery/pkg/...
                                 # No clientset: it takes 36 MB of program, and 1.6 MiB of memory in each part.
                                 k8s.io/client-go/rest
 

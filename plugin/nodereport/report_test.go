@@ -65,8 +65,8 @@ func TestBounds(t *testing.T) {
 // TestDecode verifies that what no node of this version writes is an error.
 func TestDecode(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                               "read a report",
-		`{"version":2}`:                  "a report of version 2 (known is 1)",
+		"":                             "read a report",
+		`{"version":2}`:                "a report of version 2 (known is 1)",
 		strings.Repeat(" ", MaxSize+1): "a report of 32769 bytes",
 		`{"version":1,"problems":[` + strings.Repeat("{},", MaxProblems) + `{}]}`: "a report of 101 problems",
 	} {
