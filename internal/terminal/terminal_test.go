@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -178,5 +179,41 @@ func TestShorten(t *testing.T) {
 		if got := Shorten(tt.in, tt.limit); got != tt.want {
 			t.Errorf("%s to %d: got %s, want %s", tt.in, tt.limit, got, tt.want)
 		}
+	}
+}
+
+// TestCleaner verifies that no byte of another program acts on a terminal, however its writes are cut, and that text stays.
+func TestCleaner(t *testing.T) {
+	in := "POD  Käse 日本\n\ta\x1b[2J\u009b31m\u202e\r\x07\xff\xe6\x97b\uFFFD\U0001f600\xe6\x97"
+	want := "POD  Käse 日本\n\ta\\x1b[2J\\u009b31m\\u202e\\r\\a\\xff\\xe6\\x97b\uFFFD\U0001f600\\xe6\\x97"
+	for size := 1; size <= len(in); size++ {
+		var out bytes.Buffer
+		c := NewCleaner(&out)
+		for rest := []byte(in); len(rest) > 0; {
+			n, err := c.Write(rest[:min(size, len(rest))])
+			if err != nil || n == 0 {
+				t.Fatal(n, err)
+			}
+			rest = rest[n:]
+		}
+		if err := c.Close(); err != nil || out.String() != want {
+			t.Fatalf("in writes of %d bytes: %v\n got %q\nwant %q", size, err, out.String(), want)
+		}
+	}
+}
+
+// TestCleanerFails verifies that an error of the writer below is returned.
+func TestCleanerFails(t *testing.T) {
+	r, w := io.Pipe()
+	r.Close()
+	c := NewCleaner(w)
+	if _, err := c.Write([]byte("a")); err == nil {
+		t.Error("a write has no error")
+	}
+	if _, err := c.Write([]byte("\xe6")); err == nil {
+		t.Error("an incomplete character has no error")
+	}
+	if err := c.Close(); err == nil {
+		t.Error("Close has no error")
 	}
 }
