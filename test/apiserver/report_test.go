@@ -1,8 +1,11 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,6 +30,25 @@ func (p *part) report(problems ...nodereport.Problem) {
 	data := nodereport.New("v1", time.Now(), 3, problems).Encode()
 	if err := hostfs.ReplaceOffered(filepath.Join(p.notes, nodereport.FileName), data); err != nil {
 		p.Fatal(err)
+	}
+}
+
+// overview verifies what kubectl blkio says of the reports, as kubectl runs it.
+func (p *part) overview(status int, texts ...string) {
+	p.Helper()
+	file, err := plugin()
+	if err != nil {
+		p.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, server.kubectl, "blkio", "status", "-A", "--kubeconfig", server.kubeconfig)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(file)+":"+filepath.Dir(server.kubectl)+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	for _, text := range texts {
+		if !strings.Contains(string(out), text) || cmd.ProcessState.ExitCode() != status {
+			p.Errorf("kubectl blkio: %v: %.2000s\nwant %s", err, out, text)
+		}
 	}
 }
 
@@ -68,8 +90,10 @@ func TestClusterReport(t *testing.T) {
 		})
 	}
 	has("the largest report", func(r *nodereport.Report) bool { return len(r.Problems) > 30 && r.LeftOut > 100 })
+	p.overview(1, "worker-8  prod/db-0", "more problems, for which the reports have no room")
 	p.report()
 	has("a changed report", func(r *nodereport.Report) bool { return len(r.Problems) == 0 && r.Pods == 3 && r.Program == "v1" })
+	p.overview(0, "1 nodes, 0 of them silent; 3 pods on the others, 3 without a problem")
 }
 
 // TestClusterReportRights verifies that the token of a node writes only the Lease of that node, with a report in it and nothing
