@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -20,10 +21,8 @@ const (
 
 // NodeReports is what the reports about the node need beside the plugin.
 type NodeReports struct {
-	File    string // in the events directory
-	Program string // the version
-	// Rejection returns why the policy file was rejected, "" if it was not.
-	Rejection func() string
+	File, Program string        // the path of the report, and the version
+	Rejection     func() string // why the policy file was rejected, "" if it was not
 	// Since returns the events of a reason since some time, one in each document.
 	Since func(t time.Time, reason podevent.Reason) []podevent.Document
 }
@@ -31,18 +30,18 @@ type NodeReports struct {
 // WriteReports writes the report about the node for the cluster part, on change and every [nodereport.Interval], until ctx ends.
 // An instance on standby writes none.
 func (p *Plugin) WriteReports(ctx context.Context, c NodeReports) {
-	var (
-		written *nodereport.Report
-		problem reminder.Reminder
-	)
+	var written []byte
+	var at time.Time
+	var problem reminder.Reminder
 	reminder.Every(ctx, reportEvery, func(now time.Time) {
-		r := p.nodeReport(now, c)
-		if r == nil || written != nil && now.Sub(written.At).Abs() < nodereport.Interval && r.Equal(written) {
+		state := p.Health()
+		data := c.encode(now, &state, p.node.Problems())
+		if state.State == health.Standby || bytes.Equal(data, written) && now.Sub(at).Abs() < nodereport.Interval {
 			return
 		}
-		err := hostfs.ReplaceOffered(c.File, r.Encode())
+		err := hostfs.ReplaceOffered(c.File, data)
 		if err == nil {
-			written = r
+			written, at = data, now
 		}
 		if problem.Due(now, err) {
 			p.log.WithError(err).Warn("Writing the report about the node failed, retrying")
@@ -50,35 +49,26 @@ func (p *Plugin) WriteReports(ctx context.Context, c NodeReports) {
 	})
 }
 
-// nodeReport returns the report about the node, nil on standby.
-func (p *Plugin) nodeReport(now time.Time, c NodeReports) *nodereport.Report {
-	state := p.Health()
-	if state.State == health.Standby {
-		return nil
+// encode returns the report about the node in a state, with the problems of its running pods.
+func (c *NodeReports) encode(now time.Time, state *health.Report, problems []nodereport.Problem) []byte {
+	add := func(namespace, pod, reason, text string) {
+		problems = append(problems, nodereport.Problem{Namespace: namespace, Pod: pod, Reason: reason, Text: text})
 	}
-	problems := p.node.Problems()
 	if state.State != health.Connected {
-		problems = append(problems, nodereport.Problem{Reason: nodereport.Disconnected, Text: "new containers start without limits: " + state.Reason})
+		add("", "", nodereport.Disconnected, "new containers start without limits: "+state.Reason)
 	}
 	if rejection := c.Rejection(); rejection != "" {
-		problems = append(problems, nodereport.Problem{Reason: nodereport.PolicyRejected, Text: rejection})
+		add("", "", nodereport.PolicyRejected, rejection)
 	}
 	for _, d := range c.Since(now.Add(-refusedFor), podevent.Refused) {
-		problems = append(problems, nodereport.Problem{Namespace: d.Namespace, Pod: d.Name, Reason: string(podevent.Refused), Text: d.Events[0].Note})
+		add(d.Namespace, d.Name, string(podevent.Refused), d.Events[0].Note)
 	}
-	problems = append(problems, idleWeights(state.Weights)...)
-	return nodereport.New(c.Program, now, state.Pods, problems)
-}
-
-// idleWeights returns the weights without effect that the operator has not chosen.
-func idleWeights(w *health.Weights) (out []nodereport.Problem) {
-	if w == nil {
-		return nil
-	}
-	for _, s := range w.Shares {
-		if s.Reason != "" && !s.Chosen {
-			out = append(out, nodereport.Problem{Namespace: s.Namespace, Pod: s.Pod, Reason: nodereport.NoEffect, Text: "a weight has no effect: " + s.Reason})
+	if state.Weights != nil {
+		for _, s := range state.Weights.Shares {
+			if s.Reason != "" && !s.Chosen {
+				add(s.Namespace, s.Pod, nodereport.NoEffect, "a weight has no effect: "+s.Reason)
+			}
 		}
 	}
-	return out
+	return nodereport.Encode(c.Program, state.Pods, problems)
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -28,42 +29,27 @@ func reportsOf(file, rejection string, refused ...podevent.Document) NodeReports
 	}
 }
 
-// TestNodeReport verifies what the report has of the node, and that an instance on standby makes none.
+// TestNodeReport verifies what the report has of the node. A weight without effect is a problem, unless the operator has chosen it.
 func TestNodeReport(t *testing.T) {
-	p := newPlugin(t, nil)
-	s := &session{p: p, log: p.log, deadline: time.Minute}
-	if _, _, err := s.CreateContainer(t.Context(), sandbox(map[string]string{limitsKey + "containers": "* wbps=60Mi"}), ctr("a")); err != nil {
-		t.Fatal(err)
-	}
 	refused := podevent.Document{Pod: podevent.Pod{Namespace: "prod", Name: "db-1"}, Events: []podevent.Event{{Note: "n"}}}
-	now := time.Date(2026, 11, 28, 1, 2, 3, 0, time.UTC)
-	got := p.nodeReport(now, reportsOf("", "line 3", refused))
-	want := nodereport.New("v1", now, 1, []nodereport.Problem{
-		{Reason: nodereport.Disconnected, Text: "new containers start without limits: it has not connected yet"},
-		{Reason: nodereport.PolicyRejected, Text: "line 3"},
-		{Namespace: "prod", Pod: "db-1", Reason: "BlkioRefused", Text: "n"},
-	})
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	p.connection.connected("containerd 2")
-	if got := p.nodeReport(now, reportsOf("", "")); len(got.Problems) > 0 || got.InForce != 1 {
-		t.Errorf("without problems: %+v", got)
-	}
-	p.connection.change(health.Standby, "", "")
-	if got := p.nodeReport(now, reportsOf("", "")); got != nil {
-		t.Errorf("on standby: %+v", got)
-	}
-}
-
-// TestIdleWeight verifies that a weight without effect is a problem, unless the operator has chosen it.
-func TestIdleWeight(t *testing.T) {
-	got := idleWeights(&health.Weights{Shares: []health.Share{
+	state := &health.Report{State: health.Disconnected, Reason: "r", Pods: 5, Weights: &health.Weights{Shares: []health.Share{
 		{Namespace: "prod", Pod: "a", Reason: "no model"}, {Namespace: "prod", Pod: "b", Reason: "off", Chosen: true}, {Namespace: "prod", Pod: "c", Share: .5},
-	}})
-	want := []nodereport.Problem{{Namespace: "prod", Pod: "a", Reason: nodereport.NoEffect, Text: "a weight has no effect: no model"}}
-	if d := cmp.Diff(want, got); d != "" || idleWeights(nil) != nil {
+	}}}
+	lasts := []nodereport.Problem{{Namespace: "prod", Pod: "db-0", Reason: "BlkioNotInForce", Text: "x"}}
+	c := reportsOf("", "line 3", refused)
+	want := nodereport.Encode("v1", 5, []nodereport.Problem{
+		{Reason: nodereport.Disconnected, Text: "new containers start without limits: r"},
+		{Reason: nodereport.PolicyRejected, Text: "line 3"},
+		{Namespace: "prod", Pod: "db-0", Reason: "BlkioNotInForce", Text: "x"},
+		{Namespace: "prod", Pod: "db-1", Reason: "BlkioRefused", Text: "n"},
+		{Namespace: "prod", Pod: "a", Reason: nodereport.NoEffect, Text: "a weight has no effect: no model"},
+	})
+	if d := cmp.Diff(string(want), string(c.encode(time.Now(), state, lasts))); d != "" {
 		t.Errorf("-want +got:\n%s", d)
+	}
+	c = reportsOf("", "")
+	if got, want := string(c.encode(time.Now(), &health.Report{State: health.Connected, Pods: 1}, nil)), string(nodereport.Encode("v1", 1, nil)); got != want {
+		t.Errorf("without problems: %s, want %s", got, want)
 	}
 }
 
@@ -77,15 +63,16 @@ func TestWriteReports(t *testing.T) {
 		rejection.Store(new("a"))
 		c.Rejection = func() string { return *rejection.Load() }
 		go p.WriteReports(t.Context(), c)
-		read := func() *nodereport.Report {
+		// take returns the report that was written since the last call, nil for none.
+		take := func() *nodereport.Report {
 			t.Helper()
 			synctest.Wait()
 			data, err := os.ReadFile(c.File)
-			if err != nil {
-				t.Fatal(err)
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
 			}
-			r, err := nodereport.Decode(data)
-			if err != nil {
+			r, decodeErr := nodereport.Decode(data)
+			if err := errors.Join(err, decodeErr, os.Remove(c.File)); err != nil {
 				t.Fatal(err)
 			}
 			return r
@@ -95,20 +82,26 @@ func TestWriteReports(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(reportEvery)
-		first := read()
+		if r := take(); r == nil || r.Problems[1].Text != "a" {
+			t.Errorf("the first report: %+v", r)
+		}
 		time.Sleep(nodereport.Interval / 2)
-		if got := read(); !got.At.Equal(first.At) {
+		if take() != nil {
 			t.Error("an unchanged report is written again")
 		}
 		rejection.Store(new("b"))
 		time.Sleep(reportEvery)
-		second := read()
-		if got := second.Problems[1]; got.Text != "b" {
-			t.Errorf("a changed report: %+v", got)
+		if r := take(); r == nil || r.Problems[1].Text != "b" {
+			t.Errorf("a changed report: %+v", r)
 		}
 		time.Sleep(nodereport.Interval + reportEvery)
-		if got := read(); !got.Equal(second) || got.At.Equal(second.At) {
-			t.Errorf("after a minute: %+v", got)
+		if take() == nil {
+			t.Error("after a minute the report is not written again")
+		}
+		p.connection.change(health.Standby, "", "")
+		time.Sleep(2 * nodereport.Interval)
+		if take() != nil {
+			t.Error("an instance on standby writes a report")
 		}
 	})
 }

@@ -1,5 +1,5 @@
 // Command kubectl-blkio is a plugin of kubectl. "kubectl blkio status -A" shows the problems of all nodes, and the other commands
-// are those of nri-blkio on the node of a pod. It talks to the API server by kubectl only, so that contexts and authentication are
+// are those of nri-blkio on the node of a pod. It asks the API server by kubectl only, so that contexts and authentication are
 // those of kubectl.
 package main
 
@@ -21,9 +21,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
-	os.Exit(statusOf(err))
+	os.Exit(status)
 }
 
 // The exit statuses, which are those of nri-blkio.
@@ -36,56 +36,42 @@ const (
 // exitError is an error that has an exit status. All other errors have exitUndetermined.
 type exitError struct {
 	status int
-	err    error // nil if the output explains the status
+	error  // nil if the output explains the status
 }
-
-// Error is called only where err is not nil; see run.
-func (e *exitError) Error() string { return e.err.Error() }
 
 func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-func statusOf(err error) int {
-	if err == nil {
-		return 0
-	}
-	if e, ok := errors.AsType[*exitError](err); ok {
-		return e.status
-	}
-	return exitUndetermined
-}
-
-// run is the program without the process around it. It has printed the error that it returns.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// run is the program without the process around it. It returns the exit status.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{kubectl: kubectl{stdin: stdin, stdout: stdout, stderr: stderr}}
 	cmd := a.rootCommand()
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
-	if e, ok := errors.AsType[*exitError](err); err != nil && (!ok || e.err != nil) {
+	if err == nil {
+		return 0
+	}
+	failed, ok := errors.AsType[*exitError](err)
+	if !ok {
+		failed = &exitError{exitUndetermined, err}
+	}
+	if failed.error != nil {
 		terminal.Notes(stderr, "kubectl blkio", terminal.ErrorLines(err)...)
 	}
-	return err
+	return failed.status
 }
 
 const rootLong = `Block I/O limits of pods, from a workstation.
 
-"status -A" shows the problems of all nodes with one request. It reads the reports that the
-cluster part of nri-blkio keeps. The other commands run nri-blkio on the node of a pod, or of
---node, by "kubectl exec" in the pods of the plugin. Their flags are those of nri-blkio there:
-POD comes first, and what follows it is passed on.
+"status -A" shows the problems of all nodes with one request: it reads the reports that the
+cluster part of nri-blkio keeps. The other commands run nri-blkio on the node of a pod, or on
+--node, by "kubectl exec" in the pods of the plugin. The pod comes first, and what follows it
+are flags of nri-blkio there.
 
-Exit status: that of nri-blkio on the node. 3 if kubectl fails.`
-
-// app has what the commands share.
-type app struct {
-	kubectl
-	namespace string // of the pod, "" for that of the context
-	node      string // "" for that of the pod
-	plugin    string // the namespace of the plugin
-}
+The exit status is that of nri-blkio on the node, or of kubectl.`
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -96,13 +82,13 @@ func (a *app) rootCommand() *cobra.Command {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl blkio"},
 		SilenceErrors: true, // run prints them, in one line
 		SilenceUsage:  true,
-		Args: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usage("unknown command %q (kubectl blkio --help lists them)", args[0])
 			}
-			return nil
+			return cmd.Help()
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	root.CompletionOptions.DisableDefaultCmd = true // kubectl completes its plugins in another way

@@ -19,7 +19,7 @@ import (
 // TestMain makes the test binary the commands of the scripts: the plugin, and a kubectl without a cluster.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"kubectl-blkio": func() { os.Exit(statusOf(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))) },
+		"kubectl-blkio": func() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 		"kubectl":       func() { os.Exit(fakeKubectl(os.Args[1:])) },
 	})
 }

@@ -182,38 +182,45 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// TestCleaner verifies that no byte of another program acts on a terminal, however its writes are cut, and that text stays.
-func TestCleaner(t *testing.T) {
-	in := "POD  Käse 日本\n\ta\x1b[2J\u009b31m\u202e\r\x07\xff\xe6\x97b\uFFFD\U0001f600\xe6\x97"
-	want := "POD  Käse 日本\n\ta\\x1b[2J\\u009b31m\\u202e\\r\\a\\xff\\xe6\\x97b\uFFFD\U0001f600\\xe6\\x97"
+// TestLines verifies that no byte of another program acts on a terminal, however its writes are cut, and that text stays.
+func TestLines(t *testing.T) {
+	const in = "POD  Käse \"日本\"\n\na\x1b[2J\u202e\r\x07\n\xff\xe6\x97b\nlast"
+	const want = "POD  Käse \"日本\"\n\na\\x1b[2J\\u202e\\r\\a\n\\xff\\xe6\\x97b\nlast\n"
 	for size := 1; size <= len(in); size++ {
 		var out bytes.Buffer
-		c := NewCleaner(&out)
+		lines := Lines{To: &out}
 		for rest := []byte(in); len(rest) > 0; {
-			n, err := c.Write(rest[:min(size, len(rest))])
+			n, err := lines.Write(rest[:min(size, len(rest))])
 			if err != nil || n == 0 {
 				t.Fatal(n, err)
 			}
 			rest = rest[n:]
 		}
-		if err := c.Close(); err != nil || out.String() != want {
+		if err := lines.Close(); err != nil || out.String() != want {
 			t.Fatalf("in writes of %d bytes: %v\n got %q\nwant %q", size, err, out.String(), want)
 		}
 	}
 }
 
-// TestCleanerFails verifies that an error of the writer below is returned.
-func TestCleanerFails(t *testing.T) {
+// TestLinesBounds verifies that a line without an end is written in pieces, and that an error of the writer below is returned.
+func TestLinesBounds(t *testing.T) {
+	var out bytes.Buffer
+	lines := Lines{To: &out}
+	for range 3 {
+		if _, err := lines.Write(make([]byte, 1<<19)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(lines.rest); n > 1<<20 || out.Len() == 0 {
+		t.Errorf("%d bytes are kept, %d are written", n, out.Len())
+	}
 	r, w := io.Pipe()
 	r.Close()
-	c := NewCleaner(w)
-	if _, err := c.Write([]byte("a")); err == nil {
+	lines = Lines{To: w}
+	if _, err := lines.Write([]byte("a\nb")); err == nil {
 		t.Error("a write has no error")
 	}
-	if _, err := c.Write([]byte("\xe6")); err == nil {
-		t.Error("an incomplete character has no error")
-	}
-	if err := c.Close(); err == nil {
+	if err := lines.Close(); err == nil {
 		t.Error("Close has no error")
 	}
 }

@@ -20,12 +20,12 @@ import (
 // ReportAPI keeps the report of the node at the API server.
 type ReportAPI interface {
 	// ApplyReport creates the object with the report, or replaces it. One request does both.
-	ApplyReport(ctx context.Context, now time.Time, r *nodereport.Report) error
+	ApplyReport(ctx context.Context, now time.Time, report []byte) error
 }
 
 // ApplyReport implements ReportAPI. The object is a Lease: it needs no definition of a kind, it has a field for the time, and the
 // part needs no right to other objects of the plugin's namespace, such as the ConfigMap of the policy.
-func (c *client) ApplyReport(ctx context.Context, now time.Time, r *nodereport.Report) error {
+func (c *client) ApplyReport(ctx context.Context, now time.Time, report []byte) error {
 	token, err := hostfs.Root(c.tokenDir).ReadFile("token")
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *client) ApplyReport(ctx context.Context, now time.Time, r *nodereport.R
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(newLease(of, now, r))
+	body, err := json.Marshal(newLease(of, now, report))
 	if err != nil { // not reached
 		return err
 	}
@@ -76,13 +76,13 @@ func holderOf(token string) (holder, error) {
 }
 
 // newLease returns the object with a report. It is removed with the node.
-func newLease(of holder, now time.Time, r *nodereport.Report) *coordinationv1.Lease {
+func newLease(of holder, now time.Time, report []byte) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: of.Namespace, Name: nodereport.NamePrefix + of.Node.Name,
-			Labels:          map[string]string{nodereport.NameLabel: nodereport.Name},
-			Annotations:     map[string]string{nodereport.Annotation: string(r.Encode())},
+			Labels:          map[string]string{"app.kubernetes.io/name": nodereport.Name},
+			Annotations:     map[string]string{nodereport.Annotation: string(report)},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: of.Node.Name, UID: types.UID(of.Node.UID)}},
 		},
 		Spec: coordinationv1.LeaseSpec{

@@ -1,9 +1,8 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
@@ -14,81 +13,54 @@ import (
 )
 
 const (
-	// reportPace is the shortest time between two requests with the report. Each node's first one is sent at some time within it.
+	// reportPace is the shortest time between two requests with the report, and between two looks at it. Failed requests, and the
+	// first ones of all nodes, are spread over as much time.
 	reportPace = 10 * time.Second
 	// reportPatience is the age from which on the limits part is taken for one that does not run.
 	reportPatience = 2 * nodereport.Interval
 )
 
-// reporter sends the report that the limits part has written, on change and every minute.
-type reporter struct {
-	part    *Part
-	version hostfs.Version     // of the file
-	file    *nodereport.Report // what it has; nil for none that can be read
-	sent    *nodereport.Report
-	next    time.Time     // when an unchanged report is sent again
-	resume  time.Time     // the earliest time of the next request
-	pause   time.Duration // after the last failed request; 0 after a success
-	log     struct{ file, api reminder.Reminder }
-}
-
-// sendReports sends the report of the node until the context ends.
+// sendReports sends the report that the limits part has written, on change and about every minute, until the context ends.
 func (p *Part) sendReports(ctx context.Context) {
-	r := reporter{part: p, resume: time.Now().Add(rand.N(reportPace))}
-	reminder.Every(ctx, lookEvery, func(now time.Time) { r.step(ctx, now) })
+	var (
+		sent    []byte
+		next    time.Time // when an unchanged report is sent again
+		problem reminder.Reminder
+	)
+	reminder.Sleep(ctx, rand.N(reportPace))
+	reminder.Every(ctx, reportPace, func(now time.Time) {
+		report := p.readReport(now)
+		if answers, _, _ := p.contact.state(); !answers || bytes.Equal(report, sent) && now.Before(next) {
+			return
+		}
+		err := p.ReportAPI.ApplyReport(ctx, now, report)
+		if ctx.Err() != nil {
+			return
+		}
+		p.status.count(err)
+		if problem.Due(now, err) {
+			p.Log.WithError(err).Warn("Sending the report about the node failed, retrying")
+		}
+		if err == nil {
+			sent, next = report, now.Add(nodereport.Interval-reportPace)
+		} else {
+			reminder.Sleep(ctx, rand.N(reportPace))
+		}
+	})
 }
 
-// step reads what has changed, and sends the report if it is due.
-func (r *reporter) step(ctx context.Context, now time.Time) {
-	if err := r.read(); r.log.file.Due(now, err) {
-		r.part.Log.WithError(err).WithField("dir", r.part.EventsDir).Warn("The report about the node cannot be read")
-	}
-	report := r.file
-	if report == nil || now.Sub(report.At).Abs() > reportPatience {
-		report = nodereport.New("", now, 0, []nodereport.Problem{{Reason: nodereport.NotRunning, Text: "the limits part writes no report: it does not run, or is of another version"}})
-	}
-	isDue := r.sent == nil || !now.Before(r.next) || !report.Equal(r.sent)
-	if answers, _, _ := r.part.contact.state(); !answers || !isDue || now.Before(r.resume) {
-		return
-	}
-	err := r.part.ReportAPI.ApplyReport(ctx, now, report)
-	if ctx.Err() != nil {
-		return
-	}
-	r.part.status.count(err)
-	if r.log.api.Due(now, err) {
-		r.part.Log.WithError(err).Warn("Sending the report about the node failed, retrying")
-	}
-	switch {
-	case err == nil:
-		r.sent, r.pause, r.resume, r.next = report, 0, now.Add(reportPace), now.Add(nodereport.Interval-rand.N(reportPace))
-	case isRefusal(err): // a right is missing, or the policy of admission has not taken effect
-		r.resume = now.Add(nodereport.Interval)
-	default:
-		r.pause = min(max(2*r.pause, minPause), maxPause)
-		r.resume = now.Add(r.pause + rand.N(r.pause))
-	}
-}
-
-// read reads the file if it has changed.
-func (r *reporter) read() error {
-	version, err := hostfs.VersionOf(filepath.Join(r.part.EventsDir, nodereport.FileName))
-	if err == nil && version == r.version {
-		return nil
-	}
-	r.version, r.file = hostfs.Version{}, nil
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// readReport returns the report that the limits part has written, or why there is none.
+func (p *Part) readReport(now time.Time) []byte {
+	version, err := hostfs.VersionOf(filepath.Join(p.EventsDir, nodereport.FileName))
 	var data []byte
 	if err == nil {
-		data, err = hostfs.ReadSharedBelow(r.part.EventsDir, nodereport.FileName, nodereport.MaxSize)
+		data, err = hostfs.ReadSharedBelow(p.EventsDir, nodereport.FileName, nodereport.MaxSize)
 	}
+	text := "the limits part does not run, or is of another version: its report is old"
 	if err != nil {
-		return err
+		text = "the limits part does not run, or is of another version: " + err.Error()
+	} else if now.Sub(version.Changed).Abs() < reportPatience {
+		return data
 	}
-	if r.file, err = nodereport.Decode(data); err == nil {
-		r.version = version
-	}
-	return err
+	return nodereport.Encode("", 0, []nodereport.Problem{{Reason: nodereport.NotRunning, Text: text}})
 }

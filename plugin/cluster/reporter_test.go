@@ -16,8 +16,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/nodereport"
@@ -26,20 +24,28 @@ import (
 // fakeReportAPI keeps the reports that were applied.
 type fakeReportAPI struct {
 	mu    sync.Mutex // guards the fields below
-	texts []string   // of the first problem of each request, "" for none
+	texts []string   // of the problem of each request
 	times []time.Time
 	err   error
 }
 
-func (a *fakeReportAPI) ApplyReport(_ context.Context, now time.Time, r *nodereport.Report) error {
+func (a *fakeReportAPI) ApplyReport(_ context.Context, now time.Time, report []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text := ""
-	if len(r.Problems) > 0 {
-		text = r.Problems[0].Reason
-	}
-	a.texts, a.times = append(a.texts, text), append(a.times, now)
+	a.texts, a.times = append(a.texts, textOf(report)), append(a.times, now)
 	return a.err
+}
+
+// textOf returns the text of the first problem of a report, "" without one.
+func textOf(report []byte) string {
+	r, err := nodereport.Decode(report)
+	if err != nil {
+		return err.Error()
+	}
+	for _, p := range r.Problems {
+		return p.Text
+	}
+	return ""
 }
 
 func (a *fakeReportAPI) fail(err error) {
@@ -56,151 +62,76 @@ func (a *fakeReportAPI) take() (texts []string, times []time.Time) {
 	return texts, times
 }
 
-// reporterTest runs a part with a report.
-type reporterTest struct {
-	*partTest
-	reports *fakeReportAPI
-	dir     string
-}
-
-func startReporter(t *testing.T) *reporterTest {
-	t.Helper()
-	r := &reporterTest{reports: &fakeReportAPI{}, dir: t.TempDir()}
-	r.partTest = startWith(t, Config{Dir: t.TempDir(), API: newFakeAPI(), EventsDir: r.dir, ReportAPI: r.reports})
-	return r
-}
-
-// write writes a report with a problem, "" for none.
-func (r *reporterTest) write(reason string) {
-	r.Helper()
-	var problems []nodereport.Problem
-	if reason != "" {
-		problems = append(problems, nodereport.Problem{Reason: reason, Text: "x"})
+// TestReadReport verifies that a report of the limits part is passed on as it is, and that a node without one that is new has a
+// report that says so.
+func TestReadReport(t *testing.T) {
+	p := New(Config{EventsDir: t.TempDir()})
+	file, want := filepath.Join(p.EventsDir, nodereport.FileName), nodereport.Encode("v1", 1, nil)
+	has := func(when, text string, now time.Time) {
+		t.Helper()
+		if got := textOf(p.readReport(now)); !strings.HasPrefix(got, text) || (got == "") != (text == "") {
+			t.Errorf("%s: %q, want %q", when, got, text)
+		}
 	}
-	r.replace(nodereport.New("v1", time.Now(), 1, problems).Encode())
-}
-
-func (r *reporterTest) replace(data []byte) {
-	r.Helper()
-	if err := hostfs.ReplaceOffered(filepath.Join(r.dir, nodereport.FileName), data); err != nil {
-		r.Fatal(err)
+	const absent = "the limits part does not run, or is of another version: "
+	has("without a file", absent+"lstat", time.Now())
+	if err := hostfs.ReplaceOffered(file, want); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// sends compares the requests in a time.
-func (r *reporterTest) sends(what string, d time.Duration, want ...string) []time.Time {
-	r.Helper()
-	time.Sleep(d)
-	synctest.Wait()
-	texts, times := r.reports.take()
-	equal(r.T, what, want, texts)
-	return times
-}
-
-// accepts verifies that the report is sent within two minutes, and again not before it is due.
-func (r *reporterTest) accepts(what, want string) {
-	r.Helper()
-	time.Sleep(2 * nodereport.Interval)
-	synctest.Wait()
-	if texts, _ := r.reports.take(); len(texts) < 1 || len(texts) > 3 || texts[0] != want {
-		r.Errorf("%s: %q, want %s", what, texts, want)
+	has("with a file", "", time.Now())
+	if got := p.readReport(time.Now()); string(got) != string(want) {
+		t.Errorf("%s, want %s", got, want)
 	}
+	has("later", "", time.Now().Add(nodereport.Interval))
+	has("with an old file", absent+"its report is old", time.Now().Add(2*reportPatience))
+	has("after the clock was set back", absent+"its report is old", time.Now().Add(-time.Hour))
+	if err := hostfs.ReplaceOffered(file, make([]byte, nodereport.MaxSize+1)); err != nil {
+		t.Fatal(err)
+	}
+	has("with a large file", absent+"read "+file+": larger than", time.Now())
 }
 
 // TestReporter verifies that the report is sent on change, but not more often than the pace allows, and otherwise about every
-// minute.
+// minute. A request that fails is sent again, and none is sent while the API server does not answer.
 func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startReporter(t)
-		defer func() { r.stop() }()
-		r.write("a")
-		r.sends("first", reportPace+lookEvery, "a")
-		r.write("b")
-		r.write("c")
-		r.sends("changed", reportPace+lookEvery, "c")
-		r.write("")
-		r.write("c") // as it was sent
-		r.sends("changed back", reportPace+lookEvery)
-		for range 5 { // the limits part writes it every minute
-			r.write("c")
-			time.Sleep(nodereport.Interval)
-		}
-		synctest.Wait()
-		texts, times := r.reports.take()
-		if len(texts) < 5 || len(texts) > 6 {
-			t.Errorf("%d requests in five minutes", len(texts))
-		}
-		for i := range times[1:] {
-			if d := times[i+1].Sub(times[i]); d < nodereport.Interval-reportPace || d > nodereport.Interval+lookEvery {
-				t.Errorf("%v between two reports", d)
+		reports, dir, api := &fakeReportAPI{}, t.TempDir(), newFakeAPI()
+		p := startWith(t, Config{Dir: t.TempDir(), API: api, EventsDir: dir, ReportAPI: reports})
+		defer func() { p.stop() }()
+		sends := func(what string, d time.Duration, least, most int, suffix string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			texts, times := reports.take()
+			if len(texts) < least || len(texts) > most {
+				t.Errorf("%s: %d requests, want %d to %d", what, len(texts), least, most)
+			}
+			for i, text := range texts {
+				if !strings.HasSuffix(text, suffix) || i > 0 && times[i].Sub(times[i-1]) < reportPace {
+					t.Errorf("%s: %q at %v, want %q", what, text, times[i], suffix)
+				}
 			}
 		}
-	})
-}
-
-// TestReporterSilent verifies that a node without a limits part has a report that says so: without a file, with an old one,
-// and with one that cannot be read.
-func TestReporterSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := startReporter(t)
-		defer func() { r.stop() }()
-		r.sends("no file", reportPace+lookEvery, nodereport.NotRunning)
-		r.write("a")
-		r.sends("a file", reportPace+lookEvery, "a")
-		time.Sleep(reportPatience + reportPace)
-		synctest.Wait()
-		if texts, _ := r.reports.take(); len(texts) < 2 || texts[0] != "a" || texts[len(texts)-1] != nodereport.NotRunning {
-			t.Errorf("an old file: %q", texts)
+		const absent, old = "no such file or directory", "its report is old" // for the clock of the bubble each file is old
+		sends("first", 2*reportPace, 1, 1, absent)
+		if err := os.WriteFile(filepath.Join(dir, nodereport.FileName), nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
-		r.write("b")
-		r.sends("a new file", reportPace+lookEvery, "b")
-		if len(r.log.AllEntries()) > 0 {
-			t.Errorf("logged %q", r.log.LastEntry().Message)
+		sends("changed", reportPace, 1, 1, old)
+		sends("unchanged", 10*nodereport.Interval, 10, 12, old)
+		reports.fail(errors.New("refused"))
+		sends("failing", 2*nodereport.Interval, 4, 8, old)
+		if lines := p.log.AllEntries(); len(lines) != 1 || !strings.HasPrefix(lines[0].Message, "Sending the report") {
+			t.Errorf("%d lines", len(lines))
 		}
-		r.replace([]byte("{"))
-		r.sends("a broken file", reportPace+lookEvery, nodereport.NotRunning)
-		if last := r.log.LastEntry(); last == nil || !strings.Contains(last.Message, "cannot be read") || len(r.log.AllEntries()) != 1 {
-			t.Errorf("logged %v", last)
-		}
-		r.write("b")
-		r.sends("a file again", reportPace+lookEvery, "b")
-	})
-}
-
-// TestReporterFailures verifies that a request that fails is sent again after a growing pause, one that the API server refuses
-// after a minute, and none while the API server does not answer.
-func TestReporterFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := startReporter(t)
-		defer func() { r.stop() }()
-		r.reports.fail(errors.New("unreachable"))
-		r.write("a")
-		time.Sleep(nodereport.Interval + reportPace)
-		texts, _ := r.reports.take()
-		if len(texts) < 4 || len(texts) > 8 {
-			t.Errorf("%d requests in a minute", len(texts))
-		}
-		if n := len(r.log.AllEntries()); n != 1 {
-			t.Errorf("%d lines", n)
-		}
-		r.reports.fail(apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no")))
-		time.Sleep(2 * maxPause)
-		r.reports.take()
-		for range 3 {
-			r.write("a")
-			r.sends("refused", nodereport.Interval, "a")
-		}
-		r.reports.fail(nil)
-		r.write("a")
-		r.accepts("accepted", "a")
-		r.API.(*fakeAPI).fail(errors.New("unreachable"), Pods)
+		reports.fail(nil)
+		sends("accepted", 2*reportPace, 1, 1, old)
+		api.fail(errors.New("unreachable"), Pods)
 		time.Sleep(lookEvery)
-		r.reports.take()
-		r.write("b")
-		r.sends("no answer", nodereport.Interval)
-		r.write("b")
-		r.API.(*fakeAPI).fail(nil, Pods)
-		r.accepts("an answer", "b")
+		reports.take()
+		sends("no answer", 2*nodereport.Interval, 0, 0, "")
+		api.fail(nil, Pods)
+		sends("an answer", 2*nodereport.Interval, 1, 3, old)
 	})
 }
 
@@ -227,7 +158,7 @@ func TestHolderOf(t *testing.T) {
 
 // TestApplyReport verifies the request: one that creates the Lease of the token's node or replaces it.
 func TestApplyReport(t *testing.T) {
-	now, report := time.Now(), nodereport.New("v1", time.Now(), 3, nil)
+	now, report := time.Now(), nodereport.Encode("v1", 3, []nodereport.Problem{{Reason: nodereport.Disconnected, Text: `"<`}})
 	var lease coordinationv1.Lease
 	c := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -252,9 +183,8 @@ func TestApplyReport(t *testing.T) {
 	if err := c.ApplyReport(t.Context(), now, report); err != nil {
 		t.Fatal(err)
 	}
-	got, err := nodereport.Decode([]byte(lease.Annotations[nodereport.Annotation]))
-	if err != nil || !got.Equal(report) || lease.Labels["app.kubernetes.io/name"] != "nri-blkio-report" {
-		t.Errorf("%v, %v", got, err)
+	if got := lease.Annotations[nodereport.Annotation]; got != string(report) || lease.Labels["app.kubernetes.io/name"] != "nri-blkio-report" {
+		t.Errorf("report %s, labels %v", got, lease.Labels)
 	}
 	if of := lease.OwnerReferences; len(of) != 1 || of[0].Kind != "Node" || of[0].Name != "worker-1" || of[0].UID != "u" {
 		t.Errorf("owners %v", of)

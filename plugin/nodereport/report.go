@@ -13,53 +13,45 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// Version is the version of the reports that this package writes.
-const Version = 1
+const (
+	version = 1
+	// FileName is the name of the report in the events directory, by which the limits part passes it to the cluster part.
+	FileName = "node.json"
+	// Interval is the time after which an unchanged report is written again. From MaxAge on a node counts as silent.
+	Interval, MaxAge = time.Minute, 3 * time.Minute
+)
 
-// The object with the report of a node is a Lease in the namespace of the plugin, with this name before that of the node, this
-// value of the label app.kubernetes.io/name, and the report as the value of an annotation.
+// The object with the report of a node is a Lease in the namespace of the plugin. Its name is NamePrefix and that of the node, it has
+// the label app.kubernetes.io/name with the value Name, and the report is the value of Annotation.
 const (
 	NamePrefix = "nri-blkio-"
-	NameLabel  = "app.kubernetes.io/name"
 	Name       = "nri-blkio-report"
 	Annotation = "blkio.noderesource.dev/report"
 )
 
-// FileName is the name of the report in the events directory, by which the limits part passes it to the cluster part.
-const FileName = "node.json"
-
-const (
-	// Interval is the time after which an unchanged report is written again.
-	Interval = time.Minute
-	// MaxAge is the age from which on a node counts as silent.
-	MaxAge = 3 * Interval
-)
-
-// Bounds of a report.
+// Bounds of a report. MaxSize is in bytes, maxText those of each text.
 const (
 	MaxProblems = 100
-	MaxSize     = 32 << 10 // bytes
-	maxText     = 400      // bytes, of a text
-	maxProgram  = 64       // bytes
+	MaxSize     = 32 << 10
+	maxText     = 400
 )
 
 // Report is about one node.
 type Report struct {
-	Version int       `json:"version"`
-	Program string    `json:"program"` // the version of nri-blkio
-	At      time.Time `json:"at"`      // when the limits part made it
-	// Pods counts the pods with annotations, with a class by a rule, or with a budget; InForce those of them without a problem.
+	Version int    `json:"version"` // of the report
+	Program string `json:"program"` // the version of nri-blkio
+	// Pods counts the pods with annotations, with a class by a rule, or with a budget. InForce counts those without a problem.
 	Pods     int       `json:"pods"`
 	InForce  int       `json:"inForce"`
-	Problems []Problem `json:"problems"` // sorted
-	LeftOut  int       `json:"leftOut"`  // problems for which there was no room
+	Problems []Problem `json:"problems"`
+	LeftOut  int       `json:"leftOut"` // problems for which there was no room
 }
 
-// Problem is one of a pod, or, without a namespace and a name, of the node.
+// Problem is one of a pod or, without a namespace and a name, of the node.
 type Problem struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
-	Reason    string `json:"reason"` // of an Event, or one of the constants below
+	Reason    string `json:"reason"` // that of an Event, or one of the constants below
 	Text      string `json:"text"`
 }
 
@@ -77,71 +69,38 @@ func (p Problem) Compare(other Problem) int {
 	return cmp.Or(cmp.Compare(p.Namespace, other.Namespace), cmp.Compare(p.Pod, other.Pod), cmp.Compare(p.Reason, other.Reason), cmp.Compare(p.Text, other.Text))
 }
 
-// New returns a report with as many of the problems as there is room for. They are taken in turns of the namespaces, so that
-// the problems of one tenant do not hide those of another one.
-func New(program string, at time.Time, pods int, problems []Problem) *Report {
+// Encode returns a report with as many of the problems as there is room for. They are taken in turns of the namespaces, so that the
+// problems of one tenant do not hide those of another one.
+func Encode(program string, pods int, problems []Problem) []byte {
 	problems = slices.Clone(problems)
 	for i := range problems {
 		problems[i].Text = quote.Clip(quote.ASCII(problems[i].Text), maxText)
 	}
 	slices.SortFunc(problems, Problem.Compare)
 	problems = slices.Compact(problems)
-	r := &Report{Version: Version, Program: quote.Clip(program, maxProgram), At: at.UTC().Truncate(time.Second), Pods: pods, Problems: []Problem{}}
-	r.InForce = max(0, pods-podsWith(problems))
-	left := MaxSize - len(r.Encode()) - 10 // digits of LeftOut
-	for _, p := range inTurns(problems) {
-		size := len(encode(p)) + len(",")
-		if len(r.Problems) == MaxProblems || size > left {
-			r.LeftOut++
-			continue
-		}
-		left -= size
-		r.Problems = append(r.Problems, p)
-	}
-	slices.SortFunc(r.Problems, Problem.Compare)
-	return r
-}
-
-// podsWith counts the pods that have a problem. The problems are sorted.
-func podsWith(problems []Problem) (n int) {
+	r := Report{version, program, pods, pods, []Problem{}, 0}
+	left, turns, turn := MaxSize-len(encode(r))-16, map[int][]Problem{}, 0 // 16: the digits of the numbers
 	for i, p := range problems {
-		if p.Pod != "" && (i == 0 || p.Namespace != problems[i-1].Namespace || p.Pod != problems[i-1].Pod) {
-			n++
+		if turn++; i == 0 || p.Namespace != problems[i-1].Namespace {
+			turn = 0
+		}
+		if p.Pod != "" && (turn == 0 || p.Pod != problems[i-1].Pod) {
+			r.InForce = max(0, r.InForce-1)
+		}
+		turns[turn] = append(turns[turn], p)
+	}
+	for turn := range len(problems) {
+		for _, p := range turns[turn] {
+			if size := len(encode(p)) + len(","); len(r.Problems) == MaxProblems || size > left {
+				r.LeftOut++
+			} else {
+				left -= size
+				r.Problems = append(r.Problems, p)
+			}
 		}
 	}
-	return n
+	return encode(r)
 }
-
-// inTurns returns the first problem of each namespace, then the second of each, and so on. The problems are sorted.
-func inTurns(problems []Problem) []Problem {
-	type turn struct {
-		Problem
-		n int
-	}
-	turns := make([]turn, len(problems))
-	for i, p := range problems {
-		turns[i].Problem = p
-		if i > 0 && p.Namespace == problems[i-1].Namespace {
-			turns[i].n = turns[i-1].n + 1
-		}
-	}
-	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.n, b.n) })
-	out := make([]Problem, len(turns))
-	for i, t := range turns {
-		out[i] = t.Problem
-	}
-	return out
-}
-
-// Equal reports whether two reports differ in their times only.
-func (r *Report) Equal(other *Report) bool {
-	a, b := *r, *other
-	a.At, b.At = time.Time{}, time.Time{}
-	return bytes.Equal(a.Encode(), b.Encode())
-}
-
-// Encode returns the report as JSON, in one line.
-func (r *Report) Encode() []byte { return encode(r) }
 
 func encode(v any) []byte {
 	var out bytes.Buffer
@@ -153,18 +112,12 @@ func encode(v any) []byte {
 
 // Decode reads a report. Its texts are those of the node that wrote it, and may be any.
 func Decode(data []byte) (*Report, error) {
-	if len(data) > MaxSize {
-		return nil, fmt.Errorf("a report of %d bytes (maximum %d)", len(data), MaxSize)
-	}
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read a report: %w", err)
+		return nil, fmt.Errorf("read the report: %w", err)
 	}
-	if r.Version != Version {
-		return nil, fmt.Errorf("a report of version %d (known is %d)", r.Version, Version)
-	}
-	if len(r.Problems) > MaxProblems {
-		return nil, fmt.Errorf("a report of %d problems (maximum %d)", len(r.Problems), MaxProblems)
+	if r.Version != version {
+		return nil, fmt.Errorf("the report is of version %d (known is %d)", r.Version, version)
 	}
 	return &r, nil
 }

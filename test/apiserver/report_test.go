@@ -27,7 +27,7 @@ func (l lease) manifest() string {
 // report writes what the limits part reports about the node.
 func (p *part) report(problems ...nodereport.Problem) {
 	p.Helper()
-	data := nodereport.New("v1", time.Now(), 3, problems).Encode()
+	data := nodereport.Encode("v1", 3, problems)
 	if err := hostfs.ReplaceOffered(filepath.Join(p.notes, nodereport.FileName), data); err != nil {
 		p.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestClusterReport(t *testing.T) {
 	has := func(when string, check func(*nodereport.Report) bool) {
 		t.Helper()
 		p.eventually(when, func() error {
-			out, err := kubectl("", "get", "leases", "-n", partNamespace, "-l", nodereport.NameLabel+"="+nodereport.Name, "-o", "json")
+			out, err := kubectl("", "get", "leases", "-n", partNamespace, "-l", "app.kubernetes.io/name="+nodereport.Name, "-o", "json")
 			var list coordinationv1.LeaseList
 			if err == nil {
 				err = json.Unmarshal([]byte(out), &list)
