@@ -17,8 +17,10 @@ const (
 	version = 1
 	// FileName is the name of the report in the events directory, by which the limits part passes it to the cluster part.
 	FileName = "node.json"
-	// Interval is the time after which an unchanged report is written again. From MaxAge on a node counts as silent.
-	Interval, MaxAge = time.Minute, 3 * time.Minute
+	// Interval is the time after which an unchanged report is written again.
+	Interval = time.Minute
+	// MaxAge is the age from which on a node counts as silent.
+	MaxAge = 3 * Interval
 )
 
 // The object with the report of a node is a Lease in the namespace of the plugin. Its name is NamePrefix and that of the node, it has

@@ -11,8 +11,11 @@ import (
 // TestFormat verifies the names of the fields, and that pods with several problems count once.
 func TestFormat(t *testing.T) {
 	data := Encode("v1", 5, []Problem{
-		{"prod", "db-0", "BlkioRefused", "b <c>\x1b"}, {"", "", Disconnected, "d"}, {"prod", "db-0", "BlkioNotInForce", "a"},
-		{"prod", "db-0", "BlkioNotInForce", "a"}, {"batch", "db-0", "BlkioNotInForce", "a"},
+		{"prod", "db-0", "BlkioRefused", "b <c>\x1b"},
+		{"", "", Disconnected, "d"},
+		{"prod", "db-0", "BlkioNotInForce", "a"},
+		{"prod", "db-0", "BlkioNotInForce", "a"},
+		{"batch", "db-0", "BlkioNotInForce", "a"},
 	})
 	want := `{"version":1,"program":"v1","pods":5,"inForce":3,"problems":[` +
 		`{"reason":"Disconnected","text":"d"},{"namespace":"batch","pod":"db-0","reason":"BlkioNotInForce","text":"a"},` +
