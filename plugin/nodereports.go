@@ -56,6 +56,8 @@ func (c *NodeReports) encode(now time.Time, state *health.Report, problems []nod
 	}
 	if state.State != health.Connected {
 		add("", "", nodereport.Disconnected, "new containers start without limits: "+state.Reason)
+	} else if state.Reason != "" {
+		add("", "", nodereport.Degraded, state.Reason)
 	}
 	if rejection := c.Rejection(); rejection != "" {
 		add("", "", nodereport.PolicyRejected, rejection)

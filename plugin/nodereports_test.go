@@ -48,6 +48,10 @@ func TestNodeReport(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	c = reportsOf("", "")
+	degraded := nodereport.Encode("v1", 1, []nodereport.Problem{{Reason: nodereport.Degraded, Text: "no io.max"}})
+	if got := c.encode(time.Now(), &health.Report{State: health.Connected, Reason: "no io.max", Pods: 1}, nil); string(got) != string(degraded) {
+		t.Errorf("%s, want %s", got, degraded)
+	}
 	if got, want := string(c.encode(time.Now(), &health.Report{State: health.Connected, Pods: 1}, nil)), string(nodereport.Encode("v1", 1, nil)); got != want {
 		t.Errorf("without problems: %s, want %s", got, want)
 	}

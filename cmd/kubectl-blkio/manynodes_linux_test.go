@@ -59,7 +59,7 @@ func TestManyNodes(t *testing.T) {
 	if strings.Count(out, nodereport.Silent) != 25 || strings.Count(out, "BlkioNotInForce") < 475*80 || status != exitFindings || errs != "" {
 		t.Errorf("status %d, %s, %d lines", status, errs, len(lines))
 	}
-	if want := "500 nodes, 25 of them silent; 95000 pods on the others, 47500 without a problem"; !strings.Contains(out, want) {
+	if want := "nodes: 500, silent: 25; pods on the others: 95000, without a problem: 47500"; !strings.Contains(out, want) {
 		t.Errorf("%s, want %s", lines[len(lines)-3:], want)
 	}
 	requests, err := os.ReadFile(filepath.Join(dir, "requests"))

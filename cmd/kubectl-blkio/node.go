@@ -89,15 +89,20 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 // split returns the arguments that are flags of the program, with their values, and all others.
 func split(own *pflag.FlagSet, args []string) (mine, rest []string) {
 	for len(args) > 0 && args[0] != "--" {
-		name, _, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
-		flag, n := own.Lookup(name), 1
-		if len(name) == 1 {
+		text := strings.TrimLeft(args[0], "-")
+		name, _, hasValue := strings.Cut(text, "=")
+		var flag *pflag.Flag
+		switch dashes := len(args[0]) - len(text); {
+		case dashes == 1 && len(name) == 1:
 			flag = own.ShorthandLookup(name)
+		case dashes == 2:
+			flag = own.Lookup(name)
 		}
-		if flag == nil || args[0][0] != '-' {
+		if flag == nil {
 			rest, args = append(rest, args[0]), args[1:]
 			continue
 		}
+		n := 1
 		if flag.NoOptDefVal == "" && !hasValue {
 			n = min(2, len(args))
 		}

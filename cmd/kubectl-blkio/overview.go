@@ -123,8 +123,8 @@ func (o *overview) write(out *bytes.Buffer) {
 		}
 		pods, inForce, leftOut = pods+n.Pods, inForce+n.InForce, leftOut+n.LeftOut
 	}
-	fmt.Fprintf(out, "%d nodes, %d of them silent; %d pods on the others, %d without a problem\n", len(o.Nodes), silent, pods, inForce)
+	fmt.Fprintf(out, "nodes: %d, silent: %d; pods on the others: %d, without a problem: %d\n", len(o.Nodes), silent, pods, inForce)
 	if leftOut > 0 {
-		fmt.Fprintf(out, "%d more problems, for which the reports have no room: kubectl blkio status --node NODE\n", leftOut)
+		fmt.Fprintf(out, "further problems, for which the reports have no room: %d (kubectl blkio status --node NODE)\n", leftOut)
 	}
 }

@@ -72,8 +72,8 @@ worker-4  -          Silent        the report is of version 9 (known is 1)
 worker-6  batch/a    "\u202e"      "b\tc"
 worker-3  prod/db-0  BlkioRefused  container db is rejected
 
-7 nodes, 3 of them silent; 7 pods on the others, 5 without a problem
-4 more problems, for which the reports have no room: kubectl blkio status --node NODE
+nodes: 7, silent: 3; pods on the others: 7, without a problem: 5
+further problems, for which the reports have no room: 4 (kubectl blkio status --node NODE)
 `
 	if d := cmp.Diff(want, out); d != "" || errs != "" || status != exitFindings {
 		t.Errorf("status %d, %s, -want +got:\n%s", status, errs, d)
@@ -110,7 +110,7 @@ func TestOverviewJSON(t *testing.T) {
 // TestOverviewWithout verifies that a cluster without problems is a success, and one without reports an error.
 func TestOverviewWithout(t *testing.T) {
 	cluster(t, leaseOf("worker-1", string(nodereport.Encode("v1", 2, nil)), 0))
-	if out, _, status := blkio(t, "status", "-A"); status != 0 || out != "1 nodes, 0 of them silent; 2 pods on the others, 2 without a problem\n" {
+	if out, _, status := blkio(t, "status", "-A"); status != 0 || out != "nodes: 1, silent: 0; pods on the others: 2, without a problem: 2\n" {
 		t.Errorf("status %d, %s", status, out)
 	}
 	cluster(t)

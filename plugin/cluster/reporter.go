@@ -56,9 +56,9 @@ func (p *Part) readReport(now time.Time) []byte {
 	if err == nil {
 		data, err = hostfs.ReadSharedBelow(p.EventsDir, nodereport.FileName, nodereport.MaxSize)
 	}
-	text := "the limits part does not run, or is of another version: its report is old"
+	text := "the limits part does not run, or without --events-dir: its report is old"
 	if err != nil {
-		text = "the limits part does not run, or is of another version: " + err.Error()
+		text = "the limits part does not run, or without --events-dir: " + err.Error()
 	} else if now.Sub(version.Changed).Abs() < reportPatience {
 		return data
 	}

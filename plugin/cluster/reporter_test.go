@@ -73,7 +73,7 @@ func TestReadReport(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, text)
 		}
 	}
-	const absent = "the limits part does not run, or is of another version: "
+	const absent = "the limits part does not run, or without --events-dir: "
 	has("without a file", absent+"lstat", time.Now())
 	if err := hostfs.ReplaceOffered(file, want); err != nil {
 		t.Fatal(err)

@@ -62,6 +62,7 @@ const (
 	Silent         = "Silent"         // no report for some time
 	NotRunning     = "NotRunning"     // the limits part writes no report
 	Disconnected   = "Disconnected"   // new containers start without limits
+	Degraded       = "Degraded"       // the limits part works in parts, or cannot tell
 	PolicyRejected = "PolicyRejected" // an earlier policy is in force
 	NoEffect       = "NoEffect"       // a weight has none
 )

@@ -90,10 +90,10 @@ func TestClusterReport(t *testing.T) {
 		})
 	}
 	has("the largest report", func(r *nodereport.Report) bool { return len(r.Problems) > 30 && r.LeftOut > 100 })
-	p.overview(1, "worker-8  prod/db-0", "more problems, for which the reports have no room")
+	p.overview(1, "worker-8  prod/db-0", "further problems, for which the reports have no room")
 	p.report()
 	has("a changed report", func(r *nodereport.Report) bool { return len(r.Problems) == 0 && r.Pods == 3 && r.Program == "v1" })
-	p.overview(0, "1 nodes, 0 of them silent; 3 pods on the others, 3 without a problem")
+	p.overview(0, "nodes: 1, silent: 0; pods on the others: 3, without a problem: 3")
 }
 
 // TestClusterReportRights verifies that the token of a node writes only the Lease of that node, with a report in it and nothing
