@@ -143,8 +143,10 @@ subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]}`, ns, partAccount, 
 		t.Errorf("its own: %v: %s", err, out)
 	}
 	for _, tt := range []struct{ verb, name, denied string }{
-		{"patch", "nri-blkio-worker-2", "the Lease must be that of the node"}, {"delete", "nri-blkio-worker-2", "deletes no Leases"},
-		{"delete", own, "deletes no Leases"}, {"patch", own, ""},
+		{"patch", "nri-blkio-worker-2", "the Lease must be that of the node"},
+		{"delete", "nri-blkio-worker-2", "deletes no Leases"},
+		{"delete", own, "deletes no Leases"},
+		{"patch", own, ""},
 	} {
 		args := []string{tt.verb, "lease", "-n", partNamespace, tt.name}
 		if tt.verb == "patch" {
