@@ -18,6 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/cluster"
 	"github.com/nri-blkio/nri-blkio/plugin/contested"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/nodereport"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/recorder"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
@@ -96,6 +97,12 @@ func (r *runner) watchContested(ctx context.Context, rec *recorder.Recorder, p *
 	go r.recovery.Loop(ctx, "find contested files", w.Run)
 }
 
+// reportNode writes the report about the node for the cluster part, until ctx ends.
+func (r *runner) reportNode(ctx context.Context, rec *recorder.Recorder, p *plugin.Plugin) {
+	reports := plugin.NodeReports{File: filepath.Join(r.eventsDir(), nodereport.FileName), Program: buildVersion(), Rejection: r.watch.Rejection, Since: rec.Since}
+	go r.recovery.Loop(ctx, "report the node", func(ctx context.Context) { p.WriteReports(ctx, reports) })
+}
+
 // readDocuments has the plugin follow the documents of the cluster part until ctx ends, if there is an exchange directory.
 // It returns once the plugin knows those that are there: the runtime is about to list pods that they are about.
 func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) collectors {
@@ -139,7 +146,7 @@ func (r *runner) clusterPart() (part.Part, error) {
 	if err != nil {
 		return part.Part{}, named(err)
 	}
-	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), EventAPI: api, Resync: r.resync, Log: r.log}
+	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), EventAPI: api, ReportAPI: api, Resync: r.resync, Log: r.log}
 	if r.attachments {
 		c.Node = r.nodeName
 	}

@@ -51,6 +51,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 		}
 		if events != nil {
 			r.watchContested(ctx, events, p)
+			r.reportNode(ctx, events, p)
 		}
 		r.listMounts(ctx, n)
 		r.watchNode(ctx, n, p)

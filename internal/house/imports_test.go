@@ -68,11 +68,14 @@ plugin/migrate          pure    blkio policy/... field go.yaml.in/yaml/v3
 plugin/mailbox          pure    io/fs blkio/hostfs plugin/reminder policy/quote sigs.k8s.io/json # a boundary of privilege
 plugin/poddoc           pure    plugin/mailbox plugin/podfacts policy policy/annotation policy/quote
 plugin/podevent         pure    plugin/mailbox plugin/poddoc policy/annotation policy/quote
+plugin/nodereport       pure    policy/quote # builds on every system
 plugin/recorder         pure    blkio/hostfs plugin/mailbox plugin/podevent plugin/reminder logrus prometheus
 plugin/contested        pure    plugin/podevent plugin/reminder plugin/repair policy/quote
-plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/poddoc plugin/podevent plugin/podfacts plugin/reminder
+plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health plugin/mailbox plugin/nodereport plugin/poddoc plugin/podevent
+                                plugin/podfacts plugin/reminder
                                 policy policy/annotation logrus prometheus golang.org/x/time/rate google.golang.org/protobuf/encoding/protowire
-                                k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1 k8s.io/apimachinery/pkg/...
+                                k8s.io/api/coordination/v1 k8s.io/api/core/v1 k8s.io/api/events/v1 k8s.io/api/storage/v1
+                                k8s.io/apimachinery/pkg/...
                                 # No clientset: it takes 36 MB of program, and 1.6 MiB of memory in each part.
                                 k8s.io/client-go/rest
 
@@ -90,10 +93,10 @@ plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugi
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
 plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/enforce plugin/enforce/plan
                                 plugin/handover plugin/inventory plugin/node/cause plugin/node/guard plugin/node/layers plugin/node/lifecycle
-                                plugin/node/queue plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery plugin/reminder
-                                plugin/weights policy/... logrus prometheus
+                                plugin/node/queue plugin/nodereport plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery
+                                plugin/reminder plugin/weights policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
-                                plugin/node plugin/node/cause plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder
+                                plugin/node plugin/node/cause plugin/nodereport plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder
                                 plugin/weights policy/... logrus prometheus k8s.io/apimachinery/pkg/util/wait
                                 github.com/containerd/nri/pkg/api github.com/containerd/nri/pkg/stub # no other package knows NRI
 
@@ -112,6 +115,7 @@ internal/terminal       pure    io sigs.k8s.io/yaml
 internal/fakenode       any
 internal/house          any
 cmd/nri-blkio           any
+cmd/kubectl-blkio       any
 `
 
 const module = "github.com/nri-blkio/nri-blkio/"

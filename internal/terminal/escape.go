@@ -3,7 +3,10 @@
 package terminal
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -31,6 +34,35 @@ func EscapeLine(s string) string {
 	}
 	q := strconv.Quote(s)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// Lines writes each line of another program as [EscapeLine] returns it.
+type Lines struct {
+	To   io.Writer
+	rest []byte // of a line that is not complete yet
+}
+
+// Write implements io.Writer.
+func (l *Lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, isComplete := bytes.Cut(l.rest, []byte("\n"))
+		if !isComplete && len(line) < 1<<20 { // a longer one is cut, for the memory
+			return len(p), nil
+		}
+		l.rest = rest
+		if _, err := fmt.Fprintln(l.To, EscapeLine(string(line))); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Close ends the last line.
+func (l *Lines) Close() (err error) {
+	if len(l.rest) > 0 {
+		_, err = l.Write([]byte("\n"))
+	}
+	return err
 }
 
 // ErrorLines returns an escaped line for each of the errors that errors.Join has joined.

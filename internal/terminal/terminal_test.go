@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -235,5 +236,48 @@ func TestShorten(t *testing.T) {
 		if got := Shorten(tt.in, tt.limit); got != tt.want {
 			t.Errorf("%s to %d: got %s, want %s", tt.in, tt.limit, got, tt.want)
 		}
+	}
+}
+
+// TestLines verifies that no byte of another program acts on a terminal, however its writes are cut, and that text stays.
+func TestLines(t *testing.T) {
+	const in = "POD  Käse \"日本\"\n\na\x1b[2J\u202e\r\x07\n\xff\xe6\x97b\nlast"
+	const want = "POD  Käse \"日本\"\n\na\\x1b[2J\\u202e\\r\\a\n\\xff\\xe6\\x97b\nlast\n"
+	for size := 1; size <= len(in); size++ {
+		var out bytes.Buffer
+		lines := Lines{To: &out}
+		for rest := []byte(in); len(rest) > 0; {
+			n, err := lines.Write(rest[:min(size, len(rest))])
+			if err != nil || n == 0 {
+				t.Fatal(n, err)
+			}
+			rest = rest[n:]
+		}
+		if err := lines.Close(); err != nil || out.String() != want {
+			t.Fatalf("in writes of %d bytes: %v\n got %q\nwant %q", size, err, out.String(), want)
+		}
+	}
+}
+
+// TestLinesBounds verifies that a line without an end is written in pieces, and that an error of the writer below is returned.
+func TestLinesBounds(t *testing.T) {
+	var out bytes.Buffer
+	lines := Lines{To: &out}
+	for range 3 {
+		if _, err := lines.Write(make([]byte, 1<<19)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(lines.rest); n > 1<<20 || out.Len() == 0 {
+		t.Errorf("%d bytes are kept, %d are written", n, out.Len())
+	}
+	r, w := io.Pipe()
+	r.Close()
+	lines = Lines{To: w}
+	if _, err := lines.Write([]byte("a\nb")); err == nil {
+		t.Error("a write has no error")
+	}
+	if err := lines.Close(); err == nil {
+		t.Error("Close has no error")
 	}
 }

@@ -9,7 +9,8 @@
 // (PersistentVolumes) and their VolumeAttachments are watched only on request, for the limits that a storage driver writes there:
 // two more watches for each claim.
 //
-// It also sends what the limits part has noted about pods (package podevent) as Events.
+// It also sends what the limits part has noted about pods (package podevent) as Events, and keeps the report about the node
+// (package nodereport) in a Lease.
 //
 // While the API server does not answer, everything written stays, one request at a time tries again,
 // and the watches of single objects wait for its success. All that can grow is bounded, and each pod

@@ -27,6 +27,7 @@ type EventAPI interface {
 type Client interface {
 	API
 	EventAPI
+	ReportAPI
 }
 
 // CreateEvent implements EventAPI.

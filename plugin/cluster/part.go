@@ -28,6 +28,8 @@ type Config struct {
 	// them the part writes none.
 	EventsDir string
 	EventAPI  EventAPI
+	// ReportAPI keeps the report about the node, which the limits part writes into EventsDir. Without it none is sent.
+	ReportAPI ReportAPI
 	// Resync is the time between two comparisons of the directory with what was written; 0 is 30 s.
 	Resync time.Duration
 	// Retry is the shortest pause after a document could not be written, and a 30th of the longest; 0
@@ -75,6 +77,9 @@ func (p *Part) Run(ctx context.Context) error {
 	watches.Go(func() { p.watchPods(ctx) })
 	if p.EventsDir != "" && p.EventAPI != nil {
 		watches.Go(func() { p.sendEvents(ctx) })
+	}
+	if p.EventsDir != "" && p.ReportAPI != nil {
+		watches.Go(func() { p.sendReports(ctx) })
 	}
 	defer p.objects.wait()
 	defer watches.Wait()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
+	"github.com/nri-blkio/nri-blkio/plugin/nodereport"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -102,6 +103,28 @@ func (n *Node) PodsByCgroup() map[string]podevent.Pod {
 		}
 		for _, pod := range g.pods { // all are sandboxes of one pod
 			out[g.cgroup] = pod.named()
+		}
+	}
+	return out
+}
+
+// Problems returns the problems of pods of which an event has told, and that last. Rejected containers are none of them: the state
+// does not have these.
+func (n *Node) Problems() (out []nodereport.Problem) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
+		if len(g.told.known) == 0 { // mostly it is so
+			continue
+		}
+		for _, x := range g.notices() {
+			if x.event == nil || g.told.known[x.noticeKey].at.IsZero() {
+				continue
+			}
+			e := x.event()
+			if of := e.reason.Facts(); of.Type == podevent.Warning && !of.IsFact {
+				out = append(out, nodereport.Problem{Namespace: e.of.Namespace, Pod: e.of.Name, Reason: string(e.reason), Text: e.note})
+			}
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,4 +149,36 @@ func TestEventOfRefusedStart(t *testing.T) {
 	if slices.Contains(events.got, podevent.NotInForce) {
 		t.Errorf("events %q", events.got)
 	}
+}
+
+// TestProblems verifies that a problem is listed from the time at which an event has told it until it ends, and that a fact about
+// a decision is none.
+func TestProblems(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	n, sb := newNode(t, h), limited("/mem wbps=1Mi")
+	n.Reload(rules(t, "onError: {unenforceable: ignore}\n"))
+	n.SetLive("u1", &podfacts.Facts{Namespace: "prod", Name: "db-0", Annotations: sb.Annotations, Volumes: []policy.Volume{}}) // unknown volumes would be waited for
+	list := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, p := range n.Problems() {
+			got = append(got, p.Namespace+"/"+p.Pod+" "+p.Reason+" "+p.Text)
+		}
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	if err := n.start(t.Context(), sb, ctr("b"), false); err != nil { // without a memory limit
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	list("without a problem")
+	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/mem/x", "/mem")), false); err != nil {
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	list("not enforced", "prod/db-0 BlkioNotInForce some limits are not in force: ")
+	n.Removed(sb.ID, ctr("a").ID)
+	n.pass(t.Context())
+	list("removed")
 }

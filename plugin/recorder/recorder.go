@@ -90,6 +90,20 @@ func (r *Recorder) note(of podevent.Pod, e podevent.Event) bool {
 	return true
 }
 
+// Since returns the events of a reason that have occurred since some time, of the pods that the node has. Each is alone in a document.
+func (r *Recorder) Since(t time.Time, reason podevent.Reason) (out []podevent.Document) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pods {
+		for _, e := range p.Events {
+			if e.Reason == reason && e.Last.After(t) && p.gone.IsZero() {
+				out = append(out, podevent.Document{Pod: p.Pod, Events: []podevent.Event{e}})
+			}
+		}
+	}
+	return out
+}
+
 // podOf returns a pod, nil if there is no room for it. It is called with the lock.
 func (r *Recorder) podOf(of podevent.Pod) *pod {
 	p := r.pods[of.UID]

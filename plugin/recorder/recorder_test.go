@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -251,4 +252,41 @@ func BenchmarkNote(b *testing.B) {
 	for b.Loop() {
 		r.Note(podOf(0), podevent.Refused, podevent.KeyOf(line+"15"), line+"15")
 	}
+}
+
+// TestSince verifies that an event counts for a time after it occurred last, and while the node has its pod.
+func TestSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, t.TempDir())
+		defer r.stop()
+		note := func(n int, reason podevent.Reason) { r.Note(podOf(n), reason, podevent.KeyOf("a"), "a") }
+		check := func(when string, want ...podevent.Pod) {
+			t.Helper()
+			var got []podevent.Pod
+			for _, d := range r.Since(time.Now().Add(-6*time.Minute), podevent.Refused) {
+				got = append(got, d.Pod)
+				if len(d.Events) != 1 || d.Events[0].Reason != podevent.Refused {
+					t.Errorf("%s: events %v", when, d.Events)
+				}
+			}
+			slices.SortFunc(got, func(a, b podevent.Pod) int { return strings.Compare(a.Name, b.Name) })
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %v, want %v", when, got, want)
+			}
+		}
+		present := map[string]bool{podOf(1).UID: true, podOf(2).UID: true}
+		r.present.Store(&present)
+		note(1, podevent.Refused)
+		note(1, podevent.NotInForce)
+		note(2, podevent.Refused)
+		check("rejected", podOf(1), podOf(2))
+		time.Sleep(5 * time.Minute)
+		note(2, podevent.Refused)
+		time.Sleep(2 * time.Minute)
+		check("one again", podOf(2))
+		gone := map[string]bool{podOf(1).UID: true}
+		r.present.Store(&gone)
+		time.Sleep(2 * sweep)
+		check("removed")
+	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 )
 
-// TestClusterRights verifies that the part may read four kinds, write Events, and nothing else.
+// TestClusterRights verifies that the part may read four kinds, write Events, write Leases of its namespace, and nothing else.
 func TestClusterRights(t *testing.T) {
 	newPart(t, "worker-4")
 	const account = "--as=system:serviceaccount:" + partNamespace + ":" + partAccount
@@ -22,12 +22,18 @@ func TestClusterRights(t *testing.T) {
 		"list volumeattributesclasses": "yes", "watch storageclasses": "no",
 		"get pods": "no", "patch pods": "no", "list secrets": "no", "list configmaps": "no", "list nodes": "no", "list persistentvolumes": "no",
 		"create events.events.k8s.io": "yes", "patch events.events.k8s.io": "yes", "create events": "no", "patch events": "no",
-		"list events.events.k8s.io": "no", "update events.events.k8s.io": "no", "delete events.events.k8s.io": "no", "create pods/exec": "no", "update persistentvolumeclaims": "no", "create serviceaccounts/token": "no",
+		"list events.events.k8s.io": "no", "update events.events.k8s.io": "no", "delete events.events.k8s.io": "no", "create pods/exec": "no", "create leases.coordination.k8s.io": "no", "patch leases.coordination.k8s.io": "no", "update persistentvolumeclaims": "no", "create serviceaccounts/token": "no",
 	} {
 		args := append([]string{"auth", "can-i", "--all-namespaces", account}, strings.Fields(request)...)
 		out, _ := kubectl("", args...) // it fails with "no"
 		if got := strings.TrimSpace(out); got != want && !strings.HasSuffix(got, "\n"+want) {
 			t.Errorf("%s: %s, want %s", request, got, want)
+		}
+	}
+	for verb, want := range map[string]string{"create": "yes", "patch": "yes", "get": "no", "list": "no", "update": "no", "delete": "no"} {
+		out, _ := kubectl("", "auth", "can-i", "-n", partNamespace, account, verb, "leases.coordination.k8s.io")
+		if got := strings.TrimSpace(out); got != want {
+			t.Errorf("%s leases: %s, want %s", verb, got, want)
 		}
 	}
 }

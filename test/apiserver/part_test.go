@@ -24,20 +24,25 @@ import (
 // The objects of deploy/kubernetes/cluster-rbac.yaml.
 const partNamespace, partAccount = "nri-blkio", "nri-blkio-cluster"
 
-// program builds nri-blkio, once.
-var program = sync.OnceValues(func() (string, error) {
+// program builds nri-blkio, once, and plugin kubectl-blkio.
+var (
+	program = sync.OnceValues(func() (string, error) { return build("nri-blkio") })
+	plugin  = sync.OnceValues(func() (string, error) { return build("kubectl-blkio") })
+)
+
+func build(name string) (string, error) {
 	dir, err := os.MkdirTemp("", "nri-blkio-")
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, "nri-blkio")
-	cmd := exec.Command("go", "build", "-o", file, "./cmd/nri-blkio")
+	file := filepath.Join(dir, name)
+	cmd := exec.Command("go", "build", "-o", file, "./cmd/"+name)
 	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return file, nil
-})
+}
 
 // part is the cluster part of one node, as a process with the rights of deploy/kubernetes.
 type part struct {

@@ -136,7 +136,9 @@ func TestParts(t *testing.T) {
 		"validator": {"DaemonSet nri-blkio-validator"},
 		"cluster": {
 			"ClusterRole nri-blkio-cluster", "ClusterRoleBinding nri-blkio-cluster", "DaemonSet nri-blkio-cluster", "ServiceAccount nri-blkio-cluster",
+			"Role nri-blkio-cluster", "RoleBinding nri-blkio-cluster",
 			"ValidatingAdmissionPolicy nri-blkio-cluster", "ValidatingAdmissionPolicyBinding nri-blkio-cluster",
+			"ValidatingAdmissionPolicy nri-blkio-report", "ValidatingAdmissionPolicyBinding nri-blkio-report",
 		},
 	}
 	parts := []string{"limits", "writeback", "validator", "cluster"}
