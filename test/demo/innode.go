@@ -3,14 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
@@ -20,25 +18,17 @@ import (
 )
 
 const (
-	startup  = 5 * time.Minute  // for the kubelet's pods to run, emulated
-	settle   = 2 * time.Second  // of I/O before measuring
-	duration = 8 * time.Second  // of measuring, at least
-	hurry    = 90 * time.Second // for measuring at most
+	sharedDir  = "/mnt/shared" // where the disk of both pods is mounted
+	policyFile = "/run/demo-policy.yaml"
 )
 
-// result is one line of the table.
-type result struct {
-	pod
-	inForce  string
-	measured cgroup.Measurement
-}
-
 // inNode is the part that runs inside the node.
-func inNode(ctx context.Context, stdout io.Writer) error {
-	if err := command(ctx, "nri-node-images", filepath.Join(payload.Guest, "iotool.tar")); err != nil {
+func inNode(ctx context.Context, stdout, stderr io.Writer) error {
+	fmt.Fprintln(stderr, "demo: starting nri-blkio on the node")
+	if _, err := command(ctx, "nri-node-images", filepath.Join(payload.Guest, "iotool.tar")); err != nil {
 		return err
 	}
-	if err := os.WriteFile(policyFile, []byte(noise.PolicyHead+noise.Policy), 0o644); err != nil {
+	if err := os.WriteFile(policyFile, []byte(noise.PolicyHead), 0o644); err != nil {
 		return err
 	}
 	stop, err := startPlugin(ctx, "--policy", policyFile)
@@ -46,10 +36,14 @@ func inNode(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer stop()
-	if err := drop(); err != nil {
+	number, err := cgroup.Disk(noise.SharedDisk)
+	if err != nil {
 		return err
 	}
-	if err := command(ctx, "systemctl", "start", "kubelet"); err != nil {
+	if err := os.MkdirAll(sharedDir, 0o755); err != nil {
+		return err
+	}
+	if _, err := command(ctx, "mount", "/dev/"+noise.SharedDisk, sharedDir); err != nil {
 		return err
 	}
 	client, err := cri.Dial()
@@ -57,20 +51,8 @@ func inNode(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer client.Close()
-	results, err := measureAll(ctx, client)
-	if err != nil {
-		return err
-	}
-	printTable(stdout, results)
-	if err := checkLimits(results); err != nil {
-		return err
-	}
-	neighbours, err := beside(ctx, client)
-	if err != nil {
-		return err
-	}
-	printNeighbour(stdout, neighbours)
-	return checkNeighbour(neighbours)
+	s := story{client: client, disk: noise.Disk{Dir: sharedDir, Number: number}, out: stdout, steps: stderr}
+	return s.tell(ctx)
 }
 
 // startPlugin starts `nri-blkio run` and waits until it serves the node.
@@ -79,7 +61,7 @@ func startPlugin(ctx context.Context, args ...string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(payload.Guest, "nri-blkio"), append([]string{"run"}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"run"}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -100,67 +82,14 @@ func startPlugin(ctx context.Context, args ...string) (stop func(), err error) {
 	return nil, fmt.Errorf("nri-blkio did not register with the runtime:\n%s", text)
 }
 
-// measureAll waits for each pod and measures it, all at the same time.
-func measureAll(ctx context.Context, client *cri.Client) ([]result, error) {
-	results, errs := make([]result, len(pods)), make([]error, len(pods))
-	var wg sync.WaitGroup
-	for i, p := range pods {
-		wg.Go(func() {
-			results[i], errs[i] = measure(ctx, client, p)
-			if errs[i] != nil {
-				errs[i] = fmt.Errorf("pod %s: %w", p.name, errs[i])
-			}
-		})
-	}
-	wg.Wait()
-	return results, errors.Join(errs...)
-}
+// program is nri-blkio.
+const program = payload.Guest + "/nri-blkio"
 
-func measure(ctx context.Context, client *cri.Client, p pod) (result, error) {
-	dir, err := await(ctx, client, p)
-	if err != nil {
-		return result{}, err
-	}
-	device, err := cgroup.Disk(p.disk)
-	if err != nil {
-		return result{}, err
-	}
-	limits, err := dir.IOMax()
-	if err != nil {
-		return result{}, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, hurry, fmt.Errorf("measured for %v", hurry))
-	defer cancel()
-	m, err := dir.Measure(ctx, device, "wbytes", settle, duration)
-	return result{pod: p, inForce: limits[device], measured: m}, err
-}
-
-// await returns the cgroup of a pod's writer once it runs.
-func await(ctx context.Context, client *cri.Client, p pod) (cgroup.Dir, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, startup, fmt.Errorf("it does not run after %v", startup))
-	defer cancel()
-	// The kubelet appends the node's name to the name of a static pod.
-	host, err := os.Hostname()
-	if err != nil {
-		return "", err
-	}
-	for {
-		found, err := client.Running(ctx, "io.kubernetes.pod.name", p.name+"-"+strings.ToLower(host))
-		if writer := found["writer"]; err == nil && writer != nil {
-			return cgroup.Dir(writer.Cgroup), nil
-		}
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-ctx.Done():
-			return "", errors.Join(context.Cause(ctx), err)
-		}
-	}
-}
-
-func command(ctx context.Context, name string, args ...string) error {
+// command runs a program, and returns what it prints.
+func command(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
 	}
-	return nil
+	return string(out), nil
 }
