@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,11 +78,11 @@ func (u *tutorial) play(heading string) (printed string) {
 	want := strings.Fields(strings.Join(section.outputs, ""))
 	lab.Within(u.T, clusterDeadline, fmt.Sprintf("%q prints what the page has", last), func() error {
 		out, err := u.run(u.define + last)
-		if got := strings.Join(strings.Fields(out), " "); err != nil || !strings.Contains(got, strings.Join(want, " ")) {
-			return fmt.Errorf("%q is not in (error %v): %s", want, err, out)
+		if got := strings.Join(strings.Fields(out), " "); !strings.Contains(got, strings.Join(want, " ")) {
+			err = errors.Join(err, fmt.Errorf("%q is not in %s", want, out))
 		}
 		printed += out
-		return nil
+		return err
 	})
 	u.Logf("%s:\n%s", heading, printed)
 	return printed
