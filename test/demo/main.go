@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -24,6 +23,8 @@ import (
 const (
 	limit = 20 * time.Minute // for the story, under emulation
 	every = 10 * time.Second // the longest silence
+
+	story = "story" // the program that runs in the node
 )
 
 func main() {
@@ -37,10 +38,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	switch {
-	case slices.Equal(args, []string{"-in-node"}): // how the first form calls itself
-		return inNode(ctx, stdout, stderr)
-	case len(args) > 0:
+	if len(args) > 0 {
 		return errors.New("usage: demo")
 	}
 	module, err := moduleDir()
@@ -72,7 +70,7 @@ func prepare(ctx context.Context, cfg node.Config, module, dir string) error {
 	fmt.Fprintln(cfg.Log, "demo: compiling nri-blkio")
 	compiled := make(chan error, 1)
 	go func() {
-		err := payload.Small(ctx, module, dir)
+		err := payload.Small(ctx, module, dir, payload.Program{Name: story, Package: "./demo/story"})
 		if err != nil {
 			cancel()
 		}
@@ -82,18 +80,7 @@ func prepare(ctx context.Context, cfg node.Config, module, dir string) error {
 	if err != nil {
 		cancel()
 	}
-	if err := errors.Join(err, <-compiled); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	program, err := os.ReadFile(self)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "demo"), program, 0o755)
+	return errors.Join(err, <-compiled)
 }
 
 // play boots the node, and runs the story there.
@@ -113,7 +100,7 @@ func play(ctx context.Context, cfg node.Config, dir string, p *progress) error {
 	if err != nil {
 		return err
 	}
-	code, err := n.Run(ctx, nil, p.text(), p.steps(), payload.Guest+"/demo", "-in-node")
+	code, err := n.Run(ctx, nil, p.text(), p.steps(), payload.Guest+"/"+story)
 	if err != nil {
 		return fmt.Errorf("%w\nthe node's console:\n%s", err, n.Console(60))
 	}

@@ -37,23 +37,16 @@ type step struct {
 }
 
 // Build writes the files for a node into dir: those of Small, the image of nri-blkio (nri-blkio.tar), the files
-// of deploy/, the how-tos, the tutorial, the programs, and helm for those that need it. module is the directory of the test module.
+// of deploy/, the how-tos, the tutorial, and helm for the programs that need it. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
-	if err := Small(ctx, module, dir); err != nil {
+	if err := Small(ctx, module, dir, programs...); err != nil {
 		return err
 	}
-	steps := []step{{module, []string{
+	err := play(ctx, []step{{module, []string{
 		"run", "-trimpath", "./image", "-o", filepath.Join(dir, "nri-blkio.tar"),
 		"-name", Image, "-path", "nri-blkio", "-binary", filepath.Join(dir, "nri-blkio"),
-	}}}
-	for _, p := range programs {
-		args := []string{"build", "-trimpath"}
-		if p.Test {
-			args = []string{"test", "-c", "-ldflags=-s"} // smaller: an emulated node takes a while to receive it
-		}
-		steps = append(steps, step{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
-	}
-	if err := play(ctx, steps); err != nil {
+	}}})
+	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(programs, func(p Program) bool { return p.Helm }) {
@@ -69,12 +62,21 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	return nil
 }
 
-// Small writes the files that no test does without into dir: nri-blkio, and the image of the test containers (iotool.tar).
-func Small(ctx context.Context, module, dir string) error {
-	return play(ctx, []step{
+// Small writes the files without which nothing can be tested into dir: nri-blkio, the image of the test containers
+// (iotool.tar), and the programs.
+func Small(ctx context.Context, module, dir string, programs ...Program) error {
+	steps := []step{
 		{filepath.Join(module, ".."), []string{"build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
 		{module, []string{"run", "-trimpath", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
-	})
+	}
+	for _, p := range programs {
+		args := []string{"build", "-trimpath"}
+		if p.Test {
+			args = []string{"test", "-c", "-ldflags=-s"} // smaller: an emulated node takes a while to receive it
+		}
+		steps = append(steps, step{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
+	}
+	return play(ctx, steps)
 }
 
 // play runs the steps, one after another.

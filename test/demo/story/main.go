@@ -1,3 +1,4 @@
+// Story is the part of the demo that runs in the node.
 package main
 
 import (
@@ -7,8 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
@@ -22,8 +25,18 @@ const (
 	policyFile = "/run/demo-policy.yaml"
 )
 
-// inNode is the part that runs inside the node.
-func inNode(ctx context.Context, stdout, stderr io.Writer) error {
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// run starts the plugin, and tells the story.
+func run(ctx context.Context, stdout, stderr io.Writer) error {
 	fmt.Fprintln(stderr, "demo: starting nri-blkio on the node")
 	if _, err := command(ctx, "nri-node-images", filepath.Join(payload.Guest, "iotool.tar")); err != nil {
 		return err
