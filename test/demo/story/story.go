@@ -35,6 +35,11 @@ const (
 	hint          = `unknown key "wpbs" (did you mean "wbps"?)`
 )
 
+// connections are what the victim does: four threads that read 4 KiB at random, and wait for each read.
+func connections() []string {
+	return []string{"--rw=randread", "--direct=1", "--ioengine=psync", "--numjobs=4"}
+}
+
 // story is a victim and its neighbour on one disk, on a node where the plugin runs. Nothing is removed, because
 // the node ends with the story.
 type story struct {
@@ -54,7 +59,7 @@ func (s *story) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.reads(ctx, victim, "1. The pod shop/db reads from a disk that does 1,500 operations and 60 MiB a second:"); err != nil {
+	if _, err := s.reads(ctx, victim, "1. Four threads of the pod shop/db read from a disk that does 1,500 operations and 60 MiB a second:"); err != nil {
 		return err
 	}
 	if _, err := s.disk.Neighbour(neighbour.Cgroup); err != nil {
@@ -94,7 +99,7 @@ func (s *story) pod(ctx context.Context, namespace, name string, annotations map
 func (s *story) reads(ctx context.Context, victim *cri.Container, title string) (noise.Result, error) {
 	fmt.Fprintf(s.out, "\n%s\n", title)
 	fmt.Fprintln(s.steps, "demo: measuring shop/db for 5 seconds")
-	got, err := s.disk.Victim(ctx, victim.Cgroup, noise.Reads()...)
+	got, err := s.disk.Victim(ctx, victim.Cgroup, connections()...)
 	if err != nil {
 		return got, err
 	}
@@ -128,7 +133,7 @@ func (s *story) why(ctx context.Context, victim *cri.Container) error {
 	fmt.Fprintln(s.steps, "demo: running nri-blkio why for 10 seconds")
 	reading := make(chan error, 1)
 	go func() {
-		_, err := s.disk.Victim(ctx, victim.Cgroup, append(noise.Reads(), "--runtime=20")...)
+		_, err := s.disk.Victim(ctx, victim.Cgroup, append(connections(), "--runtime=20")...)
 		reading <- err
 	}()
 	time.Sleep(starting)
