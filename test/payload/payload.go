@@ -37,7 +37,7 @@ type step struct {
 }
 
 // Build writes the files for a node into dir: those of Small, the image of nri-blkio (nri-blkio.tar), the files
-// of deploy/, the how-tos, the tutorial, and helm for the programs that need it. module is the directory of the test module.
+// of deploy/, the how-tos, and helm for the programs that need it. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	if err := Small(ctx, module, dir, programs...); err != nil {
 		return err
@@ -54,7 +54,7 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 			return err
 		}
 	}
-	for _, name := range []string{"deploy", "docs/how-to", "docs/tutorial"} {
+	for _, name := range []string{"deploy", "docs/how-to"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(module, "..", name))); err != nil {
 			return err
 		}
