@@ -9,8 +9,8 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image help
 
-demo: ## boot a node, run three limited pods and a noisy neighbour, print requested / in force / measured
-	cd test && go run ./demo
+demo: ## boot a node, where one pod slows down another; why, a class, and a rejected mistake
+	cd test && CGO_ENABLED=0 go run -v -trimpath ./demo
 
 test: lint unit alerts apiserver e2e ## lint, unit tests with the race detector, tests of the manifests, e2e tests on the default node
 

@@ -16,7 +16,7 @@ import (
 // pages returns the paths of all Markdown files, relative to the module's root.
 func pages(t *testing.T) []string {
 	t.Helper()
-	files := []string{"README.md", "CHANGELOG.md", "deploy/README.md"}
+	files := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"}
 	root := os.DirFS("../..")
 	err := fs.WalkDir(root, "docs", func(name string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(name, ".md") {

@@ -37,8 +37,8 @@ func TestVerdict(t *testing.T) {
 	}{
 		{0, "", "", ""},
 		{0, "other programs", "", "demo: other programs\n"},
-		{1, "", "a limit was exceeded", ""},
-		{1, "other programs", "may not be the fault of limits or weights: other programs", ""},
+		{1, "", "the demo failed", ""},
+		{1, "other programs", "may not be the fault of limits: other programs", ""},
 	} {
 		var stderr strings.Builder
 		err := verdict(tt.code, tt.busy, &stderr)

@@ -11,10 +11,16 @@ import (
 // BuildTimeout bounds a build from an empty cache on two cores and a slow mirror.
 const BuildTimeout = 40 * time.Minute
 
-// errNotRoot is returned for a cache without a root image: its files have many owners. With
+// notRoot returns the error for a cache without a root image: its files have many owners. With
 // one, an ordinary user can boot.
-var errNotRoot = errors.New("the node is not built yet, and building it takes root; run once: " +
-	`sudo env "PATH=$PATH" "NRI_BLKIO_CACHE=${NRI_BLKIO_CACHE:-$HOME/.cache/nri-blkio}" go run ./node/cmd/node prepare (in test/)`)
+func notRoot(cfg Config) error {
+	small := ""
+	if cfg.Small {
+		small = " --small"
+	}
+	return errors.New("the node is not built yet, and building it takes root; run once: " +
+		`sudo env "PATH=$PATH" "NRI_BLKIO_CACHE=${NRI_BLKIO_CACHE:-$HOME/.cache/nri-blkio}" go run ./node/cmd/node prepare` + small + " (in test/)")
+}
 
 // parts are the files that a boot takes.
 type parts struct {
@@ -60,11 +66,11 @@ func build(ctx context.Context, cfg Config) (parts, error) {
 func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	// Without sources nothing can be built, but what is built can be booted.
 	mirror, mirrorErr := debianMirror("/etc/apt")
-	base := baseArtifact(mirror)
+	base := baseArtifact(cfg, mirror)
 	kernel := kernelArtifact(cfg, mirror)
 	keys := []string{base.key, kernel.key}
 	programs := make(map[string]artifact)
-	for _, p := range rootPrograms(cfg.Engine) {
+	for _, p := range rootPrograms(cfg) {
 		a, err := p.artifact()
 		if err != nil {
 			return parts{}, err
@@ -79,7 +85,7 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	}
 	if !c.has(root) {
 		if os.Geteuid() != 0 {
-			return parts{}, errNotRoot
+			return parts{}, notRoot(cfg)
 		}
 		if mirrorErr != nil {
 			return parts{}, mirrorErr
@@ -119,7 +125,7 @@ func (c cache) rootParts(ctx context.Context, cfg Config, base, kernel artifact,
 		debian <- err
 	}()
 	var err error
-	for _, p := range rootPrograms(cfg.Engine) {
+	for _, p := range rootPrograms(cfg) {
 		if made.programs[p.name], err = c.get(ctx, cfg, programs[p.name]); err != nil {
 			cancel()
 			break

@@ -23,6 +23,9 @@ type Config struct {
 	// ControlPlane is "off" (default) or "on". With "on", a control plane runs on the node,
 	// and the kubelet registers there.
 	ControlPlane string
+	// Small is a node for pods over the CRI alone: Debian's containerd 1.7 and runc, without Kubernetes and without the
+	// packages that only tests need. It is built in a few minutes, because nothing is compiled.
+	Small bool
 
 	MemoryMiB int       // default 3072, enough for a kubelet and the tests
 	CacheDir  string    // default $NRI_BLKIO_CACHE, or nri-blkio in the user's cache directory
@@ -36,6 +39,9 @@ const defaultMemoryMiB = 3072
 
 // crioEngine is the engine that has a root image of its own.
 const crioEngine = "crio-1.34"
+
+// smallEngine and smallRuntime are those of small nodes.
+const smallEngine, smallRuntime = "containerd-1.7", "runc"
 
 // parameters are the choices of a Config; the first is the default.
 var parameters = map[string][]string{
@@ -94,6 +100,9 @@ func (c Config) Validate() error {
 		// The plugin gives CRI-O the lines of all disks at once, and Debian's runc 1.1 does not split them (docs/reference/quirks.md).
 		return fmt.Errorf("%s: want the runtime crun", c.Engine)
 	}
+	if c.Small && (c.Engine != smallEngine || c.Runtime != smallRuntime || c.ControlPlane != "off") {
+		return fmt.Errorf("a small node: want %s, %s, and no control plane", smallEngine, smallRuntime)
+	}
 	if c.MemoryMiB < 1024 {
 		return fmt.Errorf("memory %d MiB: want at least 1024", c.MemoryMiB)
 	}
@@ -106,6 +115,9 @@ func (c Config) String() string {
 	name := fmt.Sprintf("kernel %s, %s, %s, %s driver", c.Kernel, strings.Replace(c.Engine, "-", " ", 1), c.Runtime, c.Driver)
 	if c.ControlPlane == "on" {
 		name += ", control plane"
+	}
+	if c.Small {
+		name += ", small"
 	}
 	if c.KernelArgs != "" {
 		name += ", " + c.KernelArgs // what is measured there is no other node's
@@ -120,6 +132,9 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	fill(&c.Kernel, "kernel")
+	if c.Small && c.Engine == "" {
+		c.Engine = smallEngine
+	}
 	fill(&c.Engine, "engine")
 	if c.Engine == crioEngine && c.Runtime == "" {
 		c.Runtime = "crun"

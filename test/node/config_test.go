@@ -27,6 +27,10 @@ func TestConfigValidate(t *testing.T) {
 		{Config{Engine: "crio-1.34", Runtime: "runc"}, "want the runtime crun"},
 		{Config{Runtime: "kata"}, `runtime "kata": want runc or crun`},
 		{Config{Driver: "v1"}, `driver "v1": want systemd or cgroupfs`},
+		{Config{Small: true}, ""},
+		{Config{Small: true, Engine: "containerd-2"}, "a small node: want containerd-1.7, runc, and no control plane"},
+		{Config{Small: true, Runtime: "crun"}, "a small node"},
+		{Config{Small: true, ControlPlane: "on"}, "a small node"},
 		{Config{MemoryMiB: 100}, "memory 100 MiB"},
 		{Config{MemoryMiB: -1}, "memory -1 MiB"},
 	} {

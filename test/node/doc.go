@@ -1,7 +1,7 @@
 // Package node builds and boots a disposable Kubernetes node in QEMU, for tests that need
 // a real kernel.
 //
-// All nodes have the same Debian trixie root image. [Config] chooses the kernel, containerd,
+// All nodes have the same Debian trixie root image, except those with CRI-O and small ones. [Config] chooses the kernel, containerd,
 // OCI runtime and cgroup driver, and whether a Kubernetes control plane runs. The parts are
 // built from Debian packages and Go modules into a cache, see [Build]. A part is built again
 // if the hash of its sources changes.

@@ -34,6 +34,12 @@ var rootPackages = []string{
 	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql", "qemu-utils",
 }
 
+// smallPackages are those of a small node.
+var smallPackages = []string{
+	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
+	"containerd", "runc", "containernetworking-plugins", "e2fsprogs", "fio", "busybox-static",
+}
+
 const rootSuite = "trixie"
 
 // mmdebstrap makes in the archive a Debian of the first suite, with what the other
@@ -82,10 +88,13 @@ func aptDates(ctx context.Context) []string {
 const noCluster = `dir="$1/etc/postgresql-common/createcluster.d"; mkdir -p "$dir"; echo 'create_main_cluster = false' >"$dir/node.conf"`
 
 // baseArtifact holds base.tar: Debian with the packages, which changes seldom.
-func baseArtifact(mirror aptSource) artifact {
-	include := strings.Join(rootPackages, ",")
+func baseArtifact(cfg Config, mirror aptSource) artifact {
+	name, include := "debian", strings.Join(rootPackages, ",")
+	if cfg.Small {
+		name, include = "debian-small", strings.Join(smallPackages, ",")
+	}
 	return artifact{
-		name: "debian",
+		name: name,
 		key:  cacheKey(rootSuite, include, noCluster, "2"),
 		build: func(ctx context.Context, dir string) error {
 			return mmdebstrap(ctx, mirror, []string{rootSuite}, filepath.Join(dir, "base.tar"),
@@ -101,10 +110,12 @@ type rootParts struct {
 	programs map[string]string // by goProgram name
 }
 
-// rootPrograms are the Go programs in the root image of nodes with this engine. CRI-O takes minutes to build, and few
-// nodes have it.
-func rootPrograms(engine string) []goProgram {
-	if engine == crioEngine {
+// rootPrograms are the Go programs in the root image of a node. CRI-O takes minutes to build, and few nodes have it.
+func rootPrograms(cfg Config) []goProgram {
+	switch {
+	case cfg.Small:
+		return nil
+	case cfg.Engine == crioEngine:
 		return []goProgram{containerd, kubernetes, crio}
 	}
 	return []goProgram{containerd, kubernetes}
@@ -119,7 +130,10 @@ func rootArtifact(cfg Config, keys []string, parts func() rootParts) (artifact, 
 		return artifact{}, err
 	}
 	name := "root-" + cfg.Kernel
-	if cfg.Engine == crioEngine {
+	switch {
+	case cfg.Small:
+		name = "root-small-" + cfg.Kernel
+	case cfg.Engine == crioEngine:
 		name = "root-" + crioEngine + "-" + cfg.Kernel
 	}
 	inputs := append([]string{files, customizeScript, "1"}, keys...)

@@ -30,38 +30,24 @@ func Tests(folder string) Program {
 // Image is the name of the image of nri-blkio, as deploy/ has it.
 const Image = "registry.example/nri-blkio:latest"
 
-// Build writes the files for a node into dir: nri-blkio and its image (nri-blkio.tar), the
-// image of the test containers (iotool.tar), the files of deploy/, the how-tos, the programs, and helm for
-// those that need it. module is the directory of the test module.
+// step is a call of go in a directory.
+type step struct {
+	where string
+	args  []string
+}
+
+// Build writes the files for a node into dir: those of Small, the image of nri-blkio (nri-blkio.tar), the files
+// of deploy/, the how-tos, and helm for the programs that need it. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
-	steps := []struct {
-		where string
-		args  []string
-	}{
-		{filepath.Join(module, ".."), []string{"build", "-trimpath", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
-		{module, []string{"run", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
-		{module, []string{
-			"run", "./image", "-o", filepath.Join(dir, "nri-blkio.tar"),
-			"-name", Image, "-path", "nri-blkio", "-binary", filepath.Join(dir, "nri-blkio"),
-		}},
+	if err := Small(ctx, module, dir, programs...); err != nil {
+		return err
 	}
-	for _, p := range programs {
-		args := []string{"build", "-trimpath"}
-		if p.Test {
-			args = []string{"test", "-c", "-ldflags=-s"} // smaller: an emulated node takes a while to receive it
-		}
-		steps = append(steps, struct {
-			where string
-			args  []string
-		}{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
-	}
-	for _, step := range steps {
-		cmd := exec.CommandContext(ctx, "go", step.args...)
-		cmd.Dir = step.where
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // the node has another libc
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
-		}
+	err := play(ctx, []step{{module, []string{
+		"run", "-trimpath", "./image", "-o", filepath.Join(dir, "nri-blkio.tar"),
+		"-name", Image, "-path", "nri-blkio", "-binary", filepath.Join(dir, "nri-blkio"),
+	}}})
+	if err != nil {
+		return err
 	}
 	if slices.ContainsFunc(programs, func(p Program) bool { return p.Helm }) {
 		if err := addHelm(ctx, dir); err != nil {
@@ -71,6 +57,36 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	for _, name := range []string{"deploy", "docs/how-to"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(module, "..", name))); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Small writes the files without which nothing can be tested into dir: nri-blkio, the image of the test containers
+// (iotool.tar), and the programs.
+func Small(ctx context.Context, module, dir string, programs ...Program) error {
+	steps := []step{
+		{filepath.Join(module, ".."), []string{"build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
+		{module, []string{"run", "-trimpath", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
+	}
+	for _, p := range programs {
+		args := []string{"build", "-trimpath"}
+		if p.Test {
+			args = []string{"test", "-c", "-ldflags=-s"} // smaller: an emulated node takes a while to receive it
+		}
+		steps = append(steps, step{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
+	}
+	return play(ctx, steps)
+}
+
+// play runs the steps, one after another.
+func play(ctx context.Context, steps []step) error {
+	for _, s := range steps {
+		cmd := exec.CommandContext(ctx, "go", s.args...)
+		cmd.Dir = s.where
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // the node has another libc
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 		}
 	}
 	return nil

@@ -94,6 +94,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		flags.StringVar(p.value, p.name, *p.value,
 			fmt.Sprintf("%s (default %s)", strings.Join(choices, " or "), choices[0]))
 	}
+	flags.BoolVar(&o.cfg.Small, "small", false, "the node of make demo: Debian's containerd, without Kubernetes")
 	flags.IntVar(&o.cfg.MemoryMiB, "memory", o.cfg.MemoryMiB, "the node's memory in `MiB` (default 3072)")
 	flags.StringVar(&o.cfg.KernelArgs, "kernel-args", o.cfg.KernelArgs,
 		"`ARGS` for the end of the kernel's command line; of two lsm= the last one counts")
