@@ -2,12 +2,15 @@ CACHE    := $(or $(NRI_BLKIO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nri-b
 FUZZTIME ?= 1m
 MODEL_TIME ?= 1m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# The chart and the program are released together.
+RELEASE  := $(shell sed -n 's/^version: //p' deploy/helm/nri-blkio/Chart.yaml)
+REPOSITORY ?= registry.example/nri-blkio
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image help
+.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image release reproduce help
 
 demo: ## boot a node, run three limited pods and a noisy neighbour, print requested / in force / measured
 	cd test && go run ./demo
@@ -63,6 +66,19 @@ build: ## bin/nri-blkio, static
 
 image: ## the container image; IMAGE names it
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+release: ## all files of a release in dist/, of the commit; REPOSITORY is where the image is going to be
+	@git diff --quiet HEAD || { echo 'make release: there are changes that are not committed' >&2; exit 1; }
+	cd tools/release && go build -trimpath -ldflags '-s -w' -o $(CACHE)/release/ tool
+# goreleaser wants a tag and a remote, which a clone for a test has not. The workflow compares the tag.
+	PATH="$(CACHE)/release:$$PATH" GORELEASER_CURRENT_TAG=v$(RELEASE) \
+	  GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/nri-blkio/nri-blkio \
+	  goreleaser release --clean --skip=announce,publish,validate
+	cd test && go run ./release -image $(REPOSITORY) -time $$(git log -1 --format=%ct)
+
+reproduce: ## make release again, in a clone elsewhere: the checksums have to be those of dist/. With another GOCACHE it compiles all again
+	dir=$$(mktemp -d) && git clone -q . $$dir/clone && $(MAKE) -C $$dir/clone release && \
+	  diff dist/SHA256SUMS $$dir/clone/dist/SHA256SUMS && rm -rf $$dir
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
