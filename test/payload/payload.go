@@ -20,24 +20,26 @@ type Program struct {
 	Package string // "./e2e/limits"
 	Test    bool
 	Helm    bool // it needs helm
+	Deb     bool // it needs the Debian package
 }
 
 // Tests returns the test binary of a folder of test/e2e.
 func Tests(folder string) Program {
-	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Helm: folder == "cluster"}
+	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Helm: folder == "cluster", Deb: folder == "deploy"}
 }
 
 // Image is the name of the image of nri-blkio, as deploy/ has it.
 const Image = "registry.example/nri-blkio:latest"
 
 // Build writes the files for a node into dir: nri-blkio and its image (nri-blkio.tar), the
-// image of the test containers (iotool.tar), the files of deploy/, the how-tos, the programs, and helm for
-// those that need it. module is the directory of the test module.
+// image of the test containers (iotool.tar), the files of deploy/, the how-tos, the programs, and helm and the
+// Debian package without the program (nri-blkio.deb) for those that need it. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
-	steps := []struct {
+	type step struct {
 		where string
 		args  []string
-	}{
+	}
+	steps := []step{
 		{filepath.Join(module, ".."), []string{"build", "-trimpath", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
 		{module, []string{"run", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
 		{module, []string{
@@ -50,10 +52,12 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 		if p.Test {
 			args = []string{"test", "-c", "-ldflags=-s"} // smaller: an emulated node takes a while to receive it
 		}
-		steps = append(steps, struct {
-			where string
-			args  []string
-		}{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
+		steps = append(steps, step{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
+		if p.Deb {
+			steps = append(steps, step{
+				filepath.Join(module, "../tools/release"), []string{"run", "./package", "-o", filepath.Join(dir, "nri-blkio.deb")},
+			})
+		}
 	}
 	for _, step := range steps {
 		cmd := exec.CommandContext(ctx, "go", step.args...)
