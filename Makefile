@@ -34,6 +34,7 @@ unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of 
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.
+	cd tools/release && go vet ./... && go test ./...
 	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
 
 alerts: ## test the alerting rules with promtool
@@ -76,8 +77,9 @@ release: ## all files of a release in dist/, of the commit; REPOSITORY is where 
 	  goreleaser release --clean --skip=announce,publish,validate
 	cd test && go run ./release -image $(REPOSITORY) -time $$(git log -1 --format=%ct)
 
-reproduce: ## make release again, in a clone elsewhere: the checksums have to be those of dist/. With another GOCACHE it compiles all again
-	dir=$$(mktemp -d) && git clone -q . $$dir/clone && $(MAKE) -C $$dir/clone release && \
+reproduce: ## make the release in dist/ again, in a clone elsewhere, and compare the checksums; with another GOCACHE it compiles all again
+	dir=$$(mktemp -d) && git clone -q . $$dir/clone && \
+	  git -C $$dir/clone checkout -q $$(sed 's/.*"commit":"\([0-9a-f]*\)".*/\1/' dist/metadata.json) && $(MAKE) -C $$dir/clone release && \
 	  diff dist/SHA256SUMS $$dir/clone/dist/SHA256SUMS && rm -rf $$dir
 
 help: ## this list
