@@ -24,13 +24,14 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, soak, or as root bench; docs/testing.md
 	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
 
-lint: ## golangci-lint, of the version in tools/go.mod, on both modules
+lint: ## golangci-lint, of the version in tools/go.mod, on all modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(CACHE)/golangci-lint run ./...
 	cd test && $(CACHE)/golangci-lint run ./...
+	cd tools/release && $(CACHE)/golangci-lint run ./...
 	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
 
-unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of random events
+unit: ## unit tests of all modules, with the race detector; MODEL_TIME (1m) of random events
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.

@@ -55,7 +55,7 @@ func TestPackage(t *testing.T) {
 		}
 		k := pod.MustRun(lab.Sleeper("on-"+strings.ReplaceAll(version, ".", "-"), "/data", "ext4"))
 		cgroups = append(cgroups, k.Cgroup)
-		lab.WantIOMax(t, k.Cgroup, lab.LimitedDisk)
+		lab.Eventually(t, "a new container is limited", func() error { return lab.CheckIOMax(k.Cgroup, lab.LimitedDisk) })
 	}
 	if now, err := os.ReadFile(policyFile); err != nil || !bytes.Equal(now, own) {
 		t.Errorf("the policy is not the changed one: %v\n%s", err, now)
