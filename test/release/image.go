@@ -22,7 +22,7 @@ import (
 
 // writeImage writes the image of all platforms as an OCI layout, the directory image, and as an archive of that. It returns
 // the digest of the image's index.
-func (r *release) writeImage(name string) (string, error) {
+func (r *release) writeImage() (string, error) {
 	license, err := os.ReadFile(filepath.Join(filepath.Dir(r.dir), "LICENSE"))
 	if err != nil {
 		return "", err
@@ -53,13 +53,8 @@ func (r *release) writeImage(name string) (string, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return "", err
 	}
-	at, err := layout.Write(dir, empty.Index)
-	if err != nil {
-		return "", err
-	}
-	// containerd and skopeo take the names of an imported image from these.
-	names := map[string]string{"io.containerd.image.name": name + ":" + r.version, "org.opencontainers.image.ref.name": r.version}
-	if err := at.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
+	// The index of the layout is that of the image: `crane push --index` pushes it under its digest.
+	if _, err := layout.Write(dir, index); err != nil {
 		return "", err
 	}
 	digest, err := index.Digest()

@@ -44,7 +44,7 @@ func run(ctx context.Context, dist, image string, created time.Time) error {
 		return err
 	}
 	r.created = created
-	digest, err := r.writeImage(image)
+	digest, err := r.writeImage()
 	if err != nil {
 		return fmt.Errorf("write image: %w", err)
 	}
