@@ -76,7 +76,7 @@ release: ## all files of a release in dist/, of the commit; REPOSITORY is where 
 	PATH="$(CACHE)/release:$$PATH" GORELEASER_CURRENT_TAG=v$(RELEASE) \
 	  GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/nri-blkio/nri-blkio \
 	  goreleaser release --clean --skip=announce,publish,validate
-	cd test && go run ./release -image $(REPOSITORY) -time $$(git log -1 --format=%ct)
+	cd test && go run ./release -image $(REPOSITORY)
 
 reproduce: ## make the release in dist/ again, in a clone elsewhere, and compare the checksums; with another GOCACHE it compiles all again
 	dir=$$(mktemp -d) && git clone -q . $$dir/clone && \

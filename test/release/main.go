@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +25,8 @@ import (
 func main() {
 	dist := flag.String("dist", "../dist", "the directory of goreleaser")
 	image := flag.String("image", "registry.example/nri-blkio", "where the image is pushed: the image of the chart")
-	epoch := flag.Int64("time", 0, "the time of the commit, in seconds")
 	flag.Parse()
-	if err := run(context.Background(), *dist, *image, time.Unix(*epoch, 0).UTC()); err != nil {
+	if err := run(context.Background(), *dist, *image); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -38,12 +39,21 @@ type release struct {
 	programs             map[string]string // the file of the program for Linux, by architecture
 }
 
-func run(ctx context.Context, dist, image string, created time.Time) error {
+func run(ctx context.Context, dist, image string) error {
 	r, err := read(dist)
 	if err != nil {
 		return err
 	}
-	r.created = created
+	// Of the commit that goreleaser has built, which need not be the last one any more.
+	seconds, err := exec.CommandContext(ctx, "git", "show", "--no-patch", "--format=%ct", r.commit).Output()
+	if err != nil {
+		return fmt.Errorf("time of commit %s: %w", r.commit, err)
+	}
+	epoch, err := strconv.ParseInt(strings.TrimSpace(string(seconds)), 10, 64)
+	if err != nil {
+		return err
+	}
+	r.created = time.Unix(epoch, 0).UTC()
 	digest, err := r.writeImage()
 	if err != nil {
 		return fmt.Errorf("write image: %w", err)
@@ -52,7 +62,7 @@ func run(ctx context.Context, dist, image string, created time.Time) error {
 	if err != nil {
 		return err
 	}
-	packed, err := c.Package(ctx, chart.Release{Dir: dist, Version: r.version, Repository: image, Digest: digest, Time: created})
+	packed, err := c.Package(ctx, chart.Release{Dir: dist, Version: r.version, Repository: image, Digest: digest, Time: r.created})
 	if err != nil {
 		return fmt.Errorf("package chart: %w", err)
 	}
