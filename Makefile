@@ -2,12 +2,15 @@ CACHE    := $(or $(NRI_BLKIO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nri-b
 FUZZTIME ?= 1m
 MODEL_TIME ?= 1m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# The chart and the program are released together.
+RELEASE  := $(shell sed -n 's/^version: //p' deploy/helm/nri-blkio/Chart.yaml)
+REPOSITORY ?= registry.example/nri-blkio
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image help
+.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image release reproduce help
 
 demo: ## boot a node, where one pod slows down another; why, a class, and a rejected mistake
 	cd test && CGO_ENABLED=0 go run -v -trimpath ./demo
@@ -21,16 +24,18 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, soak, or as root bench; docs/testing.md
 	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
 
-lint: ## golangci-lint, of the version in tools/go.mod, on both modules
+lint: ## golangci-lint, of the version in tools/go.mod, on all modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(CACHE)/golangci-lint run ./...
 	cd test && $(CACHE)/golangci-lint run ./...
+	cd tools/release && $(CACHE)/golangci-lint run ./...
 	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
 
-unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of random events
+unit: ## unit tests of all modules, with the race detector; MODEL_TIME (1m) of random events
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.
+	cd tools/release && go vet ./... && go test ./...
 	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|alerts|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
 
 alerts: ## test the rules for Prometheus, and the queries of the dashboard, with promtool
@@ -64,6 +69,20 @@ build: ## bin/nri-blkio, static
 
 image: ## the container image; IMAGE names it
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+release: ## all files of a release in dist/, of the commit; REPOSITORY is where the image is going to be
+	@git diff --quiet HEAD || { echo 'make release: there are changes that are not committed' >&2; exit 1; }
+	cd tools/release && go build -trimpath -ldflags '-s -w' -o $(CACHE)/release/ tool
+# goreleaser wants a tag and a remote, which a clone for a test has not. The workflow compares the tag.
+	PATH="$(CACHE)/release:$$PATH" GORELEASER_CURRENT_TAG=v$(RELEASE) \
+	  GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/nri-blkio/nri-blkio \
+	  goreleaser release --clean --skip=announce,publish,validate
+	cd test && go run ./release -image $(REPOSITORY)
+
+reproduce: ## make the release in dist/ again, in a clone elsewhere, and compare the checksums; with another GOCACHE it compiles all again
+	dir=$$(mktemp -d) && git clone -q . $$dir/clone && \
+	  git -C $$dir/clone checkout -q $$(sed 's/.*"commit":"\([0-9a-f]*\)".*/\1/' dist/metadata.json) && $(MAKE) -C $$dir/clone release && \
+	  diff dist/SHA256SUMS $$dir/clone/dist/SHA256SUMS && rm -rf $$dir
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10

@@ -20,11 +20,12 @@ type Program struct {
 	Package string // "./e2e/limits"
 	Test    bool
 	Helm    bool // it needs helm
+	Deb     bool // it needs the Debian package
 }
 
 // Tests returns the test binary of a folder of test/e2e.
 func Tests(folder string) Program {
-	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Helm: folder == "cluster"}
+	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Helm: folder == "cluster", Deb: folder == "deploy"}
 }
 
 // Image is the name of the image of nri-blkio, as deploy/ has it.
@@ -37,16 +38,22 @@ type step struct {
 }
 
 // Build writes the files for a node into dir: those of Small, the image of nri-blkio (nri-blkio.tar), the files
-// of deploy/, the how-tos, and helm for the programs that need it. module is the directory of the test module.
+// of deploy/, the how-tos, and helm and the Debian package without the program (nri-blkio.deb) for the programs that need it.
+// module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	if err := Small(ctx, module, dir, programs...); err != nil {
 		return err
 	}
-	err := play(ctx, []step{{module, []string{
+	steps := []step{{module, []string{
 		"run", "-trimpath", "./image", "-o", filepath.Join(dir, "nri-blkio.tar"),
 		"-name", Image, "-path", "nri-blkio", "-binary", filepath.Join(dir, "nri-blkio"),
-	}}})
-	if err != nil {
+	}}}
+	if slices.ContainsFunc(programs, func(p Program) bool { return p.Deb }) {
+		steps = append(steps, step{
+			filepath.Join(module, "../tools/release"), []string{"run", "./package", "-o", filepath.Join(dir, "nri-blkio.deb")},
+		})
+	}
+	if err := play(ctx, steps); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(programs, func(p Program) bool { return p.Helm }) {

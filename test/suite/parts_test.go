@@ -3,6 +3,7 @@ package suite
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,43 @@ func TestWorkflow(t *testing.T) {
 	slices.Sort(got)
 	if diff := cmp.Diff(names(testFolders(t)), got); diff != "" {
 		t.Errorf("the parts of the workflow, -want +got:\n%s", diff)
+	}
+}
+
+// TestWorkflows verifies that the workflows run targets that the Makefile has, and actions of a known commit: a tag can be moved.
+func TestWorkflows(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../.github/workflows/*.yml")
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	targets := regexp.MustCompile(`(?m)(?:\.ci/run|make) ([a-z0-9 ]+)$`)
+	action := regexp.MustCompile(`^ *(?:- )?uses: `)
+	pinned := regexp.MustCompile(`uses: [a-z-]+/[a-z-]+@[0-9a-f]{40} # v[0-9.]+$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := targets.FindAllStringSubmatch(string(text), -1)
+		if len(found) == 0 {
+			t.Errorf("%s runs no target", file)
+		}
+		for _, m := range found {
+			for target := range strings.FieldsSeq(m[1]) {
+				if !strings.Contains(string(makefile), "\n"+target+": ") {
+					t.Errorf("%s runs %s, which is not in the Makefile", file, target)
+				}
+			}
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); action.MatchString(line) && !pinned.MatchString(line) {
+				t.Errorf("%s: %s", file, line)
+			}
+		}
 	}
 }
 

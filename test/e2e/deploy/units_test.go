@@ -63,7 +63,7 @@ func TestWritebackUnit(t *testing.T) {
 func startUnit(t *testing.T, name string) func() (string, error) {
 	t.Helper()
 	install(t, "nri-blkio", "/usr/local/bin/nri-blkio", 0o755)
-	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
+	install(t, "deploy/policy.yaml", policyFile, 0o644)
 	install(t, "deploy/systemd/"+name+".service", "/etc/systemd/system/"+name+".service", 0o644)
 	systemctl(t, "daemon-reload")
 	t.Cleanup(func() {
@@ -127,7 +127,7 @@ func daemonSets(t *testing.T, profile string, ways []lab.WayToWrite, lacks ...st
 	if err := lab.ImportImage(t.Context(), "nri-blkio.tar"); err != nil {
 		t.Fatal(err)
 	}
-	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
+	install(t, "deploy/policy.yaml", policyFile, 0o644)
 	const name = "limited"
 	private(t, "/mnt/ext4")
 	startKubelet(t, []staticPod{{
