@@ -1,0 +1,52 @@
+package limits
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+)
+
+// TestPodMetrics verifies with the kernel's own counters that a pod that is held by its limit waits, that its limit explains that, and
+// what it and its disk are counted for.
+func TestPodMetrics(t *testing.T) {
+	lab.StartPlugin(t, "--metrics-address", soakMetrics)
+	load := loadCase{"c", "/data wbps=1Mi", "ext4", []string{"write", "--block", "64Ki", "--direct"}, "vdb", "wbytes", lab.MiB}
+	pod := lab.RunPod(t, "held", lab.Annotations{lab.Limits + "containers": load.value})
+	c := pod.MustRun(load.config(t))
+	lab.WantRate(t, c.Cgroup, load.disk, load.counter, load.limit)
+
+	of := fmt.Sprintf("namespace=\"default\",%%spod=%q", pod.Name)
+	onDisk := `{disk="vdb",` + fmt.Sprintf(of, "") + "}"
+	names := []string{
+		`nri_blkio_pod_bytes_total{disk="vdb",` + fmt.Sprintf(of, `op="write",`) + "}", `nri_blkio_disk_bytes_total{disk="vdb",op="write"}`,
+		"nri_blkio_pod_operations_total" + onDisk, "nri_blkio_pod_limit_seconds_total" + onDisk, "nri_blkio_pod_io_waiting_seconds_total{" + fmt.Sprintf(of, "") + "}",
+	}
+	wantMetric(t, `nri_blkio_pod_limit_bytes_per_second{disk="vdb",`+fmt.Sprintf(of, `op="write",`)+"}", lab.MiB)
+	read := func() (values [5]float64, at time.Time) {
+		for i, name := range names {
+			value, err := scrape(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[i] = value
+		}
+		return values, time.Now()
+	}
+	before, began := read()
+	time.Sleep(20 * time.Second)
+	after, ended := read()
+	seconds := ended.Sub(began).Seconds()
+	var rate [5]float64
+	for i := range rate {
+		rate[i] = (after[i] - before[i]) / seconds
+	}
+	t.Logf("per second, in %.1f s: %.0f bytes of %.0f on the disk, %.1f operations, %.2f s at the limit, %.2f s of waiting", seconds, rate[0], rate[1], rate[2], rate[3], rate[4])
+	if part := rate[0] / lab.MiB; part < 0.8 || part > 1.1 || rate[1] < 0.9*rate[0] || rate[2] < 10 {
+		t.Error("the pod writes as much as its limit, in blocks of 64 KiB")
+	}
+	if rate[3] < 0.8 || rate[3] > 1.1 || rate[4]-rate[3] > 0.2 || rate[4] < 0.5 {
+		t.Error("the limit explains nearly all of the waiting")
+	}
+}
