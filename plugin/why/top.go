@@ -188,13 +188,13 @@ func (m *Measured) rows(w *waiter, owners map[uint64]owner) (out []Row) {
 			others[s.Dev] += s.Time.Seconds() / seconds
 		}
 	}
-	known := [2]bool{m.NoWaits == nil && m.Unknown[wait.Limit] == nil, !m.isGuessed()}
 	add := func(d *wait.DiskUse) {
 		r := Row{Subject: w.Subject, Disk: m.disk(&w.Cgroup, d), Waiting: w.Some}
-		for i, part := range []float64{held[d.Dev], others[d.Dev]} {
-			if known[i] {
-				*[]**float64{&r.Held, &r.Others}[i] = &part
-			}
+		if m.NoWaits == nil && m.Unknown[wait.Limit] == nil {
+			r.Held = new(held[d.Dev])
+		}
+		if !m.isGuessed() {
+			r.Others = new(others[d.Dev])
 		}
 		out = append(out, r)
 		delete(held, d.Dev)
