@@ -45,12 +45,12 @@ func TestKrewManifest(t *testing.T) {
 	for i, archive := range []string{"linux_amd64.tar.gz", "linux_arm64.tar.gz", "darwin_amd64.tar.gz", "darwin_arm64.tar.gz", "windows_amd64.zip", "windows_arm64.zip"} {
 		sums["kubectl-blkio_0.1.0_"+archive] = strings.Repeat(fmt.Sprint(i), 64)
 	}
-	manifest, err := template.New("blkio.yaml").Option("missingkey=error").ParseFiles("../../deploy/krew/blkio.yaml")
+	manifest, err := template.ParseFiles("../../deploy/krew/blkio.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := manifest.Execute(&text, map[string]any{"Version": "0.1.0", "SHA256": sums}); err != nil {
+	if err := manifest.Execute(&text, map[string]any{"Version": "0.1.0", "SHA256": func(archive string) string { return sums[archive] }}); err != nil {
 		t.Fatal(err)
 	}
 	var m krewManifest

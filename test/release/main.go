@@ -1,12 +1,14 @@
 // Release adds to the directory of goreleaser what that does not make: the image of two platforms, the chart with the image's
-// digest, and the checksums of all files. The same commit gives the same bytes.
+// digest, the checksums of all files, and the manifest of kubectl blkio for krew. The same commit gives the same bytes.
 //
 //	go run ./release -dist ../dist -image REGISTRY/nri-blkio
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -17,6 +19,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/test/chart"
@@ -67,7 +70,11 @@ func run(ctx context.Context, dist, image string) error {
 		return fmt.Errorf("package chart: %w", err)
 	}
 	fmt.Printf("%s@%s\n%s\n", image, digest, packed)
-	return r.writeChecksums()
+	sums, err := r.writeChecksums()
+	if err != nil {
+		return err
+	}
+	return r.writeKrew(filepath.Join("..", krew), sums)
 }
 
 // read reads what goreleaser tells of its work.
@@ -98,21 +105,46 @@ func read(dist string) (*release, error) {
 // checksums is the file of all checksums, as sha256sum reads it.
 const checksums = "SHA256SUMS"
 
-// writeChecksums writes the checksums of the files whose name has the version: what goreleaser notes for itself has none.
-func (r *release) writeChecksums() error {
+// writeChecksums writes the checksums of the files whose name has the version: what goreleaser notes for itself has none. It returns
+// them by the names of the files.
+func (r *release) writeChecksums() (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(r.dir, "*"+r.version+"*"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var out strings.Builder
+	sums := map[string]string{}
 	for _, file := range files {
 		sum, err := sha256Of(file)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		sums[filepath.Base(file)] = hex.EncodeToString(sum)
 		fmt.Fprintf(&out, "%x  %s\n", sum, filepath.Base(file))
 	}
-	return os.WriteFile(filepath.Join(r.dir, checksums), []byte(out.String()), 0o644)
+	return sums, os.WriteFile(filepath.Join(r.dir, checksums), []byte(out.String()), 0o644)
+}
+
+// krew is the template of the manifest for krew, which has the checksums of archives.
+const krew = "deploy/krew/blkio.yaml"
+
+// writeKrew writes the manifest for krew. An archive that the release lacks is an error.
+func (r *release) writeKrew(file string, sums map[string]string) error {
+	manifest, err := template.ParseFiles(file)
+	if err != nil {
+		return err
+	}
+	sum := func(archive string) (string, error) {
+		if sums[archive] == "" {
+			return "", fmt.Errorf("no archive %s", archive)
+		}
+		return sums[archive], nil
+	}
+	var text bytes.Buffer
+	if err := manifest.Execute(&text, map[string]any{"Version": r.version, "SHA256": sum}); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.dir, filepath.Base(file)), text.Bytes(), 0o644)
 }
 
 func sha256Of(file string) ([]byte, error) {

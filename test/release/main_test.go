@@ -106,7 +106,7 @@ func TestTwice(t *testing.T) {
 		if _, err := r.writeImage(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.writeChecksums(); err != nil {
+		if _, err := r.writeChecksums(); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(filepath.Join(r.dir, checksums))
@@ -139,5 +139,30 @@ func TestIncomplete(t *testing.T) {
 		if _, err := read(r.dir); err == nil {
 			t.Errorf("%q: no error", text)
 		}
+	}
+}
+
+// TestKrew verifies that the manifest for krew has the checksums of the archives, and is not written without one of them.
+func TestKrew(t *testing.T) {
+	r, template := made(t), filepath.Join("..", "..", krew)
+	sums, err := r.writeChecksums()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.writeKrew(template, sums); err == nil {
+		t.Error("no error without the archives of kubectl-blkio")
+	}
+	for _, platform := range []string{"linux_amd64.tar.gz", "linux_arm64.tar.gz", "darwin_amd64.tar.gz", "darwin_arm64.tar.gz", "windows_amd64.zip", "windows_arm64.zip"} {
+		write(t, filepath.Join(r.dir, "kubectl-blkio_1.2.3_"+platform), platform)
+	}
+	if sums, err = r.writeChecksums(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.writeKrew(template, sums); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, "blkio.yaml"))
+	if sum := sums["kubectl-blkio_1.2.3_windows_arm64.zip"]; err != nil || len(sum) != 64 || !strings.Contains(string(text), sum) {
+		t.Errorf("%v: no checksum %q in\n%s", err, sum, text)
 	}
 }
