@@ -61,6 +61,7 @@ func TestClusterReport(t *testing.T) {
 		problems = append(problems, nodereport.Problem{Namespace: "prod", Pod: fmt.Sprintf("db-%d", i), Reason: "BlkioRefused", Text: strings.Repeat(`"<\x1b`, 200)})
 	}
 	p.report(problems...)
+	p.kubectl("", "delete", "leases", "-n", partNamespace, "-l", "app.kubernetes.io/name="+nodereport.Name) // of the nodes of other tests
 	p.start()
 	has := func(when string, check func(*nodereport.Report) bool) {
 		t.Helper()
