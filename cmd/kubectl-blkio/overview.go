@@ -43,7 +43,7 @@ type lease struct {
 		Name        string
 		Annotations map[string]string
 	}
-	Spec struct{ RenewTime time.Time }
+	Spec struct{ RenewTime string } // the API server gives years beyond 9999 too, which time.Time does not take
 }
 
 // overview shows the reports of all nodes, which it reads with one request.
@@ -81,13 +81,14 @@ func (a *app) overview(ctx context.Context, args []string) error {
 func overviewOf(items []lease, namespace string, now time.Time) *overview {
 	o := &overview{Nodes: []nodeRow{}, Problems: []problemRow{}}
 	for _, l := range items {
-		row := nodeRow{Node: strings.TrimPrefix(l.Metadata.Name, nodereport.NamePrefix), Reported: l.Spec.RenewTime.UTC()}
+		renewed, _ := time.Parse(time.RFC3339, l.Spec.RenewTime) // otherwise it is silent
+		row := nodeRow{Node: strings.TrimPrefix(l.Metadata.Name, nodereport.NamePrefix), Reported: renewed.UTC()}
 		r, err := nodereport.Decode([]byte(l.Metadata.Annotations[nodereport.Annotation]))
 		if err == nil {
 			row.Program, row.Pods, row.InForce, row.LeftOut = r.Program, r.Pods, r.InForce, r.LeftOut
 		}
 		// The problems that a silent node had may be over, or a small part of what is wrong.
-		if age := now.Sub(l.Spec.RenewTime); err == nil && age.Abs() > nodereport.MaxAge {
+		if age := now.Sub(renewed); err == nil && age.Abs() > nodereport.MaxAge {
 			err = fmt.Errorf("the last report is %v old", age.Round(time.Second))
 		}
 		if row.Silent = err != nil; row.Silent {

@@ -91,6 +91,20 @@ further problems, for which the reports have no room: 4 (kubectl blkio status --
 	}
 }
 
+// TestOverviewHostile verifies that what one node writes into its object hides nothing of the others.
+func TestOverviewHostile(t *testing.T) {
+	strange := leaseOf("worker-2", string(nodereport.Encode("v1", 1, nil)), 0)
+	strange["spec"] = map[string]any{"renewTime": "10000-01-01T23:58:59.000000Z"}
+	cluster(t, leaseOf("worker-1", string(nodereport.Encode("v1", 2, nil)), 0), strange,
+		leaseOf("worker-3", `{"version": 1, "pods": 1, "problems": [{"pod": "`+strings.Repeat("x", 30000)+`"}]}`, 0),
+		leaseOf("worker-4", `{"version": 1, "leftOut": -1000000}`, 0))
+	out, errs, status := blkio(t, "status", "-A")
+	want := "nodes: 4, silent: 3; pods on the others: 2, without a problem: 2\n"
+	if !strings.HasSuffix(out, want) || len(out) > 1000 || strings.Count(out, "exceeds its bounds") != 2 || errs != "" || status != exitFindings {
+		t.Errorf("status %d, %s, %s, want %s", status, errs, out, want)
+	}
+}
+
 // TestOverviewJSON verifies the form of the document, which programs read.
 func TestOverviewJSON(t *testing.T) {
 	lease := leaseOf("worker-3", string(nodereport.Encode("v1", 2, nil)), 0)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -36,6 +37,8 @@ const (
 	MaxProblems = 100
 	MaxSize     = 32 << 10
 	maxText     = 400
+	maxLabel    = 63  // of namespaces and reasons
+	maxName     = 253 // of pods
 )
 
 // Report is about one node.
@@ -77,7 +80,9 @@ func (p Problem) Compare(other Problem) int {
 func Encode(program string, pods int, problems []Problem) []byte {
 	problems = slices.Clone(problems)
 	for i := range problems {
-		problems[i].Text = quote.Clip(quote.ASCII(problems[i].Text), maxText)
+		p := &problems[i]
+		p.Namespace, p.Pod, p.Reason = quote.Clip(p.Namespace, maxLabel), quote.Clip(p.Pod, maxName), quote.Clip(p.Reason, maxLabel)
+		p.Text = quote.Clip(quote.ASCII(p.Text), maxText)
 	}
 	slices.SortFunc(problems, Problem.Compare)
 	problems = slices.Compact(problems)
@@ -113,7 +118,8 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
-// Decode reads a report. Its texts are those of the node that wrote it, and may be any.
+// Decode reads a report. Its texts are those of the node that wrote it, and may be any. One that is larger than those that Encode
+// makes is an error: it would hide those of other nodes.
 func Decode(data []byte) (*Report, error) {
 	var r Report
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -122,5 +128,21 @@ func Decode(data []byte) (*Report, error) {
 	if r.Version != version {
 		return nil, fmt.Errorf("the report is of version %d (known is %d)", r.Version, version)
 	}
+	if len(data) > MaxSize || len(r.Problems) > MaxProblems || len(r.Program) > maxText || !r.isPlausible() ||
+		slices.ContainsFunc(r.Problems, Problem.isLong) {
+		return nil, errors.New("the report exceeds its bounds")
+	}
 	return &r, nil
+}
+
+// maxCount is more than a node can have of pods or of problems.
+const maxCount = 1 << 20
+
+func (r *Report) isPlausible() bool {
+	return min(r.Pods, r.InForce, r.LeftOut) >= 0 && max(r.Pods, r.LeftOut) <= maxCount && r.InForce <= r.Pods
+}
+
+// isLong reports whether a name is longer than those of Kubernetes and of reasons, or the text is.
+func (p Problem) isLong() bool {
+	return max(len(p.Namespace), len(p.Reason)) > maxLabel || len(p.Pod) > maxName || len(p.Text) > maxText
 }

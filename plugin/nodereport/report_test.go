@@ -66,6 +66,15 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestLongNames verifies that a pod that the kubelet has not made, with names longer than those of Kubernetes, costs no report.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("n", 400)
+	r, err := Decode(Encode("v1", 1, []Problem{{long, long, long, long + long}}))
+	if err != nil || len(r.Problems) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestDecode verifies that what no node of this version writes is an error.
 func TestDecode(t *testing.T) {
 	for in, want := range map[string]string{"": "read the report", `{"version":2}`: "the report is of version 2 (known is 1)", `{"version":1,"pods":"x"}`: "read the report"} {

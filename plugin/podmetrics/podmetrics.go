@@ -28,7 +28,7 @@ type Part struct {
 }
 
 // maxSeries is the largest number of series of pods, because tenants decide on the number of pods and disks. The page
-// has less than 2,000 series with it, unless there are weights, which have a maximum of their own.
+// has less than 2,000 series with it on a node with a few disks. Weights have a maximum of their own, and each disk has three series.
 const maxSeries = 1850
 
 // series returns the number of series of a pod: for each disk those of bytes read and written, of operations, and of the
