@@ -186,7 +186,7 @@ func (o *Observer) Close() error {
 // Unknown returns the causes that are not counted, or not completely, each with the reason.
 func (o *Observer) Unknown() map[Cause]error { return maps.Clone(o.unknown) }
 
-// isMixed reports whether IO has the time of other causes: their threads wait in io_schedule, too.
+// isMixed reports whether the time of IO includes that of causes whose hooks are missing. Their threads wait in io_schedule as well.
 func (o *Observer) isMixed() bool {
 	return slices.ContainsFunc([]Cause{Cost, DirtyNode, DirtyCgroup, Writeback, Queue}, func(c Cause) bool { return o.unknown[c] != nil })
 }

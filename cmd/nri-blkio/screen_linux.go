@@ -11,10 +11,10 @@ import (
 // screen shows texts one after another. On a terminal each of them replaces the last one.
 type screen struct {
 	out           io.Writer
-	width, height int // 0: it is no terminal
+	width, height int // 0 if the output is not a terminal
 }
 
-// screen returns the standard output, with its present size. For documents it is no terminal: they are not cut.
+// screen returns the standard output, with its present size. A document, as JSON, has none, so it is written whole.
 func (a *app) screen(o output) screen {
 	s := screen{out: a.stdout}
 	if f, ok := a.stdout.(*os.File); ok && !o.isDocument() && term.IsTerminal(int(f.Fd())) {

@@ -140,7 +140,7 @@ func tokenOf(claims string) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln\n"
 }
 
-// TestHolderOf verifies that a token without a node is an error, and so is a text that is no token.
+// TestHolderOf verifies that the node is read from a token. A token that names no node is an error, and so is any other text.
 func TestHolderOf(t *testing.T) {
 	of, err := holderOf(tokenOf(`{"iss":"x","kubernetes.io":{"namespace":"nri-blkio","node":{"name":"worker-1","uid":"u"},"pod":{"name":"p","uid":"q"}}}`))
 	if err != nil || of.Namespace != "nri-blkio" || of.Node.Name != "worker-1" || of.Node.UID != "u" {

@@ -91,13 +91,7 @@ func told() map[string]command {
 			}
 			w.same("granted", strings.Join(w.granted(), "\n"), strings.Join(args, "\n"))
 		},
-		"metric NAME VALUE": func(w *world, _ bool, args []string) {
-			value, known := w.metrics()[args[0]]
-			if !known {
-				w.ts.Fatalf("no metric %s of %v", args[0], slices.Sorted(maps.Keys(w.metrics())))
-			}
-			w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
-		},
+		"metric NAME VALUE": (*world).metric,
 		"measured [TEXT]...": func(w *world, _ bool, args []string) { // the pods with metrics, see world.measured
 			w.same("measured", strings.Join(w.measured(), "\n"), strings.Join(args, "\n"))
 		},
@@ -133,6 +127,14 @@ func told() map[string]command {
 			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
 		},
 	}
+}
+
+func (w *world) metric(_ bool, args []string) {
+	value, known := w.metrics()[args[0]]
+	if !known {
+		w.ts.Fatalf("no metric %s of %v", args[0], slices.Sorted(maps.Keys(w.metrics())))
+	}
+	w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 }
 
 // measured returns the pods that have metrics as "POD: LIMITS (container LIMITS, pod LIMITS...)".

@@ -203,23 +203,30 @@ func TestExplain(t *testing.T) {
 			if a.Cause == NothingOfDisks != (parts == 0) || parts > 1+1e-9 {
 				t.Errorf("%s: the parts add up to %v", a.Cause, parts)
 			}
-			got, err := json.MarshalIndent(a, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := "testdata/" + name + ".json"
-			if *update {
-				if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.TrimSpace(string(want)) != string(got) {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
+			compareGolden(t, name, a)
 		})
 	}
+}
+
+// compareGolden compares a document with its golden file, or writes that with -update. It returns the document.
+func compareGolden(t *testing.T, name string, document any) string {
+	t.Helper()
+	got, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := "testdata/" + name + ".json"
+	if *update {
+		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.TrimSpace(string(want)) != string(got) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	return string(got)
 }

@@ -68,24 +68,8 @@ func TestExplainAll(t *testing.T) {
 			m.Target, m.Within = Subject{}, nil
 			set(&m)
 			top := ExplainAll(m)
-			got, err := json.MarshalIndent(top, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := "testdata/top/" + name + ".json"
-			if *update {
-				if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.TrimSpace(string(want)) != string(got) {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
-			if again, _ := json.MarshalIndent(ExplainAll(m), "", "  "); string(again) != string(got) {
+			got := compareGolden(t, "top/"+name, top)
+			if again, _ := json.MarshalIndent(ExplainAll(m), "", "  "); string(again) != got {
 				t.Error("a second call has another result")
 			}
 		})

@@ -97,18 +97,24 @@ func TestClusterReport(t *testing.T) {
 	p.overview(0, "nodes: 1, silent: 0; pods on the others: 3, without a problem: 3")
 }
 
-// TestClusterReportRights verifies that the token of a node writes only the Lease of that node, with a report in it and nothing
-// else, even where it has more rights than those of the manifest.
-func TestClusterReportRights(t *testing.T) {
-	p := newPart(t, "worker-9")
-	p.namespace("leases", "")
-	for _, ns := range []string{partNamespace, "leases"} {
+// allLeases gives the part all rights to Leases in the namespaces, until the test ends.
+func (p *part) allLeases(namespaces ...string) {
+	p.Helper()
+	for _, ns := range namespaces {
 		p.kubectl(fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: leases, namespace: %[1]s}, rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: leases, namespace: %[1]s}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: leases},
 subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]}`, ns, partAccount, partNamespace), "apply", "-f", "-")
 	}
-	t.Cleanup(func() { p.kubectl("", "delete", "rolebinding", "-n", partNamespace, "leases") })
+	p.Cleanup(func() { p.kubectl("", "delete", "rolebinding", "-n", partNamespace, "leases") })
+}
+
+// TestClusterReportRights verifies that the token of a node writes only the Lease of that node, with a report in it and nothing
+// else, even where it has more rights than those of the manifest.
+func TestClusterReportRights(t *testing.T) {
+	p := newPart(t, "worker-9")
+	p.namespace("leases", "")
+	p.allLeases(partNamespace, "leases")
 	const own = "nri-blkio-worker-9"
 	report := func(size int) string {
 		return fmt.Sprintf(", annotations: {%s: '%s'}", nodereport.Annotation, strings.Repeat("x", size))
