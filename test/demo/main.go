@@ -1,6 +1,7 @@
 // Demo tells a story on a node that it boots: a pod reads from a disk, another one slows it down, why names that one, a
-// class for its namespace brings the first one back, and a mistake in an annotation is rejected. It prints what the pods
-// measure. It exits with 1 if a step fails. It says so if other programs used the machine's processors meanwhile.
+// class for its namespace brings the first one back, top shows both at work, and a mistake in an annotation is rejected.
+// It prints what the pods measure. It exits with 1 if a step fails. It says so if other programs used the machine's
+// processors meanwhile.
 //
 //	CGO_ENABLED=0 go run -trimpath ./demo
 package main

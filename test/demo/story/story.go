@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +82,7 @@ func (s *story) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(checkReads(beside, after), s.refused(ctx))
+	return errors.Join(checkReads(beside, after), s.top(ctx, victim), s.refused(ctx))
 }
 
 // pod runs a pod with one container that has the disk at /data, and does nothing itself.
@@ -127,27 +129,59 @@ func checkReads(beside, after noise.Result) error {
 	return nil
 }
 
-// why runs the command while the victim reads.
+// why asks why the victim is slow.
 func (s *story) why(ctx context.Context, victim *cri.Container) error {
 	fmt.Fprintln(s.out, "\n3. Why is it slow?")
 	fmt.Fprintln(s.steps, "demo: running nri-blkio why for 10 seconds")
+	text, err := s.showReading(ctx, victim, "why", "shop/db")
+	if err != nil {
+		return err
+	}
+	return checkWhy(text)
+}
+
+// top looks at both pods.
+func (s *story) top(ctx context.Context, victim *cri.Container) error {
+	fmt.Fprintln(s.out, "\n6. What does each pod do now?")
+	fmt.Fprintln(s.steps, "demo: running nri-blkio top for 5 seconds")
+	text, err := s.showReading(ctx, victim, "top", "--once")
+	if err != nil {
+		return err
+	}
+	return checkTop(text)
+}
+
+// showReading runs a command of nri-blkio while the victim reads.
+func (s *story) showReading(ctx context.Context, victim *cri.Container, args ...string) (string, error) {
 	reading := make(chan error, 1)
 	go func() {
 		_, err := s.disk.Victim(ctx, victim.Cgroup, append(connections(), "--runtime=20")...)
 		reading <- err
 	}()
 	time.Sleep(starting)
-	text, err := s.show(ctx, "why", "shop/db")
-	if err := errors.Join(err, <-reading); err != nil {
-		return err
-	}
-	return checkWhy(text)
+	text, err := s.show(ctx, args...)
+	return text, errors.Join(err, <-reading)
 }
 
 // checkWhy returns an error unless the first line of why names the neighbour.
 func checkWhy(text string) error {
 	if line, _, _ := strings.Cut(text, "\n"); !strings.Contains(line, "batch/import") {
 		return fmt.Errorf("why does not name batch/import: %s", line)
+	}
+	return nil
+}
+
+// heldRow is the neighbour's row in the list of top: its limit, and the part of the time that the limit held it.
+var heldRow = regexp.MustCompile(`(?m)^batch/import +app .*% [a-z]+ +(\d+) `)
+
+// checkTop returns an error unless top says that the neighbour's limit holds it for half of the time, and lists the victim.
+func checkTop(text string) error {
+	row := heldRow.FindStringSubmatch(text)
+	if row == nil || !strings.Contains(text, "\nshop/db ") {
+		return fmt.Errorf("top does not list shop/db, and batch/import with a limit:\n%s", text)
+	}
+	if held, err := strconv.Atoi(row[1]); err != nil || held < 50 {
+		return fmt.Errorf("the limit of batch/import holds it for %s %% of the time, want 50 or more:\n%s", row[1], text)
 	}
 	return nil
 }
@@ -198,7 +232,7 @@ func (s *story) limit(ctx context.Context, neighbour *cri.Container) error {
 
 // refused runs a pod with a mistake in an annotation, which must fail.
 func (s *story) refused(ctx context.Context) error {
-	fmt.Fprintf(s.out, "\n6. A pod has a typing mistake in the annotation %s: %q. It is not created:\n", annotationKey, mistake)
+	fmt.Fprintf(s.out, "\n7. A pod has a typing mistake in the annotation %s: %q. It is not created:\n", annotationKey, mistake)
 	_, err := s.pod(ctx, "batch", "typo", map[string]string{annotationKey: mistake})
 	line, checkErr := checkRefusal(err)
 	if checkErr != nil {

@@ -42,6 +42,23 @@ func TestCheckWhy(t *testing.T) {
 	}
 }
 
+// TestCheckTop verifies that top has to list both pods, and the neighbour as held by its limit.
+func TestCheckTop(t *testing.T) {
+	const header, db = "POD  CONTAINER  DISK  READ  WRITE  OPS  LIMIT  %HELD  %OTHER  %PSI\n", "shop/db  app  vdj  5.2M  0  1335  -  0  390  95\n"
+	for text, ok := range map[string]bool{
+		header + "batch/import  app        vdj  796K  9.3M  210  100% riops  97  250  97\n" + db: true,
+		header + "batch/import  app        vdj  796K  9.3M  210  100% riops  12  250  97\n" + db: false,
+		header + "batch/import  app        vdj  796K  9.3M  210  -           -   250  97\n" + db: false,
+		header + "batch/import  (the pod)  vdj  796K  9.3M  210  100% riops  97  250  97\n" + db: false,
+		header + "batch/import  app        vdj  796K  9.3M  210  100% riops  97  250  97\n":      false,
+		header + db: false,
+	} {
+		if err := checkTop(text); (err == nil) != ok {
+			t.Errorf("%q: error %v, want success %t", text, err, ok)
+		}
+	}
+}
+
 // TestMistake verifies that the mistake of the story has the hint that is looked for, and that only an error with this
 // hint passes.
 func TestMistake(t *testing.T) {
