@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
@@ -259,6 +260,7 @@ func (f *podFlag) Set(s string) (err error) {
 type podsFlags struct {
 	pod       podFlag
 	namespace string
+	selector  string
 }
 
 func (f *podsFlags) add(a *app, cmd *cobra.Command) {
@@ -266,14 +268,38 @@ func (f *podsFlags) add(a *app, cmd *cobra.Command) {
 	f.pod.add(a, cmd, "only this pod")
 	cmd.Flags().StringVarP(&f.namespace, namespace, "n", "", "only the pods of this namespace")
 	cmd.Flags().BoolP("all-namespaces", "A", false, "the pods of all namespaces (the default)")
+	cmd.Flags().StringVarP(&f.selector, "selector", "l", "", "only pods with these `labels`, such as app=db: those that they had when the\nruntime created them")
 	cmd.MarkFlagsMutuallyExclusive("pod", namespace, "all-namespaces")
+	cmd.MarkFlagsMutuallyExclusive("pod", "selector")
 	// It was defined above.
 	_ = cmd.RegisterFlagCompletionFunc(namespace, a.completed(func(r *record.Record, _ []string) []string { return []string{r.Namespace} }))
 }
 
-func (f *podsFlags) filter() inspect.Filter {
+const endpointForLabels = "the runtime's socket, asked for the labels of pods with --selector\n(default: that of containerd, CRI-O, k3s, RKE2 or k0s)"
+
+// filter asks the runtime for the pods with the labels, if there is a selector.
+func (f *podsFlags) filter(ctx context.Context, a *app) (inspect.Filter, error) {
+	out := f.pod.Filter
 	if f.namespace != "" {
-		return inspect.Filter{Namespace: f.namespace}
+		out.Namespace = f.namespace
 	}
-	return f.pod.Filter
+	if f.selector == "" {
+		return out, nil
+	}
+	selector, err := labels.Parse(f.selector)
+	if err != nil {
+		return out, usage(fmt.Errorf("--selector: %w", err))
+	}
+	a.opts.runtime.HostRoot = a.opts.hostRoot
+	pods, err := a.opts.runtime.Pods(ctx)
+	if err != nil {
+		return out, fmt.Errorf("--selector: the runtime does not tell the labels of pods: %w", err)
+	}
+	selected := map[string]bool{}
+	for _, p := range pods {
+		if selector.Matches(labels.Set(p.Labels)) {
+			selected[p.Namespace+"/"+p.Name] = true
+		}
+	}
+	return out.Among(selected), nil
 }

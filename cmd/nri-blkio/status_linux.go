@@ -99,6 +99,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Example: `  nri-blkio status
   nri-blkio status --pod prod/db-0
   nri-blkio status -n prod -w
+  nri-blkio status -l app=db
   nri-blkio status --brief
   nri-blkio status -o wide
   nri-blkio status --strict          # exit status 1 for cleared and observed values as well
@@ -118,6 +119,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	o.pods.add(a, cmd)
 	a.opts.addStateFlag(cmd)
+	a.opts.addEndpointFlag(cmd, endpointForLabels)
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values, for weights on disks with\nweights: off, if the limits part is not connected although no limits are requested,\nand if the pod of --pod requests nothing")
 	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback, validator\nor cluster);\nexit with 1 unless it is connected (writeback: unless it runs)")
 	cmd.Flags().BoolVar(&o.removed, "removed", false, "print only what is still in force; exit with 1 unless the limits part runs\nin mode observe, and nothing of nri-blkio is in force")
@@ -169,7 +171,10 @@ func (a *app) writeStatus(ctx context.Context, o *statusOptions, out *bytes.Buff
 		return err
 	}
 	defer h.Close()
-	filter := o.pods.filter()
+	filter, err := o.pods.filter(ctx, a)
+	if err != nil {
+		return err
+	}
 	s, readErr := h.Status(ctx, filter)
 	a.addValidatorOff(s.Parts)
 	if !o.brief && o.output != outputName {

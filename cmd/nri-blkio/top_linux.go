@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
@@ -111,18 +112,21 @@ func (a *app) top(ctx context.Context, o *topOptions) (err error) {
 			names.ask(ctx)
 			w.Name(names.pods)
 		}
-		if err := a.showTop(o, &top, names.err); err != nil || once {
+		filter, err := o.pods.filter(ctx, a)
+		if err != nil {
+			return err
+		}
+		if err := a.showTop(o, filter, &top, names.err); err != nil || once {
 			return err
 		}
 	}
 }
 
 // showTop shows the rows that the flags select.
-func (a *app) showTop(o *topOptions, top *why.Top, namesErr error) error {
+func (a *app) showTop(o *topOptions, filter inspect.Filter, top *why.Top, namesErr error) error {
 	if namesErr != nil {
 		top.Unknown = append(top.Unknown, "names of pods without limits: "+namesErr.Error())
 	}
-	filter := o.pods.filter()
 	top.Rows = slices.DeleteFunc(top.Rows, func(r why.Row) bool {
 		return !filter.Matches(r.Namespace, r.Pod) || o.disk != "" && r.Disk.Disk != o.disk || o.problems && !r.IsWaiting()
 	})

@@ -45,7 +45,7 @@ func TestHolders(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	for pod, n := range map[string]int{"db-0": 2, "other": 0} {
-		if found, err := h.Orphans(t.Context(), nil, Filter{"prod", pod}); err != nil || len(found) != n {
+		if found, err := h.Orphans(t.Context(), nil, Filter{Namespace: "prod", Name: pod}); err != nil || len(found) != n {
 			t.Errorf("%s: %d orphans, want %d: %v", pod, len(found), n, err)
 		}
 	}

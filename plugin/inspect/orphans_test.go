@@ -219,7 +219,7 @@ func TestOrphansOf(t *testing.T) {
 	f := orphanNode(t, "systemd")
 	h := Host{Cgroups: f.tree, Storage: f.storage, Root: f.host, KubeletRoot: kubeletRoot}
 	records := []Recorded{{Record: &record.Record{UID: "gone-2", Namespace: "test", Pod: "db-0"}}}
-	for filter, want := range map[Filter]int{{}: 3, {"prod", "db-0"}: 2, {"test", "db-0"}: 1, {"test", "db-1"}: 0, {"prod", ""}: 2, {"none", ""}: 0} {
+	for filter, want := range map[Filter]int{{}: 3, {Namespace: "prod", Name: "db-0"}: 2, {Namespace: "test", Name: "db-0"}: 1, {Namespace: "test", Name: "db-1"}: 0, {Namespace: "prod", Name: ""}: 2, {Namespace: "none", Name: ""}: 0} {
 		found, err := h.Orphans(t.Context(), records, filter)
 		n := 0
 		for _, o := range found {

@@ -212,9 +212,9 @@ func TestReadFiles(t *testing.T) {
 		{Path: "/other", Owner: of("web-0"), Writers: []repair.Writer{{NamedCgroup: of("log-0")}}},
 	}})
 	for filter, want := range map[Filter][]string{
-		{}:               {"/owned", "/written", "/other"},
-		{"prod", "db-0"}: {"/owned", "/written"},
-		{"test", "db-0"}: nil,
+		{}:                                {"/owned", "/written", "/other"},
+		{Namespace: "prod", Name: "db-0"}: {"/owned", "/written"},
+		{Namespace: "test", Name: "db-0"}: nil,
 	} {
 		r, err := readFiles(dir, filter)
 		if err != nil {
@@ -228,7 +228,7 @@ func TestReadFiles(t *testing.T) {
 			t.Errorf("%v: -want +got:\n%s", filter, d)
 		}
 	}
-	if r, err := readFiles(t.TempDir(), Filter{"prod", "db-0"}); r != nil || err != nil {
+	if r, err := readFiles(t.TempDir(), Filter{Namespace: "prod", Name: "db-0"}); r != nil || err != nil {
 		t.Errorf("without a report: %v, %v", r, err)
 	}
 }

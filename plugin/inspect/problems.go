@@ -48,7 +48,7 @@ func (s *Status) Problems(strict bool) (out []string) {
 	}
 	for _, w := range s.Weights.Shares {
 		if w.Reason != "" && (strict || !w.Chosen) {
-			out = append(out, fmt.Sprintf("%s: the weight has no effect", Filter{w.Namespace, w.Pod}))
+			out = append(out, fmt.Sprintf("%s/%s: the weight has no effect", w.Namespace, w.Pod))
 		}
 	}
 	return out
@@ -56,7 +56,7 @@ func (s *Status) Problems(strict bool) (out []string) {
 
 // problem returns a line, "prod/db-0 db: wbps=1Mi on vdb: drift".
 func (v *Value) problem() string {
-	text := strings.TrimSpace(Filter{v.Namespace, v.Pod}.String() + " " + v.Container)
+	text := strings.TrimSpace(v.Namespace + "/" + v.Pod + " " + v.Container)
 	if v.Key != "" {
 		text += ": " + v.Key + "=" + v.Asked
 	}
@@ -78,12 +78,12 @@ func (s *Status) Brief(strict bool) string {
 		}
 		return text
 	}
-	states, pods := map[string]int{}, map[Filter]bool{}
+	states, pods := map[string]int{}, map[string]bool{}
 	for i := range s.Values {
 		if v := &s.Values[i]; v.Source.Kind != policy.FromBackstop {
 			states[v.State]++
 			if v.State == ValueOK {
-				pods[Filter{v.Namespace, v.Pod}] = true
+				pods[v.Namespace+"/"+v.Pod] = true
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (s *Status) Brief(strict bool) string {
 // Pods returns the pods with requested values, each once, as NAMESPACE/NAME.
 func (s *Status) Pods() (out []string) {
 	for i := range s.Values {
-		out = append(out, Filter{s.Values[i].Namespace, s.Values[i].Pod}.String())
+		out = append(out, s.Values[i].Namespace+"/"+s.Values[i].Pod)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

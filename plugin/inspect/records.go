@@ -19,7 +19,16 @@ type Recorded struct {
 }
 
 // Filter selects pods by namespace and name. "" selects any.
-type Filter struct{ Namespace, Name string }
+type Filter struct {
+	Namespace, Name string
+	among           *map[string]bool // "NAMESPACE/NAME" of the pods to select among; nil: all
+}
+
+// Among returns a filter that selects among these pods only, "NAMESPACE/NAME".
+func (f Filter) Among(pods map[string]bool) Filter {
+	f.among = &pods
+	return f
+}
 
 // ParseFilter parses "NAMESPACE/NAME".
 func ParseFilter(s string) (Filter, error) {
@@ -27,7 +36,7 @@ func ParseFilter(s string) (Filter, error) {
 	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
 		return Filter{}, fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
 	}
-	return Filter{ns, name}, nil
+	return Filter{Namespace: ns, Name: name}, nil
 }
 
 // String is the inverse of ParseFilter. It returns "" for a filter without a name.
@@ -40,7 +49,7 @@ func (f Filter) String() string {
 
 // Matches reports whether the filter selects a pod.
 func (f Filter) Matches(namespace, pod string) bool {
-	return (f.Namespace == "" || f.Namespace == namespace) && (f.Name == "" || f.Name == pod)
+	return (f.Namespace == "" || f.Namespace == namespace) && (f.Name == "" || f.Name == pod) && (f.among == nil || (*f.among)[namespace+"/"+pod])
 }
 
 // Records returns the records of the selected pods, sorted by pod, that of the pod itself

@@ -34,8 +34,8 @@ func TestRecords(t *testing.T) {
 		want   []string
 	}{
 		{want: []string{db, log, webPod, web}},
-		{filter: Filter{"prod", "db-0"}, want: []string{db, log}},
-		{filter: Filter{"test", "db-0"}},
+		{filter: Filter{Namespace: "prod", Name: "db-0"}, want: []string{db, log}},
+		{filter: Filter{Namespace: "test", Name: "db-0"}},
 	} {
 		got, err := Records(tree, tt.filter)
 		if d := cmp.Diff(tt.want, recordNames(got)); d != "" || err != nil {
@@ -145,6 +145,10 @@ func TestFilter(t *testing.T) {
 	f, err := ParseFilter("prod/db-0")
 	if want := (Filter{Namespace: "prod", Name: "db-0"}); f != want || err != nil {
 		t.Errorf("%+v, %v", f, err)
+	}
+	among := Filter{Namespace: "prod"}.Among(map[string]bool{"prod/db-0": true, "test/db-0": true})
+	if !among.Matches("prod", "db-0") || among.Matches("prod", "web") || among.Matches("test", "db-0") {
+		t.Error("a filter among pods does not select what both do")
 	}
 	for f, want := range map[Filter]string{f: "prod/db-0", {}: ""} {
 		if got := f.String(); got != want {

@@ -57,7 +57,7 @@ func TestStatus(t *testing.T) {
 	if len(s.Notes) != 1 || s.Files != nil || s.OrphansNote != "no mount table" || s.Orphans == nil {
 		t.Errorf("%+v", s)
 	}
-	if s, err = h.Status(t.Context(), Filter{"prod", "other"}); err != nil || len(s.Values) > 0 || len(s.Notes) > 0 {
+	if s, err = h.Status(t.Context(), Filter{Namespace: "prod", Name: "other"}); err != nil || len(s.Values) > 0 || len(s.Notes) > 0 {
 		t.Errorf("of another pod: %+v, %v", s, err)
 	}
 
@@ -75,7 +75,7 @@ func TestStatusOrphans(t *testing.T) {
 		Cgroups: f.tree, Storage: f.storage, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: f.host,
 		StateDir: t.TempDir(), KubeletRoot: kubeletRoot,
 	}
-	for filter, want := range map[Filter]int{{}: 4, {"prod", "db-0"}: 2, {"prod", "other"}: 0} {
+	for filter, want := range map[Filter]int{{}: 4, {Namespace: "prod", Name: "db-0"}: 2, {Namespace: "prod", Name: "other"}: 0} {
 		s, err := h.Status(t.Context(), filter)
 		if err != nil || len(s.Orphans) != want || s.Orphans == nil || s.OrphansNote != "" {
 			t.Errorf("%v: %d orphans, want %d, note %q, %v", filter, len(s.Orphans), want, s.OrphansNote, err)
@@ -134,7 +134,7 @@ func TestStatusBudgets(t *testing.T) {
 	h := statusHost(t)
 	a, b := health.BudgetSum{Namespace: "a", Granted: "1Mi"}, health.BudgetSum{Namespace: "b", Over: true}
 	h.StateDir = writeState(t, &health.Report{Part: health.Limits, At: time.Now(), State: health.Connected, Budgets: &health.Budgets{Sums: []health.BudgetSum{b, a}}})
-	for filter, want := range map[Filter][]health.BudgetSum{{}: {b, a}, {"a", "x"}: {a}, {"c", "x"}: {}} {
+	for filter, want := range map[Filter][]health.BudgetSum{{}: {b, a}, {Namespace: "a", Name: "x"}: {a}, {Namespace: "c", Name: "x"}: {}} {
 		s, err := h.Status(t.Context(), filter)
 		if err != nil {
 			t.Fatal(err)

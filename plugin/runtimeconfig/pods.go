@@ -17,6 +17,7 @@ import (
 type Pod struct {
 	Namespace, Name, UID string
 	Containers           map[string]string // names by ID, without the sandbox
+	Labels               map[string]string // as the pod's sandbox was created
 }
 
 // Pods asks the runtime for its pods and their containers. With NoEndpoint it returns an error.
@@ -54,7 +55,7 @@ func listPods(ctx context.Context, runtime cri.RuntimeServiceClient) ([]Pod, err
 		m := s.GetMetadata()
 		if byUID[m.GetUid()] == nil {
 			byUID[m.GetUid()] = map[string]string{}
-			out = append(out, Pod{m.GetNamespace(), m.GetName(), m.GetUid(), byUID[m.GetUid()]})
+			out = append(out, Pod{m.GetNamespace(), m.GetName(), m.GetUid(), byUID[m.GetUid()], s.GetLabels()})
 		}
 		bySandbox[s.GetId()] = byUID[m.GetUid()] // a sandbox that ended stays for a while beside the one that replaces it
 	}

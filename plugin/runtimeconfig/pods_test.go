@@ -29,7 +29,7 @@ func (l *listing) ListContainers(ctx context.Context, _ *cri.ListContainersReque
 func sandbox(id, name, annotation string) *cri.PodSandbox {
 	return &cri.PodSandbox{
 		Id: id, Metadata: &cri.PodSandboxMetadata{Namespace: "prod", Name: name, Uid: "uid-" + name},
-		Annotations: map[string]string{"note": annotation},
+		Annotations: map[string]string{"note": annotation}, Labels: map[string]string{"app": name},
 	}
 }
 
@@ -52,8 +52,8 @@ func TestPods(t *testing.T) {
 	full.serve(t, node, crioSocket)
 	got, err := (&Config{HostRoot: node}).Pods(t.Context())
 	want := []Pod{
-		{"prod", "db-0", "uid-db-0", map[string]string{"c0": "db", "c1": "db"}},
-		{"prod", "big", "uid-big", map[string]string{}},
+		{"prod", "db-0", "uid-db-0", map[string]string{"c0": "db", "c1": "db"}, map[string]string{"app": "db-0"}},
+		{"prod", "big", "uid-big", map[string]string{}, map[string]string{"app": "big"}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v, -want, +got:\n%s", err, diff)

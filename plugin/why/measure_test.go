@@ -93,6 +93,12 @@ func TestFind(t *testing.T) {
 	if got := n.at(dbDir + "/kubepods-pod99.slice"); !got.isMade() || got.Container != "db" {
 		t.Errorf("a cgroup that the container made is of %+v", got)
 	}
+	if got := n.at(dbDir + "/container"); got != n.at(dbDir) || got.isMade() {
+		t.Errorf("the cgroup that crun made for the container's processes is of %+v", got)
+	}
+	if got := n.at(dbDir + "/container/own"); !got.isMade() {
+		t.Errorf("a cgroup that the container made below that is of %+v", got)
+	}
 	if got := n.at("system.slice"); got.String() != "cgroup system.slice" {
 		t.Errorf("got %q", got)
 	}

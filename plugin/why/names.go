@@ -113,11 +113,18 @@ func (n *names) of(id uint64) Subject {
 	return Subject{}
 }
 
+// crunChild is the child of a container's cgroup where crun, with the systemd driver, runs the processes and writes the limits of the
+// OCI spec. It is not one that the container made.
+const crunChild = "container"
+
 // at returns the subject of a cgroup's path. What a container creates below its own cgroup is the container's.
 func (n *names) at(dir string) Subject {
 	pod, container := split(dir)
 	if pod == "" {
 		return Subject{Cgroup: dir}
+	}
+	if dir == path.Join(pod, container, crunChild) && container != "" {
+		dir = path.Dir(dir)
 	}
 	out := Subject{Cgroup: dir}
 	known, byRuntime := n.pods[cgroupfs.PodUID(pod)]

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 )
 
@@ -47,13 +48,13 @@ func wantStatus(t *testing.T, pod lab.PodOf, want ...string) {
 }
 
 // TestStatus verifies that the command shows io.max as the kernel has it, also after the test
-// has changed it.
+// has changed it, and that it selects pods by their labels.
 func TestStatus(t *testing.T) {
 	p := lab.StartPlugin(t)
-	pod := lab.RunPod(t, "pod", lab.Annotations{
+	pod := lab.RunPodOf(t, "pod", cri.PodConfig{Labels: map[string]string{"app": "db"}, Annotations: lab.Annotations{
 		lab.Limits + "container.c": "/data wbps=1Mi riops=2k; rootfs wbps=3Mi",
 		lab.Weight + "container.c": "50",
-	})
+	}})
 	k := pod.MustRun(lab.Sleeper("c", "/data", "ext4"))
 	lab.WantIOMax(t, k.Cgroup, lab.Disks{"vda": "wbps=3145728", "vdb": "wbps=1048576 riops=2000"})
 	backstop := []string{" vda wbps 3Mi 3Mi ok", " vdb riops 2k 2k ok", " vdb wbps 1Mi 1Mi ok"}
@@ -64,6 +65,11 @@ func TestStatus(t *testing.T) {
 		_, err := lab.Command(t, "status", "--strict")
 		return err
 	})
+	for selector, want := range map[string]string{"app=db": "default/" + pod.Name + "\n", "app!=db": ""} {
+		if got, err := lab.Command(t, "status", "-o", "name", "-l", selector); err != nil || got != want {
+			t.Errorf("status -o name -l %s: %q, %v, want %q", selector, got, err, want)
+		}
+	}
 
 	p.Kill(t) // so that no instance repairs the drift
 	vda, vdb := lab.Node.Disks["vda"], lab.Node.Disks["vdb"]
