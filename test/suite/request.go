@@ -18,8 +18,9 @@ type request struct {
 	folders []folder // those that have a test to run
 	took    *times   // of the last run of all tests
 	table   string   // TABLE: the table of the documentation to measure
-	// full is true for NODE_MATRIX=full: all nodes, and the tables that are made of that.
-	full bool
+	// matrix is NODE_MATRIX: "full" for all nodes, and the tables that are made of that; "row" for a row of the matrix about the
+	// one node.
+	matrix string
 	options
 }
 
@@ -48,10 +49,16 @@ func only(tests ...string) string { return "^(" + strings.Join(tests, "|") + ")$
 // requestFrom reads the variables of the environment that are not about the node. E2E_PART names the folders to choose
 // among, "" for all.
 func requestFrom(cfg node.Config, getenv func(string) string) (request, error) {
-	r := request{cfg: cfg, table: getenv("TABLE"), full: getenv("NODE_MATRIX") == "full"}
+	r := request{cfg: cfg, table: getenv("TABLE"), matrix: getenv("NODE_MATRIX")}
+	if !slices.Contains([]string{"", "full", "row"}, r.matrix) {
+		return request{}, fmt.Errorf("NODE_MATRIX=%q: want full or row", r.matrix)
+	}
 	r.options = options{
-		tests: getenv("E2E_RUN"), proof: r.full || r.table != "" || getenv("E2E_PROOF") != "",
+		tests: getenv("E2E_RUN"), proof: r.matrix == "full" || r.table != "" || getenv("E2E_PROOF") != "",
 		scenario: getenv("SCENARIO_TIME"), soak: getenv("SOAK_PODS"), seed: getenv("SOAK_SEED"),
+	}
+	if r.matrix == "row" && r.tests != "" {
+		return request{}, fmt.Errorf("NODE_MATRIX=row with E2E_RUN=%q: a row is about whole folders", r.tests)
 	}
 	if r.table != "" {
 		made, ok := tables(cfg)[r.table]
@@ -104,7 +111,7 @@ var kernelTests = map[string]string{
 // on the two kernels of Debian's releases; the newest kernel has the default ones.
 func (r *request) runs() []run {
 	one := run{cfg: r.cfg, folders: r.folders, took: r.took, options: r.options}
-	if !r.full {
+	if r.matrix != "full" {
 		return []run{one}
 	}
 	var out []run
@@ -143,14 +150,26 @@ func (r *request) write(outcomes []outcome, commit string) error {
 		made := tables(r.cfg)[r.table]
 		return made.write(made.file, r.measured(commit), last)
 	}
-	if !r.full {
+	if r.matrix == "" {
 		return nil
 	}
+	if !r.proof {
+		outcomes[0].node += "; " + r.folderNames() + " of `make test`"
+	}
 	err := writeTable(page("reference/matrix.md"), commit, outcomes)
-	if err == nil && hasWeights(last) {
+	if err == nil && r.matrix == "full" && hasWeights(last) {
 		err = writeWeights(page("explanation/weights.md"), commit, last)
 	}
 	return err
+}
+
+// folderNames returns the names of the folders, for people.
+func (r *request) folderNames() string {
+	var names []string
+	for _, f := range r.folders {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // measured returns the text by which a table has the commit of its figures.

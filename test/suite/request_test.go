@@ -33,7 +33,7 @@ func TestRequest(t *testing.T) {
 	if err != nil || r.tests != "^TestScenarios$/^nothing$" || r.scenario != "60s" || r.measured("c") != "60s, c" {
 		t.Errorf("a table of some scenarios: %+v, %v", r, err)
 	}
-	for _, env := range []map[string]string{{"TABLE": "x"}, {"E2E_PART": "x"}, {"E2E_RUN": "^TestX$"}, {"E2E_RUN": "^TestSoak$"}} {
+	for _, env := range []map[string]string{{"TABLE": "x"}, {"E2E_PART": "x"}, {"E2E_RUN": "^TestX$"}, {"E2E_RUN": "^TestSoak$"}, {"NODE_MATRIX": "x"}, {"NODE_MATRIX": "row", "E2E_RUN": "^TestLimits$"}} {
 		if r, err := requestOf(t, env); err == nil {
 			t.Errorf("%v: %+v, want an error", env, r)
 		}

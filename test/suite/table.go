@@ -80,8 +80,8 @@ func (o *outcome) add(part outcome) {
 const tableHead = `# Where it was tested
 
 Written by ` + "`make proof`" + `: the e2e tests of test/e2e on each node of the matrix, booted in
-QEMU. A case is a test or one row of its table. None is skipped, with these exceptions: TestFailClosed with
-containerd 1.7 and crio 1.34, which do not validate adjustments (nri 0.6 and 0.9); TestRootfsOfOtherRuntime with
+QEMU. Rows that name folders are by ` + "`NODE_MATRIX=row make e2e`" + `, without the tests of ` + "`make proof`" + `.
+A case is a test or one row of its table. None is skipped, with these exceptions: TestFailClosed with containerd 1.7 and crio 1.34, which do not validate adjustments (nri 0.6 and 0.9); TestRootfsOfOtherRuntime with
 crio 1.34, which reports no processes, so that the plugin cannot look at a container's root mount; and all but the
 test of what the kernel lacks with 6.1-affected (corrections), 6.12-nothrottle (CONFIG_BLK_DEV_THROTTLING) and
 6.12-iolatency (io.latency in place of io.cost). A node that a later run did not have keeps its row, so each row names
