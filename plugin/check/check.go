@@ -345,12 +345,9 @@ func limitText(s *policy.Setting) string {
 
 // From returns the sources of the line's values, each once.
 func (w *Write) From() string {
-	text := ""
+	var names []string
 	for _, s := range w.Sources {
-		if text != "" {
-			text += ", "
-		}
-		text += s.String()
+		names = append(names, s.String())
 	}
-	return text
+	return strings.Join(names, ", ")
 }
