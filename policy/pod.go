@@ -112,9 +112,10 @@ func (p *Pod) refusedTotal() (errs []*annotation.Error) {
 // apply to containers of the pod.
 func (p *Pod) choose() {
 	var classes []*Class // each once
+	var targets []annotation.Targets
 	add := func(c *Class) {
 		if c != nil && !slices.Contains(classes, c) {
-			classes = append(classes, c)
+			classes, targets = append(classes, c), append(targets, c.targets)
 		}
 	}
 	add(p.rule.class())
@@ -132,10 +133,6 @@ func (p *Pod) choose() {
 				add(p.named[name].class)
 			}
 		}
-	}
-	var targets []annotation.Targets
-	for _, c := range classes {
-		targets = append(targets, c.targets)
 	}
 	p.targets = p.targets.And(targets...)
 }
