@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"cmp"
 	"errors"
 	"fmt"
@@ -89,17 +90,17 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 // warnIgnored adds a warning if annotations of the pod, or limits of its claims, are ignored.
 func (p *Pod) warnIgnored(d *Desired) {
 	p.warnOfClaim(d)
-	ignores := func(reason annotation.Reason, what string) {
-		cause := "the node policy ignores " + what
-		d.Warnings = append(d.Warnings, p.rule.title+" of "+cause)
+	ignores := func(reason annotation.Reason, text string) {
+		cause := strings.TrimPrefix(text, " of ")
+		d.Warnings = append(d.Warnings, p.rule.title+text)
 		d.Unenforced = append(d.Unenforced, annotation.New(annotation.Identity{From: p.rule.origin(), Reason: reason}, &annotation.Problem{Cause: cause}))
 		d.warned(IgnoredAnnotations)
 	}
 	if d.Ignored = p.ignored; p.ignored {
-		ignores(annotation.Ignored, "the annotations of the pod")
+		ignores(annotation.Ignored, " of the node policy ignores the annotations of the pod")
 	}
 	if p.ignoresClaims {
-		ignores(annotation.IgnoredClaims, "the limits of claims")
+		ignores(annotation.IgnoredClaims, " of the node policy ignores the limits of claims")
 	}
 }
 

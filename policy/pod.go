@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -141,7 +142,7 @@ func (p *Pod) choose() {
 func (p *Pod) choiceOf(c *annotation.Class) choice {
 	class := p.policy.Classes[c.Name]
 	if class == nil {
-		hint := spelling.Hint(c.Name, p.policy.classNames()...)
+		hint := spelling.Hint(c.Name, slices.Sorted(maps.Keys(p.policy.Classes))...)
 		if hint == "" {
 			hint = "ask the operators of the cluster for the classes of their node policy"
 		}

@@ -44,9 +44,6 @@ func HasErrors(findings []Finding) bool {
 	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error })
 }
 
-// HasErrors reports whether the severity of a finding of the set is Error.
-func (s *Set) HasErrors() bool { return HasErrors(s.Findings) }
-
 // OtherKinds returns the kinds of Others, sorted and without duplicates. A document that is not an
 // object, such as a kustomization, has no kind.
 func (s *Set) OtherKinds() []string {
