@@ -180,7 +180,7 @@ func (c *Checker) request(m *manifest.Pod) *podfacts.Request {
 		Namespace: m.Namespace, Name: m.Name, Annotations: m.Annotations, Labels: m.Labels, NamespaceLabels: m.NamespaceLabels,
 		Volumes: podVolumes(m),
 	}
-	return facts.Request(policy.QOS(m.QOS), handler).InNamespace(facts.NamespaceLabels, c.Policy.NamespaceKeys())
+	return facts.Request(m.QOS, handler).InNamespace(facts.NamespaceLabels, c.Policy.NamespaceKeys())
 }
 
 func (c *Checker) hasUnknownHandler(m *manifest.Pod) bool {

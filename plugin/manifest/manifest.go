@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Set is the content of one or more manifests.
@@ -135,7 +137,7 @@ type Pod struct {
 	Lines       map[string]int
 
 	Labels map[string]string
-	QOS    string // the QoS class
+	QOS    policy.QOS
 	// NamespaceLabels are the labels of the pod's namespace. They are nil while they are unknown.
 	NamespaceLabels map[string]string
 
