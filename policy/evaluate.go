@@ -1,12 +1,12 @@
 package policy
 
 import (
-	"strings"
 	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
