@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,10 +33,8 @@ func (m *CostModel) fields() [len(costModelKeys)]*uint64 {
 
 // Field returns the value with the kernel's name, or nil.
 func (m *CostModel) Field(name string) *uint64 {
-	for i, key := range costModelKeys {
-		if key == name {
-			return m.fields()[i]
-		}
+	if i := slices.Index(costModelKeys[:], name); i >= 0 {
+		return m.fields()[i]
 	}
 	return nil
 }
