@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,10 +33,8 @@ func (m *CostModel) fields() [len(costModelKeys)]*uint64 {
 
 // Field returns the value with the kernel's name, or nil.
 func (m *CostModel) Field(name string) *uint64 {
-	for i, key := range costModelKeys {
-		if key == name {
-			return m.fields()[i]
-		}
+	if i := slices.Index(costModelKeys[:], name); i >= 0 {
+		return m.fields()[i]
 	}
 	return nil
 }
@@ -194,24 +193,14 @@ type CostQOSLine struct {
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.cost.model".
 func ParseIOCostModel(data string) (map[Dev]CostModelLine, error) {
-	out := make(map[Dev]CostModelLine)
-	err := eachDevLine(IOCostModel, data, func(dev Dev, pairs string) error {
-		var line CostModelLine
-		err := eachPair(pairs, func(name, value string) (err error) {
-			if name == "ctrl" {
-				line.IsUser, err = parseCtrl(value)
-			} else if field := line.Model.Field(name); field != nil {
-				*field, err = strconv.ParseUint(value, 10, 64)
-			}
-			return err
-		})
-		out[dev] = line
+	return parseDevLines(IOCostModel, data, CostModelLine{}, func(to *CostModelLine, name, value string) (err error) {
+		if name == "ctrl" {
+			to.IsUser, err = parseCtrl(value)
+		} else if field := to.Model.Field(name); field != nil {
+			*field, err = strconv.ParseUint(value, 10, 64)
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // ParseIOCostQOS parses io.cost.qos of the root cgroup. On a device that is not listed
@@ -229,17 +218,7 @@ func ParseIOCostModel(data string) (map[Dev]CostModelLine, error) {
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.cost.qos".
 func ParseIOCostQOS(data string) (map[Dev]CostQOSLine, error) {
-	out := make(map[Dev]CostQOSLine)
-	err := eachDevLine(IOCostQOS, data, func(dev Dev, pairs string) error {
-		var line CostQOSLine
-		err := eachPair(pairs, line.set)
-		out[dev] = line
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return parseDevLines(IOCostQOS, data, CostQOSLine{}, (*CostQOSLine).set)
 }
 
 func (l *CostQOSLine) set(name, value string) (err error) {
@@ -265,20 +244,6 @@ func (l *CostQOSLine) set(name, value string) (err error) {
 		l.QOS.WLat, err = parseMicroseconds(value)
 	}
 	return err
-}
-
-// eachPair calls fn for each NAME=VALUE. A name of a later kernel is fn's to ignore.
-func eachPair(pairs string, fn func(name, value string) error) error {
-	for pair := range strings.FieldsSeq(pairs) {
-		name, value, found := strings.Cut(pair, "=")
-		if !found {
-			return fmt.Errorf("%.20q is not KEY=VALUE", pair)
-		}
-		if err := fn(name, value); err != nil {
-			return fmt.Errorf("invalid %s %.20q: %w", name, value, err)
-		}
-	}
-	return nil
 }
 
 func parseCtrl(s string) (isUser bool, err error) {

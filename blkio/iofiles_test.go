@@ -22,8 +22,8 @@ func TestParseIOMax(t *testing.T) {
 		"key missing": {in: "8:0 rbps=4\n", want: map[Dev]Limits{{8, 0}: {4, Max, Max, Max}}},
 		"no device":   {in: "rbps=4\n", err: `parse io.max, line 1 "rbps=4": parse device number "rbps=4": not MAJ:MIN`},
 		"no pair":     {in: "8:0 rbps=max\n8:1 rbps\n", err: `parse io.max, line 2 "8:1 rbps": "rbps" is not KEY=VALUE`},
-		"suffix":      {in: "8:0 wbps=10M\n", err: `parse io.max, line 1 "8:0 wbps=10M": wbps: strconv.ParseUint: parsing "10M": invalid syntax`},
-		"zero":        {in: "8:0 wbps=0\n", err: `parse io.max, line 1 "8:0 wbps=0": wbps: "0" is no amount`},
+		"suffix":      {in: "8:0 wbps=10M\n", err: `parse io.max, line 1 "8:0 wbps=10M": invalid wbps "10M": strconv.ParseUint: parsing "10M": invalid syntax`},
+		"zero":        {in: "8:0 wbps=0\n", err: `parse io.max, line 1 "8:0 wbps=0": invalid wbps "0": "0" is no amount`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

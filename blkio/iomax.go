@@ -22,34 +22,15 @@ const unknownDevice = "(unknown)"
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.max".
 func ParseIOMax(data string) (map[Dev]Limits, error) {
-	var out map[Dev]Limits
-	err := eachDevLine("io.max", data, func(dev Dev, pairs string) error {
-		limits := Limits{Max, Max, Max, Max}
-		for pair := range strings.FieldsSeq(pairs) {
-			name, value, ok := strings.Cut(pair, "=")
-			if !ok {
-				return fmt.Errorf("%q is not KEY=VALUE", pair)
-			}
-			key, ok := ParseKey(IOMax, name)
-			if !ok {
-				continue // a key of a later kernel
-			}
-			rate, err := ParseAmount(value)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			limits[key] = rate
+	return parseDevLines("io.max", data, Limits{Max, Max, Max, Max}, func(to *Limits, name, value string) error {
+		key, ok := ParseKey(IOMax, name)
+		if !ok {
+			return nil
 		}
-		if out == nil {
-			out = make(map[Dev]Limits)
-		}
-		out[dev] = limits
-		return nil
+		rate, err := ParseAmount(value)
+		to[key] = rate
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // FormatIOMax is the inverse of ParseIOMax, sorted by device number. The kernel does not
@@ -69,21 +50,42 @@ func FormatIOMax(m map[Dev]Limits) string {
 	return b.String()
 }
 
-// eachDevLine calls fn for each line "MAJ:MIN rest" of the named file.
-func eachDevLine(file, data string, fn func(dev Dev, rest string) error) error {
+// parseDevLines parses the lines "MAJ:MIN NAME=VALUE..." of the named file. The line of a device begins as initial, and set
+// gets each NAME=VALUE of it. A name of a later kernel is for set to ignore.
+func parseDevLines[T any](file, data string, initial T, set func(to *T, name, value string) error) (map[Dev]T, error) {
+	var out map[Dev]T
+	var of T
 	n := 0
 	for line := range strings.Lines(data) {
 		n++
-		first, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		first, pairs, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if first == "" || first == unknownDevice {
 			continue
 		}
+		of = initial
 		dev, err := ParseDev(first)
 		if err == nil {
-			err = fn(dev, rest)
+			err = setPairs(&of, pairs, set)
 		}
 		if err != nil {
-			return fmt.Errorf("parse %s, line %d %.80q: %w", file, n, strings.TrimSpace(line), err)
+			return nil, fmt.Errorf("parse %s, line %d %.80q: %w", file, n, strings.TrimSpace(line), err)
+		}
+		if out == nil {
+			out = make(map[Dev]T)
+		}
+		out[dev] = of
+	}
+	return out, nil
+}
+
+func setPairs[T any](to *T, pairs string, set func(to *T, name, value string) error) error {
+	for pair := range strings.FieldsSeq(pairs) {
+		name, value, found := strings.Cut(pair, "=")
+		if !found {
+			return fmt.Errorf("%.20q is not KEY=VALUE", pair)
+		}
+		if err := set(to, name, value); err != nil {
+			return fmt.Errorf("invalid %s %.20q: %w", name, value, err)
 		}
 	}
 	return nil

@@ -82,9 +82,6 @@ func (v *validator) classNamed(at *field.Path, name string, classes map[string]*
 	return c
 }
 
-// classNames returns the names of the classes, sorted.
-func (p *Policy) classNames() []string { return slices.Sorted(maps.Keys(p.Classes)) }
-
 // checkClass returns the problem of a class that an annotation chooses and that the bounds for the
 // pod do not allow. A class that leaves a bound key unlimited, or the weight at the kernel's
 // default, is out of bounds as a larger value is.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -89,15 +90,17 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 // warnIgnored adds a warning if annotations of the pod, or limits of its claims, are ignored.
 func (p *Pod) warnIgnored(d *Desired) {
 	p.warnOfClaim(d)
-	if d.Ignored = p.ignored; p.ignored {
-		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
-		d.Unenforced = append(d.Unenforced, p.ignoring(annotation.Ignored, "the node policy ignores the annotations of the pod"))
+	ignores := func(reason annotation.Reason, text string) {
+		cause := strings.TrimPrefix(text, " of ")
+		d.Warnings = append(d.Warnings, p.rule.title+text)
+		d.Unenforced = append(d.Unenforced, annotation.New(annotation.Identity{From: p.rule.origin(), Reason: reason}, &annotation.Problem{Cause: cause}))
 		d.warned(IgnoredAnnotations)
 	}
+	if d.Ignored = p.ignored; p.ignored {
+		ignores(annotation.Ignored, " of the node policy ignores the annotations of the pod")
+	}
 	if p.ignoresClaims {
-		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the limits of claims")
-		d.Unenforced = append(d.Unenforced, p.ignoring(annotation.IgnoredClaims, "the node policy ignores the limits of claims"))
-		d.warned(IgnoredAnnotations)
+		ignores(annotation.IgnoredClaims, " of the node policy ignores the limits of claims")
 	}
 }
 
@@ -113,11 +116,6 @@ func (p *Pod) warnOfClaim(d *Desired) {
 	if !p.HasClaimLimits() {
 		d.Unenforced = append(d.Unenforced, err)
 	}
-}
-
-// ignoring returns the error that the rule ignores a part of what is asked.
-func (p *Pod) ignoring(reason annotation.Reason, cause string) *annotation.Error {
-	return annotation.New(annotation.Identity{From: p.rule.origin(), Reason: reason}, &annotation.Problem{Cause: cause})
 }
 
 // guard sets memory.high, or adds a warning, for a write limit without a memory limit that

@@ -91,10 +91,7 @@ func Together(all ...Lent) (out Lent) {
 		out.Disks, out.Limits, out.Unsure = append(out.Disks, l.Disks...), append(out.Limits, l.Limits...), append(out.Unsure, l.Unsure...)
 	}
 	slices.SortFunc(out.Limits, func(a, b Setting) int {
-		if at := a.Compare(b.Address); at != 0 {
-			return at
-		}
-		return cmp.Or(cmp.Compare(a.Amount, b.Amount), cmp.Compare(a.Source.Kind, b.Source.Kind), strings.Compare(a.Source.Name, b.Source.Name))
+		return cmp.Or(a.Compare(b.Address), cmp.Compare(a.Amount, b.Amount), cmp.Compare(a.Source.Kind, b.Source.Kind), strings.Compare(a.Source.Name, b.Source.Name))
 	})
 	out.Limits = slices.CompactFunc(out.Limits, func(a, b Setting) bool { return a.Address == b.Address })
 	return Lent{sortedDisks(out.Disks), out.Limits, sortedDisks(out.Unsure)}

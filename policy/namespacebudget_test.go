@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,22 +12,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// budgeted is a policy with budgets, and a class for each way to a value.
-const budgeted = `
-classes:
-  tenant: {limits: ["* wbps=20Mi riops=100"]}
-rules:
-- {name: classed, match: {namespaces: [tenant-classed]}, class: tenant}
-- {name: closed, match: {namespaces: [tenant-closed]}, class: tenant, annotations: reject}
-- {name: bounded, match: {namespaces: [tenant-bounded]}, bounds: {min: ["* wbps=30Mi"]}}
-budgets:
-- {namespaces: [tenant-free], limits: ["* wbps=max"]}
-- {namespaces: ["tenant-*", other], limits: ["* wbps=200Mi rbps=max riops=1k"]}
-- {namespaces: [tenant-late, late], limits: ["* riops=50"]}
-`
+func budgeted(t *testing.T) *Policy {
+	t.Helper()
+	text, err := os.ReadFile("testdata/budgeted.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed(t, string(text))
+}
 
 func TestBudgetFor(t *testing.T) {
-	p := parsed(t, budgeted)
+	p := budgeted(t)
 	tenants := blkio.Limits{blkio.Wbps: 200 << 20, blkio.Riops: 1000}
 	for namespace, want := range map[string]blkio.Limits{
 		"tenant-a": tenants, "other": tenants, "tenant-late": tenants, "late": {blkio.Riops: 50}, "tenant-free": {}, "web": {}, "": {},
@@ -75,7 +71,7 @@ func TestBudgetFileErrors(t *testing.T) {
 
 // TestUses verifies that a container uses, for its budget, the disks that a limit for * applies to.
 func TestUses(t *testing.T) {
-	p := parsed(t, budgeted)
+	p := budgeted(t)
 	full := db()
 	full.Mounts = append(full.Mounts, readOnly(mount("/ro", on(sdc))), mount("/net", blkio.Backing{FSType: "nfs", Reason: "nfs is a network filesystem"}))
 	full.Mounts[4] = readOnly(full.Mounts[4]) // the only one on sdc that can be written to
@@ -114,7 +110,7 @@ func TestUses(t *testing.T) {
 // TestCharges verifies that a limit counts with its value, and that a disk in use without a limit counts as
 // unlimited.
 func TestCharges(t *testing.T) {
-	p := parsed(t, budgeted)
+	p := budgeted(t)
 	c := db()
 	c.Mounts = append(c.Mounts, readOnly(mount("/ro", on(blkio.Disk{Dev: blkio.Dev{Major: 9}, Name: "md0"}))))
 	for annotations, want := range map[string]string{

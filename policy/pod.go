@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -112,9 +113,10 @@ func (p *Pod) refusedTotal() (errs []*annotation.Error) {
 // apply to containers of the pod.
 func (p *Pod) choose() {
 	var classes []*Class // each once
+	var targets []annotation.Targets
 	add := func(c *Class) {
 		if c != nil && !slices.Contains(classes, c) {
-			classes = append(classes, c)
+			classes, targets = append(classes, c), append(targets, c.targets)
 		}
 	}
 	add(p.rule.class())
@@ -133,10 +135,6 @@ func (p *Pod) choose() {
 			}
 		}
 	}
-	var targets []annotation.Targets
-	for _, c := range classes {
-		targets = append(targets, c.targets)
-	}
 	p.targets = p.targets.And(targets...)
 }
 
@@ -144,7 +142,7 @@ func (p *Pod) choose() {
 func (p *Pod) choiceOf(c *annotation.Class) choice {
 	class := p.policy.Classes[c.Name]
 	if class == nil {
-		hint := spelling.Hint(c.Name, p.policy.classNames()...)
+		hint := spelling.Hint(c.Name, slices.Sorted(maps.Keys(p.policy.Classes))...)
 		if hint == "" {
 			hint = "ask the operators of the cluster for the classes of their node policy"
 		}

@@ -170,7 +170,7 @@ func TestDeterminism(t *testing.T) {
 
 // TestRefusal verifies that an error about a pod names what has a limit for it.
 func TestRefusal(t *testing.T) {
-	p := parsed(t, budgeted)
+	p := budgeted(t)
 	request := annotation.Parse(map[string]string{keyDB: "rootfs wbps=1Mi"})
 	none := annotation.Parse(nil)
 	for want, pod := range map[string]*Pod{

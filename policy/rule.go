@@ -250,23 +250,11 @@ func (v *validator) notEmpty(at *field.Path, isSet bool, length int) {
 	}
 }
 
-// operator returns an operator of Kubernetes' label selectors.
-func operator(name string) (_ selection.Operator, known bool) {
-	switch name {
-	case "In":
-		return selection.In, true
-	case "NotIn":
-		return selection.NotIn, true
-	case "Exists":
-		return selection.Exists, true
-	case "DoesNotExist":
-		return selection.DoesNotExist, true
-	}
-	return "", false
-}
-
 // selector validates a label selector.
 func (d *selectorDocument) selector(v *validator, at *field.Path) labels.Selector {
+	operators := map[string]selection.Operator{
+		"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists, "DoesNotExist": selection.DoesNotExist,
+	}
 	out := labels.NewSelector()
 	add := func(at *field.Path, key string, op selection.Operator, values []string) {
 		r, err := labels.NewRequirement(key, op, values, field.WithPath(at))
@@ -281,7 +269,7 @@ func (d *selectorDocument) selector(v *validator, at *field.Path) labels.Selecto
 	}
 	for i := range d.MatchExpressions {
 		e, at := &d.MatchExpressions[i], at.Child("matchExpressions").Index(i)
-		op, known := operator(e.Operator)
+		op, known := operators[e.Operator]
 		if !known {
 			v.errs = append(v.errs, field.NotSupported(at.Child("operator"), e.Operator, []string{"In", "NotIn", "Exists", "DoesNotExist"}))
 			continue

@@ -30,11 +30,9 @@ type Settings []Setting
 // NewSettings returns the settings of a list. Of several with one address it keeps the
 // first.
 func NewSettings(list ...Setting) Settings {
-	slices.SortStableFunc(list, compareSettings)
+	slices.SortStableFunc(list, func(a, b Setting) int { return a.Compare(b.Address) })
 	return slices.CompactFunc(list, func(a, b Setting) bool { return a.Address == b.Address })
 }
-
-func compareSettings(a, b Setting) int { return a.Compare(b.Address) }
 
 // Get returns the setting with an address.
 func (s Settings) Get(at blkio.Address) (Setting, bool) {

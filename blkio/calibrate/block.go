@@ -2,7 +2,7 @@ package calibrate
 
 import (
 	"bytes"
-	"math/rand/v2"
+	"crypto/rand"
 	"unsafe"
 )
 
@@ -16,11 +16,7 @@ func newBlock(size int) []byte {
 	// The garbage collector does not move it.
 	skip := alignment - int(uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%alignment)
 	block := memory[skip : skip+size : skip+size]
-	var seed [32]byte
-	for i := range seed {
-		seed[i] = byte(rand.Uint32())
-	}
-	_, _ = rand.NewChaCha8(seed).Read(block) // it never fails
+	_, _ = rand.Read(block) // it never fails
 	return block
 }
 

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -54,10 +55,5 @@ func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve
 
 // IsPlausible reports whether the disk itself can be as fast as it was measured.
 func (c *Calibration) IsPlausible() bool {
-	for _, w := range c.Warnings {
-		if w.Implausible {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.Warnings, func(w Warning) bool { return w.Implausible })
 }

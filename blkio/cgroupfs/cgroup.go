@@ -127,11 +127,8 @@ func (c Cgroup) write(name, data string) error {
 // Owner returns the UID that owns the cgroup's directory. That user may set its extended
 // attributes.
 func (c Cgroup) Owner() (uid int, err error) {
-	var st unix.Stat_t
-	if err := c.withDir(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
-		return 0, c.fileError("stat", "directory", "", err)
-	}
-	return int(st.Uid), nil
+	st, err := c.stat()
+	return int(st.Uid), err
 }
 
 // IsOwn reports whether a user ID is that of this process.
@@ -142,11 +139,8 @@ func IsOwn(uid int) bool { return uid == unix.Geteuid() }
 //
 // Source: kernfs_refresh_inode in fs/kernfs/inode.c: a directory has a link for each child, and two of its own.
 func (c Cgroup) CountChildren() (int, error) {
-	var st unix.Stat_t
-	if err := c.withDir(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
-		return 0, c.fileError("stat", "directory", "", err)
-	}
-	return int(st.Nlink) - 2, nil
+	st, err := c.stat()
+	return int(max(st.Nlink, 2) - 2), err
 }
 
 // Children returns the child cgroups. A removed cgroup has none.

@@ -165,7 +165,7 @@ func TestReadCgroup(t *testing.T) {
 		t.Errorf("weights %v", weights)
 	}
 	_, err = h.Cgroup("bad").ReadIOMax()
-	checkError(t, err, `read io.max: parse io.max, line 1 "8:16 rbps=x": rbps: strconv.ParseUint: parsing "x": invalid syntax (cgroup bad)`)
+	checkError(t, err, `read io.max: parse io.max, line 1 "8:16 rbps=x": invalid rbps "x": strconv.ParseUint: parsing "x": invalid syntax (cgroup bad)`)
 }
 
 func TestMissingCgroup(t *testing.T) {

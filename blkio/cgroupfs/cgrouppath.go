@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -102,15 +103,11 @@ func expandSlice(slice string) (string, error) {
 
 // cleanCgroup checks and cleans a path below the cgroup root.
 func cleanCgroup(p string) (string, error) {
-	for _, c := range []byte(p) {
-		if c < ' ' || c == 0x7f {
-			return "", fmt.Errorf("contains a control character")
-		}
+	if strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "", fmt.Errorf("contains a control character")
 	}
-	for part := range strings.SplitSeq(p, "/") {
-		if part == ".." {
-			return "", fmt.Errorf("contains \"..\"")
-		}
+	if slices.Contains(strings.Split(p, "/"), "..") {
+		return "", fmt.Errorf("contains \"..\"")
 	}
 	if p = strings.TrimPrefix(p, "/"); p != "." && fs.ValidPath(p) { // it is clean
 		return p, nil

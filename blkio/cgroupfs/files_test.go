@@ -56,7 +56,7 @@ func TestReadValues(t *testing.T) {
 	_, err = h.Cgroup("c").ReadValues("cpu.max")
 	checkError(t, err, "read cpu.max: parse cpu.max: no known keys (cgroup c)")
 	_, err = h.Cgroup("bad").ReadValues(blkio.IOMax)
-	checkError(t, err, `read io.max: parse io.max, line 1 "8:16 wbps=0": wbps: "0" is no amount (cgroup bad)`)
+	checkError(t, err, `read io.max: parse io.max, line 1 "8:16 wbps=0": invalid wbps "0": "0" is no amount (cgroup bad)`)
 	if _, err = h.Cgroup("noio").ReadValues(blkio.IOMax); !errors.Is(err, blkio.ErrNotSupported) {
 		t.Errorf("without the controller: %v", err)
 	}

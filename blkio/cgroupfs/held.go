@@ -40,7 +40,8 @@ func (c Cgroup) ReadHeld(file string, buf []byte) ([]byte, error) {
 		if text, err := f.read(buf, c.h.isKernel); err == nil {
 			return text, nil
 		}
-		c.h.held.drop(key, f)
+		c.h.held.remove(key, f)
+		f.close()
 	}
 	fd, err := c.h.open(c.path+"/"+file, unix.O_RDONLY)
 	if err != nil {
@@ -65,12 +66,6 @@ func (h *Hierarchy) CloseUnread() {
 	for _, f := range h.held.takeUnread() {
 		f.close()
 	}
-}
-
-// closeHeld closes all held files.
-func (h *Hierarchy) closeHeld() {
-	h.CloseUnread()
-	h.CloseUnread()
 }
 
 func (x *heldFiles) find(key heldKey) *heldFile {
@@ -104,11 +99,6 @@ func mostHeld() int {
 		return 0
 	}
 	return int(min(limit.Cur/4, maxHeld))
-}
-
-func (x *heldFiles) drop(key heldKey, f *heldFile) {
-	x.remove(key, f)
-	f.close()
 }
 
 func (x *heldFiles) remove(key heldKey, f *heldFile) {

@@ -114,7 +114,8 @@ func hasField(data []byte, field string) bool {
 
 // Close closes the tree. Its cgroups must not be used afterwards.
 func (h *Hierarchy) Close() error {
-	h.closeHeld()
+	h.CloseUnread()
+	h.CloseUnread() // those that were read before the first one
 	return unix.Close(h.fd)
 }
 

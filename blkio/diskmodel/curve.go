@@ -5,6 +5,7 @@
 package diskmodel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -55,7 +56,7 @@ func FitCurve(points []Point, maxIOPS float64) (Curve, error) {
 		return Curve{}, err
 	}
 	if maxIOPS == 0 {
-		maxIOPS = slices.MaxFunc(points, func(a, b Point) int { return compare(a.IOPS, b.IOPS) }).IOPS
+		maxIOPS = slices.MaxFunc(points, func(a, b Point) int { return cmp.Compare(a.IOPS, b.IOPS) }).IOPS
 	}
 	best := Curve{Error: math.Inf(1)}
 	for knee := range points {
@@ -89,16 +90,6 @@ func check(sorted []Point) error {
 		}
 	}
 	return nil
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // IOPS returns the operations per second that the disk reaches with blocks of a size. A disk can

@@ -2,8 +2,6 @@ package hostfs
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -55,14 +53,7 @@ func (r Root) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > MaxFile {
-		return nil, fmt.Errorf("read %s: larger than %d bytes", name, MaxFile)
-	}
-	return data, nil
+	return readAtMost(f, name, MaxFile)
 }
 
 // IsDir reports whether the path leads to a directory.
@@ -122,11 +113,8 @@ func (r Root) ModTime(dir string) (time.Time, bool) {
 
 // ChangeTime returns the ctime of a file. No system call sets a ctime to a chosen time.
 func (r Root) ChangeTime(name string) (time.Time, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(r.path(name), &st); err != nil {
-		return time.Time{}, &fs.PathError{Op: "lstat", Path: name, Err: err}
-	}
-	return time.Unix(st.Ctim.Unix()), nil
+	version, err := VersionOf(r.path(name))
+	return version.Changed, err
 }
 
 func (r Root) path(name string) string { return filepath.Join(string(r), name) }

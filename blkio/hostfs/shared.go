@@ -103,6 +103,10 @@ func readShared(f *os.File, file string, limit int) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: not a regular file", file)
 	}
+	return readAtMost(f, file, limit)
+}
+
+func readAtMost(f io.Reader, file string, limit int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err != nil {
 		return nil, err

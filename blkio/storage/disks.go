@@ -80,7 +80,7 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 	info := DiskInfo{
 		Disk: disk,
 		Drive: Drive{
-			Model:  s.model(dir),
+			Model:  s.first(dir, "device/model", "dm/name", "md/level", "loop/backing_file"),
 			Serial: s.first(dir, "serial", "device/serial"),
 			WWID:   s.first(dir, "wwid", "device/wwid", "dm/uuid"),
 		},
@@ -101,10 +101,6 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 	}
 	info.Partitions, err = s.partitions(dir)
 	return info, err == nil, err
-}
-
-func (s Sysfs) model(dir string) string {
-	return s.first(dir, "device/model", "dm/name", "md/level", "loop/backing_file")
 }
 
 // first returns the text of the first file that has one.

@@ -28,13 +28,10 @@ func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[stri
 	now := s.current.Load()
 	dir, mounts := now.mountsBelow(ctx, hostPath)
 	if len(mounts) == 0 || !isBelow(mounts[0].Mountpoint, dir) {
-		return noMounts
+		return func(func(string, blkio.Backing) bool) {} // as for most directories
 	}
 	return func(yield func(string, blkio.Backing) bool) { now.submounts(ctx, dir, mounts, yield) }
 }
-
-// noMounts is the sequence for most directories.
-func noMounts(func(string, blkio.Backing) bool) {}
 
 // Device returns the backing of a raw block device: the whole disk that its number belongs
 // to. It reads sysfs at each call, because devices come and go without a change of the

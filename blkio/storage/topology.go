@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -257,10 +258,7 @@ func (s Sysfs) count(name string) uint64 {
 }
 
 func sortedDisks(m map[blkio.Dev]blkio.Disk) []blkio.Disk {
-	disks := make([]blkio.Disk, 0, len(m))
-	for _, d := range m {
-		disks = append(disks, d)
-	}
+	disks := slices.AppendSeq(make([]blkio.Disk, 0, len(m)), maps.Values(m)) // not nil
 	slices.SortFunc(disks, func(a, b blkio.Disk) int {
 		return cmp.Or(a.Dev.Compare(b.Dev), cmp.Compare(a.Name, b.Name))
 	})

@@ -166,7 +166,7 @@ func (e *explanation) isBelow(disk, dev blkio.Dev) bool {
 func (e *explanation) most(of func(Place) bool) *Place {
 	var found *Place
 	for _, p := range e.places {
-		if p.Op != None && of(p) && (found == nil || e.t.At[p].Sum > e.t.At[*found].Sum) {
+		if of(p) && (found == nil || e.t.At[p].Sum > e.t.At[*found].Sum) {
 			found = &p
 		}
 	}
@@ -179,11 +179,9 @@ const rootCgroup = 1
 // inJournal returns whose data a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
 // the files of a transaction, as their owner's writeback. A zero dev is any.
 func (e *explanation) inJournal(dev blkio.Dev, sum time.Duration) (owner *Place) {
-	for _, p := range e.places {
-		if p.Cause == Writeback && p.Cgroup == rootCgroup && (dev == blkio.Dev{} || p.Dev == dev) && (owner == nil || e.t.At[p].Sum > e.t.At[*owner].Sum) {
-			owner = &p
-		}
-	}
+	owner = e.most(func(p Place) bool {
+		return p.Cause == Writeback && p.Cgroup == rootCgroup && (dev == blkio.Dev{} || p.Dev == dev)
+	})
 	if owner == nil || e.t.At[*owner].Sum < sum/2 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/bpf"
 )
 
 // Observer counts what I/O and threads wait for, on the whole node. It is not safe for concurrent use.
@@ -34,7 +35,7 @@ func Attach() (_ *Observer, err error) {
 		return nil, err
 	}
 	defer btf.FlushKernelSpec()
-	spec, err := loadObject()
+	spec, err := bpf.Load("wait")
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,8 @@
 //
 // The kernel assigns an inode to the writeback of one cgroup (inode.i_wb). All buffered
 // writes to the inode are charged to that cgroup, and throttled by its io.max, whichever
-// cgroup wrote. None of that is in procfs, so BPF programs read it. They are in bpf/,
-// written in C and compiled once for all kernels; the loader relocates them to the
+// cgroup wrote. None of that is in procfs, so BPF programs read it. The package bpf has
+// them: compiled once for all kernels, the loader relocates them to the
 // structures of the running kernel (CO-RE). The programs read the kernel's data, and change
 // none.
 //

@@ -60,6 +60,20 @@ func TestMissingField(t *testing.T) {
 	}
 }
 
+// TestKernelTypes verifies that real kernels have all fields.
+func TestKernelTypes(t *testing.T) {
+	for _, name := range []string{"linux-6.1", "linux-6.12", "linux-6.18", "linux-7.2"} {
+		kernel, err := btf.LoadSpec("../bpf/testdata/" + name + ".btf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		types := &kernelTypes{kernel: kernel}
+		if err := types.check(); err != nil || !types.has("btrfs_inode", "root") {
+			t.Errorf("%s lacks fields: %v", name, err)
+		}
+	}
+}
+
 func TestDecode(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	key := countKey{Inode: 1, Number: 2, Writer: 3, Memcg: 4}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/bpf"
 )
 
 // Dirtied counts the pages of one file that one cgroup made dirty. A page that is written
@@ -96,7 +97,7 @@ func NewObserver() (*Observer, error) {
 
 // observerSpec is the observer's object file with the sizes of its maps.
 func observerSpec() (*ebpf.CollectionSpec, error) {
-	spec, err := loadObject("observer")
+	spec, err := bpf.Load("observer")
 	if err != nil {
 		return nil, err
 	}

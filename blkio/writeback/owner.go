@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/bpf"
 )
 
 // Owner is the writeback owner of a file, with the kernel's votes about the next one.
@@ -40,7 +41,7 @@ func NewOwnerReader() (*OwnerReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := loadObject("owner")
+	spec, err := bpf.Load("owner")
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	if set.IsEmpty() && !set.HasErrors() {
+	if set.IsEmpty() && !manifest.HasErrors(set.Findings) {
 		r := check.Report{Findings: set.Findings}
 		if err := a.print(outputTable, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r, false) }); err != nil {
 			return err

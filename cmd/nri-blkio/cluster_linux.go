@@ -135,7 +135,7 @@ func (cs collectors) Collect(out chan<- prometheus.Metric) {
 // clusterPart returns the part that speaks with the API server.
 func (r *runner) clusterPart() (part.Part, error) {
 	if r.nodeName == "" {
-		return part.Part{}, usage(fmt.Errorf("--node-name: required with --only %s (or set %s)", onlyCluster, nodeNameEnv))
+		return part.Part{}, usage(fmt.Errorf("--node-name: required with --only %s (or set %s)", health.Cluster, nodeNameEnv))
 	}
 	server, err := r.apiServer(r.tokenDir)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/mailbox"
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
@@ -24,7 +25,7 @@ import (
 func clusterRunner(env map[string]string) *runner {
 	log, _ := test.NewNullLogger()
 	a := &app{getenv: func(key string) string { return env[key] }, opts: options{hostRoot: "/absent", stateDir: "/run/x"}}
-	return &runner{app: a, runOptions: runOptions{only: onlyCluster}, log: log}
+	return &runner{app: a, runOptions: runOptions{only: health.Cluster}, log: log}
 }
 
 // TestClusterPart verifies that the part needs the name of the node and the address of the API server, and nothing

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -48,11 +49,8 @@ func recordedPod(r *record.Record, _ []string) []string {
 	return []string{inspect.Filter{Namespace: r.Namespace, Name: r.Pod}.String()}
 }
 
-func recordedDisks(r *record.Record, _ []string) (out []string) {
-	for _, name := range r.Disks {
-		out = append(out, name)
-	}
-	return out
+func recordedDisks(r *record.Record, _ []string) []string {
+	return slices.Collect(maps.Values(r.Disks))
 }
 
 // recordedTarget completes a pod, and after it a container of that pod.

@@ -106,12 +106,7 @@ type options struct {
 // host returns the path at which this process finds a path of the node.
 func (o *options) host(p string) string { return filepath.Join(o.hostRoot, p) }
 
-func (o *options) cgroupDir() string {
-	if o.cgroupRoot != "" {
-		return o.cgroupRoot
-	}
-	return o.host("/sys/fs/cgroup")
-}
+func (o *options) cgroupDir() string { return cmp.Or(o.cgroupRoot, o.host("/sys/fs/cgroup")) }
 
 func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
 

@@ -47,9 +47,9 @@ type node struct {
 // what takes long to the parts: the runtime starts containers without limits meanwhile.
 func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 	switch r.only {
-	case onlyValidator:
+	case health.Validator:
 		return part.Parts{r.validator()}, nil
-	case onlyCluster:
+	case health.Cluster:
 		cluster, err := r.clusterPart()
 		return part.Parts{cluster}, err
 	}
@@ -58,7 +58,7 @@ func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 		return nil, err
 	}
 	var out part.Parts // complete before one of them runs
-	if r.only != onlyWriteback {
+	if r.only != health.Writeback {
 		limits, err := r.limits(ctx, n, func(p *policy.Policy) {
 			r.policyOfRuntime.Store(true)
 			r.warnOf(p)
@@ -69,7 +69,7 @@ func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 		}
 		out = append(out, limits)
 	}
-	if r.only != onlyLimits {
+	if r.only != health.Limits {
 		out = append(out, r.writeback(ctx, n))
 	}
 	out = out.Guarded(r.recovery)

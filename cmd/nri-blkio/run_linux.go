@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
@@ -72,14 +73,6 @@ type runOptions struct {
 	clusterOptions
 }
 
-// The parts of run that can run alone.
-const (
-	onlyLimits    = "limits"
-	onlyWriteback = "writeback"
-	onlyValidator = "validator"
-	onlyCluster   = "cluster"
-)
-
 func (a *app) runCommand() *cobra.Command {
 	o := runOptions{RunConfig: plugin.RunConfig{Dial: new(net.Dialer).DialContext}}
 	cmd := &cobra.Command{
@@ -98,7 +91,7 @@ func (a *app) runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Preinstalled = a.opts.preinstalled
 			if o.Preinstalled && a.getenv(pluginNameEnv) == plugin.ValidatorName {
-				o.only = onlyValidator
+				o.only = health.Validator
 			}
 			return a.runParts(cmd.Context(), o)
 		},
@@ -132,7 +125,7 @@ func (o *runOptions) validate() error {
 	if err := checkAddress(o.metrics); err != nil {
 		return fmt.Errorf("--metrics-address: %w", err)
 	}
-	if only := []string{"", onlyLimits, onlyWriteback, onlyValidator, onlyCluster}; !slices.Contains(only, o.only) {
+	if only := []string{"", health.Limits, health.Writeback, health.Validator, health.Cluster}; !slices.Contains(only, o.only) {
 		return fmt.Errorf("--only: unknown part %q (write %s)", o.only, strings.Join(only[1:], ", "))
 	}
 	return nil

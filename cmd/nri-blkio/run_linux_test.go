@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -34,7 +35,7 @@ func TestDeployedPolicies(t *testing.T) {
 func TestValidatorNeedsNoNode(t *testing.T) {
 	log, _ := test.NewNullLogger()
 	a := &app{opts: options{hostRoot: "/absent", policy: "/absent"}}
-	r := runner{app: a, runOptions: runOptions{only: onlyValidator}, log: log}
+	r := runner{app: a, runOptions: runOptions{only: health.Validator}, log: log}
 	got, err := r.parts(t.Context())
 	if err != nil || len(got) != 1 {
 		t.Errorf("%d parts, %v", len(got), err)

@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -220,7 +221,7 @@ func TestWritebackAlone(t *testing.T) {
 				return &repair.Repairer{}, failure
 			}
 			log, hook := test.NewNullLogger()
-			r := runner{app: a, runOptions: runOptions{only: onlyWriteback}, log: log, awaitRegistration: func(context.Context) {}}
+			r := runner{app: a, runOptions: runOptions{only: health.Writeback}, log: log, awaitRegistration: func(context.Context) {}}
 			parts, err := r.parts(t.Context())
 			if d := cmp.Diff([]string{"load BPF"}, s.noted()); err != nil || d != "" {
 				t.Fatalf("%v %s", err, d)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -21,7 +22,7 @@ import (
 func (r *runner) writeback(ctx context.Context, n *node) part.Part {
 	w := &writebackPart{policy: n.policy}
 	load := func(ctx context.Context) (*repair.Repairer, error) { return r.loadRepairer(ctx, n) }
-	alone := r.only == onlyWriteback
+	alone := r.only == health.Writeback
 	if alone {
 		repairer, err := load(ctx)
 		load = func(context.Context) (*repair.Repairer, error) { return repairer, err }

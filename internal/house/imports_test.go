@@ -31,8 +31,9 @@ blkio/hostfs            kernel  github.com/cyphar/filepath-securejoin github.com
 blkio/cgroupfs          kernel  blkio unix
 blkio/storage           kernel  blkio unix
 blkio/calibrate         kernel  blkio blkio/cgroupfs blkio/diskmodel blkio/storage github.com/prometheus/procfs unix # reads and writes disks
-blkio/writeback         kernel  blkio github.com/cilium/ebpf/... unix
-blkio/wait              kernel  blkio blkio/cgroupfs github.com/cilium/ebpf/... unix
+blkio/bpf               pure    github.com/cilium/ebpf/...
+blkio/writeback         kernel  blkio blkio/bpf github.com/cilium/ebpf/... unix
+blkio/wait              kernel  blkio blkio/bpf blkio/cgroupfs github.com/cilium/ebpf/... unix
 
 policy                  pure    blkio policy/annotation policy/quote policy/spelling policy/strict
                                 field k8s.io/apimachinery/pkg/labels k8s.io/apimachinery/pkg/selection

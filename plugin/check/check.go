@@ -103,7 +103,8 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		return r
 	}
 	r.Warnings = append(r.Warnings, c.handlerWarnings(m)...)
-	containers, err := c.Node.find(ctx, c.handlerOf(m), m, pol.Targets())
+	// A RuntimeClass mostly has its handler's name. Otherwise, without --handler, the layers are those of handlers that configure none.
+	containers, err := c.Node.find(ctx, cmp.Or(c.Handler, m.RuntimeClass), m, pol.Targets())
 	if err != nil {
 		r.Errors = append(r.Errors, err.Error())
 		return r
@@ -179,7 +180,7 @@ func (c *Checker) request(m *manifest.Pod) *podfacts.Request {
 		Namespace: m.Namespace, Name: m.Name, Annotations: m.Annotations, Labels: m.Labels, NamespaceLabels: m.NamespaceLabels,
 		Volumes: podVolumes(m),
 	}
-	return facts.Request(policy.QOS(m.QOS), handler).InNamespace(facts.NamespaceLabels, c.Policy.NamespaceKeys())
+	return facts.Request(m.QOS, handler).InNamespace(facts.NamespaceLabels, c.Policy.NamespaceKeys())
 }
 
 func (c *Checker) hasUnknownHandler(m *manifest.Pod) bool {
@@ -199,11 +200,6 @@ func (c *Checker) namespaceWarnings(asked *podfacts.Request) []string {
 	}
 	return []string{fmt.Sprintf("the labels of namespace %q are unknown, so no rule with namespaceSelector matches (add the Namespace to the manifests)", asked.Namespace)}
 }
-
-// handlerOf is the handler whose writable layers the pod's containers have. A
-// RuntimeClass mostly has its handler's name; where it has not, and --handler
-// is not given, the layers are those of handlers that configure none.
-func (c *Checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.Handler, m.RuntimeClass) }
 
 // fail adds the errors of a decision, each with the line of its annotation.
 func (r *Result) fail(d policy.Desired, err error) {
@@ -228,7 +224,7 @@ func (c *Checker) add(r *Result, rec *record.Record) {
 	for _, s := range rec.Skipped {
 		r.Skipped = append(r.Skipped, prefix+s)
 	}
-	if _, asked := rec.Settings.Weight(); asked && c.Node.Disks == nil && c.Node.Controls.onlyBFQ() {
+	if _, asked := rec.Settings.Weight(); asked && c.Node.Disks == nil && c.Node.Controls.IOCost == blkio.No && len(c.Node.Controls.BFQ) > 0 {
 		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Controls.BFQ, ", ")+", uses only io.bfq.weight")
 	}
 }
@@ -316,9 +312,6 @@ func (n *Node) planControls() plan.Controls {
 	return out
 }
 
-// onlyBFQ reports whether some disk has no weights but those of bfq.
-func (c *Controls) onlyBFQ() bool { return c.IOCost == blkio.No && len(c.BFQ) > 0 }
-
 // Cgroup returns "pod", or "container NAME".
 func (w *Write) Cgroup() string {
 	if w.Container == "" {
@@ -345,12 +338,9 @@ func limitText(s *policy.Setting) string {
 
 // From returns the sources of the line's values, each once.
 func (w *Write) From() string {
-	text := ""
+	var names []string
 	for _, s := range w.Sources {
-		if text != "" {
-			text += ", "
-		}
-		text += s.String()
+		names = append(names, s.String())
 	}
-	return text
+	return strings.Join(names, ", ")
 }

@@ -92,17 +92,15 @@ func NewAPI(s Server) (Client, error) {
 	config.NegotiatedSerializer = codecs.WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf // smaller than JSON
 	c := &client{node: s.Node, tokenDir: s.Dir, decoder: codecs.UniversalDeserializer()}
-	if c.core, err = group(config, transport, corev1.SchemeGroupVersion); err != nil {
-		return nil, err
+	for version, to := range map[schema.GroupVersion]**rest.RESTClient{
+		corev1.SchemeGroupVersion: &c.core, storagev1.SchemeGroupVersion: &c.storage,
+		eventsv1.SchemeGroupVersion: &c.eventGroup, coordinationv1.SchemeGroupVersion: &c.leases,
+	} {
+		if *to, err = group(config, transport, version); err != nil {
+			return nil, err
+		}
 	}
-	if c.storage, err = group(config, transport, storagev1.SchemeGroupVersion); err != nil {
-		return nil, err
-	}
-	if c.eventGroup, err = group(config, transport, eventsv1.SchemeGroupVersion); err != nil {
-		return nil, err
-	}
-	c.leases, err = group(config, transport, coordinationv1.SchemeGroupVersion)
-	return c, err
+	return c, nil
 }
 
 // group returns a client for one API group.

@@ -202,7 +202,7 @@ func (p *Part) knows(refs []Ref) bool {
 // compare removes the documents of pods that ended while the part did not run, and has documents
 // that were removed written again.
 func (p *Part) compare() error {
-	if !p.pods.isSynced() {
+	if !p.pods.synced.Load() {
 		return nil // everything stays until the API server has answered
 	}
 	missing, err := p.files.Clean(func(uid string) bool { return p.pods.of(uid) != nil })

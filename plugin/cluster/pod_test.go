@@ -169,12 +169,12 @@ func TestPods(t *testing.T) {
 		}
 		p.setAll(values)
 	}
-	if p.isSynced() {
+	if p.synced.Load() {
 		t.Error("synced without a list")
 	}
 	state(newTestPod("a", uidOf(1)), newTestPod("b", uidOf(2)))
 	notified("list", uidOf(1), uidOf(2))
-	if !p.isSynced() {
+	if !p.synced.Load() {
 		t.Error("not synced")
 	}
 	p.put(newTestPod("a", uidOf(3)))

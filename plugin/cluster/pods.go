@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -11,10 +14,11 @@ import (
 type pods struct {
 	changed func(uid string) // called without the lock
 
-	mu     sync.Mutex // guards the fields below
-	byKey  map[string]*pod
-	byUID  map[string]map[string]*pod // by key; more than one only if a pod pretends to be a static pod
-	synced bool                       // the API server has listed all pods once
+	synced atomic.Bool // the API server has listed all pods once: one that is not there does not exist
+
+	mu    sync.Mutex // guards the fields below
+	byKey map[string]*pod
+	byUID map[string]map[string]*pod // by key; more than one only if a pod pretends to be a static pod
 }
 
 func newPods(changed func(uid string)) *pods {
@@ -33,13 +37,6 @@ func (p *pods) of(uid string) *pod {
 		}
 	}
 	return out
-}
-
-// isSynced reports whether a pod that is not there does not exist.
-func (p *pods) isSynced() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.synced
 }
 
 // keep implements target. It returns the pod that is already there if what is kept of it has not changed.
@@ -74,24 +71,14 @@ func (p *pods) setAll(values map[string]any) {
 		next, _ := value.(*pod)
 		uids = append(uids, p.replace(key, next)...)
 	}
-	p.setSynced()
+	p.synced.Store(true)
 	p.notify(uids)
-}
-
-func (p *pods) setSynced() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.synced = true
 }
 
 func (p *pods) keys() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]string, 0, len(p.byKey))
-	for key := range p.byKey {
-		out = append(out, key)
-	}
-	return out
+	return slices.Collect(maps.Keys(p.byKey))
 }
 
 // replace stores a pod, or removes it if it is nil. It returns the UIDs that this concerns: none if it is the same one, and two

@@ -216,7 +216,7 @@ func TestLargePods(t *testing.T) {
 			done := make(chan error)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { done <- p.Run(ctx) }()
-			for !p.pods.isSynced() || p.status.documents.Load() < int64(len(server.pods)) {
+			for !p.pods.synced.Load() || p.status.documents.Load() < int64(len(server.pods)) {
 				select {
 				case <-t.Context().Done():
 					t.Fatal("no documents")

@@ -124,11 +124,6 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// enforces reports whether the limits that a new container requests are enforced.
-func enforces(parts []Part) bool {
-	return slices.ContainsFunc(parts, func(p Part) bool { return p.Part == health.Limits && p.State == health.Connected })
-}
-
 // readFiles reads the report of the writeback part, nil if it does not run. It
 // has the files that the selected pods own or write.
 func readFiles(dir string, filter Filter) (*repair.Report, error) {

@@ -85,4 +85,6 @@ func budgetsOf(r *health.Report, filter Filter) *health.Budgets {
 }
 
 // Enforces reports whether the limits that a new container requests are enforced.
-func (s *Status) Enforces() bool { return enforces(s.Parts) }
+func (s *Status) Enforces() bool {
+	return slices.ContainsFunc(s.Parts, func(p Part) bool { return p.Part == health.Limits && p.State == health.Connected })
+}

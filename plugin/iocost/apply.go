@@ -144,23 +144,19 @@ func (a *actual) set(dev blkio.Dev, want owned) error {
 	if want.Model == "" && before.Model != "" { // until it is removed
 		after.Model = before.Model
 	}
-	if err := a.record(dev, after); err != nil {
-		return err
-	}
+	err := a.record(dev, after)
 	switch {
+	case err != nil:
 	case want.Model == "" && before.Model != "":
-		if err := a.write(dev, blkio.IOCostModel, noModel); err != nil {
-			return err
-		}
+		err = a.write(dev, blkio.IOCostModel, noModel)
 	case want.Model != "" && !a.hasModel(dev, want.Model):
-		if err := a.write(dev, blkio.IOCostModel, want.Model); err != nil {
-			return err
-		}
+		err = a.write(dev, blkio.IOCostModel, want.Model)
 	}
-	if want.QOS != "" && !a.hasQOS(dev, want.QOS) {
-		if err := a.write(dev, blkio.IOCostQOS, want.QOS); err != nil {
-			return err
-		}
+	if err == nil && want.QOS != "" && !a.hasQOS(dev, want.QOS) {
+		err = a.write(dev, blkio.IOCostQOS, want.QOS)
+	}
+	if err != nil {
+		return err
 	}
 	return a.record(dev, want)
 }

@@ -34,7 +34,8 @@ func (c chunk) parseJSON() ([]*yaml.Node, *syntaxError) {
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:
-			return out, &syntaxError{r.errorLine(), err.Error()}
+			// The Offset of a json.SyntaxError is no place in the text: a Decoder counts in it only the bytes of some values.
+			return out, &syntaxError{r.lineAt(int(r.dec.InputOffset())), err.Error()}
 		case !isNull(n):
 			out = append(out, n)
 		}
@@ -98,8 +99,3 @@ func (r *jsonReader) lineAt(offset int) int {
 	}
 	return r.line
 }
-
-// errorLine returns the line of the text that cannot be parsed or, at the end of all text, that of
-// the last value. The Offset of a json.SyntaxError is no place in the text: a Decoder counts in it
-// only the bytes of some values.
-func (r *jsonReader) errorLine() int { return r.lineAt(int(r.dec.InputOffset())) }

@@ -37,7 +37,7 @@ func (k Keys) isPrefix(prefix string) bool {
 // The domain noderesource.dev belongs to all NRI plugins. So the key of another plugin is
 // not taken for a misspelled one of this plugin if it differs by more than two letters.
 func (k Keys) Meant(key string) (string, bool) {
-	if len(key) > maxKey || k.IsOurs(key) || !isASCII(key) {
+	if len(key) > maxKey || k.IsOurs(key) || strings.ContainsFunc(key, func(r rune) bool { return r > unicode.MaxASCII }) {
 		return "", false
 	}
 	prefix, scope, hasSlash := strings.Cut(key, "/")
@@ -121,8 +121,4 @@ func cutLast(s string) (before, after string) {
 		return s, ""
 	}
 	return s[:i], s[i+1:]
-}
-
-func isASCII(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Set is the content of one or more manifests.
@@ -43,9 +45,6 @@ func (s *Set) IsEmpty() bool { return len(s.Pods)+len(s.Claims)+len(s.Classes) =
 func HasErrors(findings []Finding) bool {
 	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error })
 }
-
-// HasErrors reports whether the severity of a finding of the set is Error.
-func (s *Set) HasErrors() bool { return HasErrors(s.Findings) }
 
 // OtherKinds returns the kinds of Others, sorted and without duplicates. A document that is not an
 // object, such as a kustomization, has no kind.
@@ -138,7 +137,7 @@ type Pod struct {
 	Lines       map[string]int
 
 	Labels map[string]string
-	QOS    string // the QoS class
+	QOS    policy.QOS
 	// NamespaceLabels are the labels of the pod's namespace. They are nil while they are unknown.
 	NamespaceLabels map[string]string
 

@@ -228,11 +228,11 @@ spec:
 func TestHasErrors(t *testing.T) {
 	var s Set
 	s.Add(Set{Findings: []Finding{{Severity: Warning}}})
-	if s.HasErrors() {
+	if HasErrors(s.Findings) {
 		t.Error("a warning is an error")
 	}
 	s.Add(Set{Findings: []Finding{{Severity: Error}}, Pods: make([]Pod, 1), Others: make([]Other, 1)})
-	if !s.HasErrors() || len(s.Pods)+len(s.Others)+len(s.Findings) != 4 {
+	if !HasErrors(s.Findings) || len(s.Pods)+len(s.Others)+len(s.Findings) != 4 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -121,7 +121,7 @@ func TestJSONOfYAML(t *testing.T) {
 	compared := 0
 	for name, text := range manifests(t) {
 		set := mustRead(t, text)
-		if set.HasErrors() {
+		if HasErrors(set.Findings) {
 			continue // YAML to JSON has errors of its own
 		}
 		var inJSON strings.Builder

@@ -4,20 +4,15 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-)
 
-// The QoS classes of pods.
-const (
-	Guaranteed = "Guaranteed"
-	Burstable  = "Burstable"
-	BestEffort = "BestEffort"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // qos returns the QoS class that the kubelet gives a pod. The resources of the pod as a whole decide if it has
 // the field, otherwise those of its containers.
 //
 // Source: ComputePodQOS in Kubernetes' pkg/apis/core/v1/helper/qos/qos.go.
-func (v value) qos() string {
+func (v value) qos() policy.QOS {
 	whole := v.field("resources")
 	if !whole.exists() {
 		return qosOf(slices.Concat(v.resourcesOf("initContainers"), v.resourcesOf("containers")))
@@ -99,7 +94,7 @@ func (r *resources) addRequests(containers, initContainers []resources) {
 	}
 }
 
-func qosOf(all []resources) string {
+func qosOf(all []resources) policy.QOS {
 	guaranteed, none := len(all) > 0, true
 	for i := range all {
 		for k := range all[i].limits {
@@ -110,9 +105,9 @@ func qosOf(all []resources) string {
 	}
 	switch {
 	case none:
-		return BestEffort
+		return policy.BestEffort
 	case guaranteed:
-		return Guaranteed
+		return policy.Guaranteed
 	}
-	return Burstable
+	return policy.Burstable
 }

@@ -242,9 +242,7 @@ func (s *strays) withoutPod(v value) {
 			}
 			meant, near := s.keys.Meant(key.Value)
 			switch {
-			case meant == s.keys.ClaimKey() && s.isPersistentVolumeClaim(v):
-				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
-			case near && s.placed[list]:
+			case meant == s.keys.ClaimKey() && s.isPersistentVolumeClaim(v), near && s.placed[list]:
 				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
 			case near || s.keys.IsOurs(key.Value):
 				s.report(key.Line, "metadata."+name, Warning,

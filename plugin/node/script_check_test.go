@@ -44,7 +44,7 @@ func (w *world) agrees(_ bool, args []string) {
 	}
 	p.tell()
 	described := manifest.Pod{Volumes: volumes}
-	described.Namespace, described.Annotations, described.Labels, described.QOS = p.namespace, p.annotations, p.labels, manifest.Guaranteed
+	described.Namespace, described.Annotations, described.Labels, described.QOS = p.namespace, p.annotations, p.labels, policy.Guaranteed
 	did, refused := map[string][]string{}, map[string]string{}
 	for name, role := range map[string]manifest.Role{"init": manifest.Init, "proxy": manifest.Sidecar, "a": manifest.Main, "b": manifest.Main} {
 		c := manifest.Container{Name: name, Role: role}

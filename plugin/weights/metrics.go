@@ -33,11 +33,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // Describe is the half of prometheus.Collector that names the metrics.
-func (Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{enabledDesc, vrateDesc, weightDesc, shareDesc, leftOutDesc} {
-		out <- d
-	}
-}
+func (c Collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
 
 // Collect implements prometheus.Collector. Two metrics with the same labels would make the whole page an error,
 // so only the first one is returned. Weights without an effect come first in a report.

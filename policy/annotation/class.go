@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,11 +61,7 @@ func ParseLimits(at string, elements []string) (l *List, problems []*Problem) {
 func (l *List) parseElement(text string) *Problem {
 	l.count++
 	const example = `"* wbps=50Mi"`
-	var entries []string
-	for entry := range splitEntries(text) {
-		entries = append(entries, entry)
-	}
-	switch {
+	switch entries := slices.Collect(splitEntries(text)); {
 	case len(text) > maxValue:
 		return &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"}
 	case l.count > maxEntries:
@@ -73,8 +70,9 @@ func (l *List) parseElement(text string) *Problem {
 		return &Problem{"the value is empty", "write for example " + example}
 	case len(entries) > 1:
 		return &Problem{strconv.Itoa(len(entries)) + " entries in one element", "write one element of the list for each"}
+	default:
+		return l.add(entries[0], parsePolicyTarget, (*Entry).parseLimits)
 	}
-	return l.add(entries[0], parsePolicyTarget, (*Entry).parseLimits)
 }
 
 // WeightOfAll returns a weight of the node policy for all disks. at is the field that has it.

@@ -21,7 +21,8 @@ const limitsKey = KindLimits + "." + Domain
 // IsKey reports whether the key of an annotation has the plugin's domain, valid or not.
 func IsKey(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
-	return isOurs(prefix)
+	kind, ok := strings.CutSuffix(prefix, Domain)
+	return ok && (kind == "" || strings.HasSuffix(kind, "."))
 }
 
 // CutKey returns the kind of an annotation, known or not, and its scope.

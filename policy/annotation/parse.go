@@ -3,6 +3,7 @@ package annotation
 import (
 	"iter"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -130,10 +131,8 @@ func entryEnd(s string) int {
 			return len(s)
 		}
 	}
-	for i := start; i < len(s); i++ {
-		if s[i] == ';' || s[i] == '\n' {
-			return i
-		}
+	if i := strings.IndexAny(s[start:], ";\n"); i >= 0 {
+		return start + i
 	}
 	return len(s)
 }
@@ -225,20 +224,13 @@ func (e *Entry) parseLimits(rest string) *Problem {
 	return nil
 }
 
-func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
+const blanks = " \t\r"
 
-func trimBlanks(s string) string {
-	for s != "" && isBlank(s[0]) {
-		s = s[1:]
-	}
-	return s
-}
+func trimBlanks(s string) string { return strings.TrimLeft(s, blanks) }
 
 func cutWord(s string) (word, rest string) {
-	for i := range len(s) {
-		if isBlank(s[i]) {
-			return s[:i], s[i:]
-		}
+	if i := strings.IndexAny(s, blanks); i >= 0 {
+		return s[:i], s[i:]
 	}
 	return s, ""
 }
@@ -253,7 +245,7 @@ func cutTarget(text string) (word, rest string, p *Problem) {
 	if end < 0 {
 		return "", "", &Problem{"unterminated quote", `write \" for a quote inside a quoted path`}
 	}
-	if end < len(text) && !isBlank(text[end]) {
+	if end < len(text) && strings.IndexByte(blanks, text[end]) < 0 {
 		return "", "", &Problem{"missing blank after the quoted path", "put one after the closing quote"}
 	}
 	return text[:end], text[end:], nil
@@ -372,10 +364,8 @@ func (t *Target) isWord() bool {
 // clean removes doubled and trailing slashes. It refuses "..", because its meaning depends on symbolic links,
 // which are not resolved here.
 func (t *Target) clean() *Problem {
-	for part := range strings.SplitSeq(t.Path, "/") {
-		if part == ".." {
-			return &Problem{"path " + quote.Text(t.Path) + ` contains ".."`, "write the path without it"}
-		}
+	if slices.Contains(strings.Split(t.Path, "/"), "..") {
+		return &Problem{"path " + quote.Text(t.Path) + ` contains ".."`, "write the path without it"}
 	}
 	if t.Path = path.Clean(t.Path); t.Path == "/" {
 		return &Problem{`"/" is the root filesystem of the container`, "write rootfs"}

@@ -119,16 +119,7 @@ func (n number) checkSuffix(k blkio.Key, s string) *Problem {
 	if n.suffix == "" || slices.Contains(Suffixes(), n.suffix) {
 		return nil
 	}
-	small := ""
-	switch n.suffix {
-	case "m":
-		small = "thousandths"
-	case "u":
-		small = "millionths"
-	case "n":
-		small = "billionths"
-	}
-	if small != "" {
+	if small := map[string]string{"m": "thousandths", "u": "millionths", "n": "billionths"}[n.suffix]; small != "" {
 		p := &Problem{quote.Text(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " + small, unitHint(k, n)}
 		if whole, ok := strings.CutSuffix(n.digits, "000"); ok && whole != "" && n.suffix == "m" && n.decimals == 0 {
 			p.Hint = "write " + whole

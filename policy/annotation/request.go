@@ -114,11 +114,6 @@ func Concerns(annotations map[string]string) bool {
 	return false
 }
 
-func isOurs(prefix string) bool {
-	kind, ok := strings.CutSuffix(prefix, Domain)
-	return ok && (kind == "" || strings.HasSuffix(kind, "."))
-}
-
 func (r *Request) parse(annotations map[string]string, key string) {
 	kind, name := CutKey(key)
 	value := annotations[key]

@@ -88,7 +88,7 @@ func eachAndTotal(each string) map[string]string {
 // checkClaims verifies the errors of claims under the policy budgeted.
 func checkClaims(t *testing.T, cases []claimCase) {
 	t.Helper()
-	p := parsed(t, budgeted)
+	p := budgeted(t)
 	for _, tt := range cases {
 		got := ""
 		if err := claimed(t, p, tt.namespace, tt.annotations, tt.granted); err != nil {
@@ -236,7 +236,7 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 
 // TestIdentity verifies that errors of a budget are the same whatever is granted to others, and that those of other requests are not.
 func TestIdentity(t *testing.T) {
-	p := parsed(t, budgeted)
+	p := budgeted(t)
 	of := func(namespace string, annotations map[string]string, granted grantedBefore) annotation.Identity {
 		return claimed(t, p, namespace, annotations, granted).Identity
 	}
@@ -298,7 +298,7 @@ func FuzzClaim(f *testing.F) {
 		f.Add("tenant-a", value, "* wbps=60Mi", uint64(180<<20), uint64(10<<20), uint64(0))
 		f.Add("tenant-bounded", value, "* riops=60", uint64(1<<63), uint64(1<<63), uint64(30<<20))
 	}
-	p, advised := parsed(f, budgeted), regexp.MustCompile(`write at most (\S+)\)$`)
+	p, advised := budgeted(f), regexp.MustCompile(`write at most (\S+)\)$`)
 	f.Fuzz(func(t *testing.T, namespace, value, total string, others, own, bound uint64) {
 		annotations := map[string]string{keyEach: value, keyTotal: total}
 		granted := grantedBefore{Others: blkio.Amount(others), Own: blkio.Amount(own), Bound: blkio.Amount(bound), Pods: 2}

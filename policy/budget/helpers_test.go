@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -20,19 +21,6 @@ const (
 	keyTotal = "limits.blkio.noderesource.dev/pod-total"
 )
 
-const budgeted = `
-classes:
-  tenant: {limits: ["* wbps=20Mi riops=100"]}
-rules:
-- {name: classed, match: {namespaces: [tenant-classed]}, class: tenant}
-- {name: closed, match: {namespaces: [tenant-closed]}, class: tenant, annotations: reject}
-- {name: bounded, match: {namespaces: [tenant-bounded]}, bounds: {min: ["* wbps=30Mi"]}}
-budgets:
-- {namespaces: [tenant-free], limits: ["* wbps=max"]}
-- {namespaces: ["tenant-*", other], limits: ["* wbps=200Mi rbps=max riops=1k"]}
-- {namespaces: [tenant-late, late], limits: ["* riops=50"]}
-`
-
 func on(disks ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: disks} }
 
 func parsed(t testing.TB, text string) *policy.Policy {
@@ -42,6 +30,16 @@ func parsed(t testing.TB, text string) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// budgeted returns the policy that the tests of package policy have for budgets.
+func budgeted(t testing.TB) *policy.Policy {
+	t.Helper()
+	text, err := os.ReadFile("../testdata/budgeted.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed(t, string(text))
 }
 
 // checkLine fails on an error text that could not stand in an Event.

@@ -1,48 +1,20 @@
 package wait
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
-)
 
-// TestObjectsMatchSource compares the sources and the committed objects with the checksums that `go generate` wrote, as the
-// test of that name in blkio/writeback.
-func TestObjectsMatchSource(t *testing.T) {
-	var got bytes.Buffer
-	for _, pattern := range []string{"bpf/*.[ch]", "*_bpfe[lb].o"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) != 2 {
-			t.Fatalf("%s: %v, %v", pattern, files, err)
-		}
-		for _, name := range files {
-			content, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(&got, "%x  %s\n", sha256.Sum256(content), name)
-		}
-	}
-	want, err := os.ReadFile("bpf/SHA256SUMS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("run `go generate ./blkio/wait` (-recorded, +found):\n%s", diff)
-	}
-}
+	"github.com/nri-blkio/nri-blkio/blkio/bpf"
+)
 
 // TestStructures compares the structures of Go with those of the program.
 func TestStructures(t *testing.T) {
-	spec, err := loadObject()
+	spec, err := bpf.Load("wait")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +39,7 @@ func TestStructures(t *testing.T) {
 
 // TestPrograms verifies that each program belongs to one hook, and that each cause has a hook and a name.
 func TestPrograms(t *testing.T) {
-	spec, err := loadObject()
+	spec, err := bpf.Load("wait")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,9 +31,12 @@ enum {
 enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 
+/* PAGE_MAPPING_FLAGS in include/linux/page-flags.h: set where folio->mapping is no address_space. */
+#define MAPPING_FLAGS 3
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* From a memory cgroup to its ID, the inode number of its directory in cgroupfs. */
+/* From what mm/ and block/ have of a cgroup to its ID, the inode number of its directory in cgroupfs. */
 
 struct kernfs_node {
 	__u64 id;
@@ -60,15 +63,77 @@ struct mem_cgroup_per_node___7_1 {
 	struct obj_cgroup *objcg;
 };
 
+struct blkcg {
+	struct cgroup_subsys_state css;
+};
+
+struct blkcg_gq {
+	struct blkcg *blkcg;
+	struct blkcg_gq *parent;
+};
+
+struct blkg_policy_data {
+	struct blkcg_gq *blkg;
+};
+
+/* block/blk-throttle.h */
+
+struct throtl_grp {
+	struct blkg_policy_data pd;
+};
+
+struct throtl_qnode {
+	struct throtl_grp *tg;
+};
+
+/* Disks and requests. */
+
+struct gendisk {
+	struct block_device *part0;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+	__u32 bd_dev;
+};
+
+/* include/linux/blk_types.h */
+#define REQ_OP_MASK 0xff
+#define REQ_OP_READ 0
+
+enum req_flag_bits {
+	__REQ_IDLE = 15, /* the loader fills in the kernel's value */
+};
+
+struct bio {
+	struct block_device *bi_bdev;
+	__u32 bi_opf;
+	struct blkcg_gq *bi_blkg;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct blk_mq_alloc_data {
+	struct request_queue *q;
+};
+
+struct request {
+	struct bio *bio;
+	__u64 start_time_ns;
+};
+
 /* Files and their pages. */
 
 struct super_block {
+	struct block_device *s_bdev;
 	__u32 s_dev;
 	unsigned long s_magic;
 };
 
 struct bdi_writeback {
-	struct cgroup_subsys_state *memcg_css;
+	struct cgroup_subsys_state *memcg_css, *blkcg_css;
 	unsigned long avg_write_bandwidth;
 };
 
@@ -90,6 +155,7 @@ enum pageflags {
 };
 
 struct folio {
+	struct address_space *mapping;
 	unsigned long index;
 	unsigned long memcg_data;
 	unsigned long _flags_1; /* the low byte is the order, since Linux 6.6 */
@@ -112,6 +178,19 @@ typedef struct {
 
 struct folio___6_18 {
 	memdesc_flags_t flags;
+};
+
+struct dirty_throttle_control {
+	unsigned long thresh;
+};
+
+struct journal_s {
+	struct block_device *j_fs_dev;
+};
+
+/* fs/xfs; the type is in the module's BTF, unless XFS is built in. */
+struct xfs_mount {
+	struct super_block *m_super;
 };
 
 /* fs/btrfs; the types are in the module's BTF, and missing while it is not loaded. */
