@@ -229,8 +229,8 @@ func TestSince(t *testing.T) {
 	at := Place{Cause: Limit, Cgroup: container, By: container, Dev: vda}
 	idle := Place{Cause: IO, Cgroup: container}
 	earlier := Times{Duration: time.Second, Lost: 1, At: map[Place]Time{at: {Sum: 5, Wall: 4, Count: 3}, idle: {Sum: 1}}}
-	later := Times{Duration: 3 * time.Second, Lost: 1, At: map[Place]Time{at: {Sum: 9, Wall: 6, Count: 4}, idle: {Sum: 1}}}
-	want := Times{Duration: 2 * time.Second, At: map[Place]Time{at: {Sum: 4, Wall: 2, Count: 1}}}
+	later := Times{Duration: 3 * time.Second, Lost: 1, Full: true, At: map[Place]Time{at: {Sum: 9, Wall: 6, Count: 4}, idle: {Sum: 1}}}
+	want := Times{Duration: 2 * time.Second, Full: true, At: map[Place]Time{at: {Sum: 4, Wall: 2, Count: 1}}}
 	if diff := cmp.Diff(want, later.Since(earlier)); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}

@@ -54,8 +54,8 @@ func waits(t *testing.T, o *wait.Observer, do func()) wait.Times {
 		t.Fatal(err)
 	}
 	got := after.Since(before)
-	if got.Lost > 0 {
-		t.Errorf("%d waits were not counted", got.Lost)
+	if got.Lost > 0 || got.Full {
+		t.Errorf("%d waits were not counted; full: %v", got.Lost, got.Full)
 	}
 	for place, time := range got.At {
 		if time.Sum > 10_000_000 {
