@@ -267,7 +267,7 @@ func TestOwnerWait(t *testing.T) {
 // explain verifies where a writer spent most of the time that it waited.
 func explain(t *testing.T, got wait.Times, of lab.Writer, want wait.Share) {
 	t.Helper()
-	shares := wait.Explain(got, map[uint64]bool{of.ID: true})
+	shares := wait.Explain(got, map[uint64]bool{of.ID: true}, nil)
 	if len(shares) == 0 {
 		t.Fatal("it waited for nothing")
 	}
