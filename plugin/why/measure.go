@@ -24,7 +24,7 @@ type Measured struct {
 	// Within are the IDs of the target's cgroups, with those below.
 	Within map[uint64]bool
 	Used   map[blkio.Dev]bool // the disks that the target has ever used
-	id     uint64 // of the target
+	id     uint64             // of the target
 	Times  wait.Times
 	// Unknown are the causes that the kernel does not tell, with the reasons. NoWaits is the reason why none was
 	// counted.
