@@ -78,11 +78,14 @@ type Times struct {
 	// Lost is the number of waits that were not counted: for lack of room, or because a program was interrupted by
 	// itself. Other times are right, but low.
 	Lost uint64
+	// Full is true if there is no room for a further cgroup or cause. Those of cgroups that have ended take room until the
+	// observer is closed.
+	Full bool
 }
 
 // Since returns what was counted since an earlier reading of the same observer.
 func (t Times) Since(earlier Times) Times {
-	out := Times{Duration: t.Duration - earlier.Duration, At: make(map[Place]Time, len(t.At)), Mixed: t.Mixed, Lost: t.Lost - earlier.Lost}
+	out := Times{Duration: t.Duration - earlier.Duration, At: make(map[Place]Time, len(t.At)), Mixed: t.Mixed, Lost: t.Lost - earlier.Lost, Full: t.Full}
 	for place, time := range t.At {
 		if d := time.sub(earlier.At[place]); d.Sum > 0 || d.Count > 0 {
 			out.At[place] = d

@@ -28,12 +28,13 @@ type Share struct {
 }
 
 // Explain returns where the time of threads went that are in the cgroups, the largest share first. The cgroups are those
-// of one container, or one pod. It is a function of its arguments.
+// of one container, or one pod. A journal whose disk is unknown is that of one of the disks that they have used. It is a function of its
+// arguments.
 //
 // A limit is in the result only if it held I/O of these cgroups, or of the owner that they waited for.
-func Explain(t Times, cgroups map[uint64]bool) []Share {
+func Explain(t Times, cgroups map[uint64]bool, used map[blkio.Dev]bool) []Share {
 	e := explanation{
-		t: t, cgroups: cgroups, places: slices.SortedFunc(maps.Keys(t.At), Place.compare), disks: map[blkio.Dev]bool{},
+		t: t, cgroups: cgroups, used: used, places: slices.SortedFunc(maps.Keys(t.At), Place.compare), disks: map[blkio.Dev]bool{},
 		inFlight: map[uint64]time.Duration{}, shares: map[Share]time.Duration{}, behind: map[Share]*Place{},
 	}
 	for _, place := range e.places {
@@ -62,6 +63,7 @@ func Explain(t Times, cgroups map[uint64]bool) []Share {
 type explanation struct {
 	t       Times
 	cgroups map[uint64]bool
+	used    map[blkio.Dev]bool // disks
 	places  []Place            // sorted, so that sums and choices are the same each time
 	disks   map[blkio.Dev]bool // at which requests were counted
 	// inFlight is the time of each cgroup's reads and direct writes, without that of threads that wait in IO.
@@ -177,10 +179,14 @@ func (e *explanation) most(of func(Place) bool) *Place {
 const rootCgroup = 1
 
 // inJournal returns whose data a journal waited for, for most of the time that threads waited for it: its thread waits for the data of
-// the files of a transaction, as their owner's writeback. A zero dev is any.
+// the files of a transaction, as their owner's writeback. A zero dev is any of the disks that the cgroups have used.
 func (e *explanation) inJournal(dev blkio.Dev, sum time.Duration) (owner *Place) {
 	owner = e.most(func(p Place) bool {
-		return p.Cause == Writeback && p.Cgroup == rootCgroup && (dev == blkio.Dev{} || p.Dev == dev)
+		isThere := p.Dev == dev
+		if dev == (blkio.Dev{}) {
+			isThere = e.used[p.Dev]
+		}
+		return p.Cause == Writeback && p.Cgroup == rootCgroup && isThere
 	})
 	if owner == nil || e.t.At[*owner].Sum < sum/2 {
 		return nil

@@ -22,7 +22,7 @@ const (
 	sidecar
 )
 
-var vda, dm = blkio.Dev{Major: 254}, blkio.Dev{Major: 253}
+var vda, vdb, dm = blkio.Dev{Major: 254}, blkio.Dev{Major: 254, Minor: 16}, blkio.Dev{Major: 253}
 
 const second = time.Second
 
@@ -84,6 +84,17 @@ var explainCases = map[string]struct {
 	"journal of an unknown disk, behind a neighbour's limit": {
 		map[Place]Time{{Cause: Journal, Cgroup: container}: {Sum: 8 * second}, writeback(rootCgroup, neighbour): {Sum: 8 * second}, behind: {Sum: 80 * second}},
 		[]Share{{Cause: Journal, Dev: vda, Behind: &behind, Time: 8 * second, Part: 1}},
+	},
+	"journal of an unknown disk, and a larger owner on a disk of others": {
+		map[Place]Time{
+			{Cause: Journal, Cgroup: container}: {Sum: 8 * second}, writeback(rootCgroup, neighbour): {Sum: 8 * second}, behind: {Sum: 80 * second},
+			{Cause: Writeback, Cgroup: rootCgroup, By: sidecar, Dev: dm}: {Sum: 99 * second}, {Cause: Writeback, Cgroup: rootCgroup, By: sidecar, Dev: vdb}: {Sum: 99 * second},
+		},
+		[]Share{{Cause: Journal, Dev: vda, Behind: &behind, Time: 8 * second, Part: 1}},
+	},
+	"journal of an unknown disk, and an owner on a disk of others": {
+		map[Place]Time{{Cause: Journal, Cgroup: container}: {Sum: 8 * second}, {Cause: Writeback, Cgroup: rootCgroup, By: neighbour, Dev: vdb}: {Sum: 8 * second}, behind: {Sum: 80 * second}},
+		[]Share{{Cause: Journal, Time: 8 * second, Part: 1}},
 	},
 	"journal alone": {
 		map[Place]Time{journal: {Sum: 8 * second}, behind: {Sum: 80 * second}},
@@ -163,7 +174,7 @@ var explainCases = map[string]struct {
 func TestExplain(t *testing.T) {
 	for name, tt := range explainCases {
 		t.Run(name, func(t *testing.T) {
-			got := Explain(Times{Duration: 10 * second, At: tt.at}, map[uint64]bool{container: true, sidecar: true})
+			got := Explain(Times{Duration: 10 * second, At: tt.at}, map[uint64]bool{container: true, sidecar: true}, map[blkio.Dev]bool{vda: true, vdb: false})
 			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
@@ -199,7 +210,7 @@ func TestExplainAny(t *testing.T) {
 			}
 		}
 		parts, sum := 0.0, time.Duration(0)
-		for _, s := range Explain(times, cgroups) {
+		for _, s := range Explain(times, cgroups, nil) {
 			if parts, sum = parts+s.Part, sum+s.Time; s.Time <= 0 || !(s.Part > 0) {
 				t.Errorf("seed %d: %+v", seed, s)
 			}
@@ -220,7 +231,7 @@ func TestExplainAny(t *testing.T) {
 func TestExplainMixed(t *testing.T) {
 	at := map[Place]Time{io: {Sum: 8 * second}, limit(WriteOut, container, container): {Sum: 80 * second}, device: {Sum: second}}
 	want := []Share{{Cause: IO, Time: 8 * second, Part: 1}}
-	if diff := cmp.Diff(want, Explain(Times{Duration: 10 * second, Mixed: true, At: at}, map[uint64]bool{container: true})); diff != "" {
+	if diff := cmp.Diff(want, Explain(Times{Duration: 10 * second, Mixed: true, At: at}, map[uint64]bool{container: true}, nil)); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 }
@@ -229,8 +240,8 @@ func TestSince(t *testing.T) {
 	at := Place{Cause: Limit, Cgroup: container, By: container, Dev: vda}
 	idle := Place{Cause: IO, Cgroup: container}
 	earlier := Times{Duration: time.Second, Lost: 1, At: map[Place]Time{at: {Sum: 5, Wall: 4, Count: 3}, idle: {Sum: 1}}}
-	later := Times{Duration: 3 * time.Second, Lost: 1, At: map[Place]Time{at: {Sum: 9, Wall: 6, Count: 4}, idle: {Sum: 1}}}
-	want := Times{Duration: 2 * time.Second, At: map[Place]Time{at: {Sum: 4, Wall: 2, Count: 1}}}
+	later := Times{Duration: 3 * time.Second, Lost: 1, Full: true, At: map[Place]Time{at: {Sum: 9, Wall: 6, Count: 4}, idle: {Sum: 1}}}
+	want := Times{Duration: 2 * time.Second, Full: true, At: map[Place]Time{at: {Sum: 4, Wall: 2, Count: 1}}}
 	if diff := cmp.Diff(want, later.Since(earlier)); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}

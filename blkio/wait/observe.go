@@ -202,10 +202,13 @@ func (o *Observer) Read() (Times, error) {
 	var k key
 	var h held
 	var w waited
-	err := each(o.maps["blkio_held"], &k, &h, func() { out.add(k, h.time(monotonic())) })
+	holds, waits := o.maps["blkio_held"], o.maps["blkio_waits"]
+	numHolds, numWaits := uint32(0), uint32(0)
+	err := each(holds, &k, &h, func() { numHolds++; out.add(k, h.time(monotonic())) })
 	if err == nil {
-		err = each(o.maps["blkio_waits"], &k, &w, func() { out.add(k, Time{Sum: time.Duration(w.Sum), Count: w.Count}) })
+		err = each(waits, &k, &w, func() { numWaits++; out.add(k, Time{Sum: time.Duration(w.Sum), Count: w.Count}) })
 	}
+	out.Full = numHolds >= holds.MaxEntries() || numWaits >= waits.MaxEntries()
 	now := monotonic()
 	out.Duration = time.Duration(now - s.Began)
 	for _, name := range []string{"blkio_threads", "blkio_requests"} {

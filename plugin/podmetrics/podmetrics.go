@@ -27,13 +27,28 @@ type Part struct {
 	Limits []blkio.Value
 }
 
-// maxSeries is the largest number of series of pods, because tenants decide on the number of pods and disks. The page
-// has less than 2,000 series with it on a node with a few disks. Weights have a maximum of their own, and each disk has three series.
+// maxSeries is the largest number of series of pods and their disks, because tenants decide on the number of both. The page
+// has less than 2,000 series with it. Weights have a maximum of their own.
 const maxSeries = 1850
 
 // series returns the number of series of a pod: for each disk those of bytes read and written, of operations, and of the
-// time at limits.
-func (p *Pod) series() int { return 1 + 4*len(p.Disks) + len(p.Limits) }
+// time at limits. A disk that is not known yet, by its name, has three of its own for the whole node.
+func (p *Pod) series(known map[string]bool) int {
+	n, unknown := 1+4*len(p.Disks)+len(p.Limits), map[string]bool{}
+	for _, d := range p.Disks {
+		if !known[d.Name] {
+			unknown[d.Name] = true
+		}
+	}
+	return n + 3*len(unknown)
+}
+
+// addDisks adds the names of its disks.
+func (p *Pod) addDisks(to map[string]bool) {
+	for _, d := range p.Disks {
+		to[d.Name] = true
+	}
+}
 
 // bound returns pods with at most so many series together, and the number of those left out. Each namespace has the
 // same room, as far as it needs it, so that the pods of one tenant do not hide those of another one. The order of pods
@@ -42,16 +57,22 @@ func bound(pods []Pod, room int) (in []Pod, leftOut int) {
 	slices.SortFunc(pods, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Cgroup, b.Cgroup))
 	})
-	ofNamespace, rank := map[string]int{}, map[string]int{} // rank: the series of the namespace up to a pod
+	sum, rank, disks := 0, map[string]int{}, map[string]bool{} // rank: the series of the namespace up to a pod
 	for i := range pods {
-		ofNamespace[pods[i].Namespace] += pods[i].series()
-		rank[pods[i].Cgroup] = ofNamespace[pods[i].Namespace]
+		if i == 0 || pods[i].Namespace != pods[i-1].Namespace {
+			sum, disks = 0, map[string]bool{}
+		}
+		sum += pods[i].series(disks)
+		rank[pods[i].Cgroup] = sum
+		pods[i].addDisks(disks)
 	}
 	slices.SortStableFunc(pods, func(a, b Pod) int { return cmp.Compare(rank[a.Cgroup], rank[b.Cgroup]) })
+	clear(disks)
 	for _, p := range pods {
-		if n := p.series(); n <= room {
+		if n := p.series(disks); n <= room {
 			room -= n
 			in = append(in, p)
+			p.addDisks(disks)
 		}
 	}
 	return in, len(pods) - len(in)

@@ -189,12 +189,13 @@ func TestBound(t *testing.T) {
 	}
 	const room = 200
 	in, leftOut := bound(all, room)
-	count, series := map[string]int{}, 0
+	count, series, disks := map[string]int{}, 0, map[string]bool{}
 	for _, p := range in {
 		count[p.Namespace]++
-		series += p.series()
+		series += p.series(disks)
+		p.addDisks(disks)
 	}
-	if d := cmp.Diff(map[string]int{"few": 5, "many": 18}, count); d != "" || series > room || leftOut != len(all)-len(in) {
+	if d := cmp.Diff(map[string]int{"few": 5, "many": 17}, count); d != "" || series > room || leftOut != len(all)-len(in) {
 		t.Errorf("%d series, %d left out; -want +got:\n%s", series, leftOut, d)
 	}
 	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
@@ -203,5 +204,35 @@ func TestBound(t *testing.T) {
 	}
 	if in, leftOut := bound(all[:0], room); len(in) != 0 || leftOut != 0 {
 		t.Error(in, leftOut)
+	}
+}
+
+// TestBoundDisks verifies that the series of disks count as those of pods do: once for the node, and a tenant with a disk for each of its
+// pods does not displace the pods of others.
+func TestBoundDisks(t *testing.T) {
+	k := fakenode.NewKernel(t)
+	var all []Pod
+	node := ""
+	for i := range 600 {
+		p := Pod{Namespace: "many", Name: fmt.Sprint("p", i), Cgroup: fmt.Sprint("many", i), Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 9, Minor: uint32(i)}, Name: fmt.Sprint("md", i)}}}
+		if i%4 == 0 {
+			p.Namespace, p.Disks = "one-disk", []blkio.Disk{vda}
+		}
+		k.Make(p.Cgroup, true)
+		k.Replace(p.Cgroup, "io.stat", "")
+		k.Replace(p.Cgroup, "io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n")
+		node += p.Disks[0].Dev.String() + " rbytes=1 wbytes=1 rios=1 wios=1 dbytes=0 dios=0\n"
+		all = append(all, p)
+	}
+	k.Replace(".", "io.stat", node)
+	got := gather(t, New(func() []Pod { return all }, k.Open(t, t.Context().Done()), nil))
+	waiting := 0
+	for name := range got {
+		if strings.HasPrefix(name, "pod_io_waiting_seconds_total one-disk ") {
+			waiting++
+		}
+	}
+	if len(got) < maxSeries-8 || len(got) > maxSeries+1 || waiting != 150 {
+		t.Errorf("%d series, %d pods of the namespace with one disk", len(got), waiting)
 	}
 }

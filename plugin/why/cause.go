@@ -165,7 +165,7 @@ func (m *Measured) cgroup(s Subject) *Cgroup {
 	return &m.Cgroups[i]
 }
 
-func (m *Measured) diskText(dev blkio.Dev) string { return cmp.Or(m.Disks[dev], "a disk") }
+func (m *Measured) diskText(dev blkio.Dev) string { return cmp.Or(m.Disks[dev], "an unknown disk") }
 
 // mostUnwritten returns the pod with the most data that is not written yet, nil if none has any.
 func (m *Measured) mostUnwritten() *Cgroup {

@@ -55,7 +55,7 @@ func (m *Measured) disk(c *Cgroup, d *wait.DiskUse) Disk {
 // causes returns how many threads waited at a time, and what for. There is none if that is hardly any.
 func (m *Measured) causes() (threads float64, out []Cause) {
 	seconds := max(m.Times.Duration.Seconds(), 1e-9)
-	shares, all := wait.Explain(m.Times, m.Within), 0.0
+	shares, all := wait.Explain(m.Times, m.Within, m.Used), 0.0
 	for _, s := range shares {
 		all += s.Time.Seconds() / seconds
 	}

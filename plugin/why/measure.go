@@ -23,7 +23,8 @@ type Measured struct {
 	Duration time.Duration
 	// Within are the IDs of the target's cgroups, with those below.
 	Within map[uint64]bool
-	id     uint64 // of the target
+	Used   map[blkio.Dev]bool // the disks that the target has ever used
+	id     uint64             // of the target
 	Times  wait.Times
 	// Unknown are the causes that the kernel does not tell, with the reasons. NoWaits is the reason why none was
 	// counted.
@@ -148,7 +149,7 @@ func pressure(c cgroupfs.Cgroup, file string) *blkio.Pressure {
 
 // compare fills what follows from two readings.
 func (m *Measured) compare(node Node, n *names, earlier, later map[string]reading) {
-	m.Disks, m.Subjects, m.Within = map[blkio.Dev]string{}, map[uint64]Subject{}, map[uint64]bool{}
+	m.Disks, m.Subjects, m.Within, m.Used = map[blkio.Dev]string{}, map[uint64]Subject{}, map[uint64]bool{}, map[blkio.Dev]bool{}
 	for dir, r := range later {
 		before, ok := earlier[dir]
 		if !ok {
@@ -160,6 +161,9 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 		}
 		if dir == m.Target.Cgroup {
 			m.Duration = c.Duration
+			for dev, s := range r.use.Stat {
+				m.Used[dev] = s.Rios+s.Wios > 0 // the kernel also lists others
+			}
 			m.CPU, m.Memory = some(before.cpu, r.cpu, c.Duration), some(before.memory, r.memory, c.Duration)
 		}
 		for _, d := range c.Disks {

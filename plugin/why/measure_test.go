@@ -162,6 +162,7 @@ func TestMeasure(t *testing.T) {
 func TestMeasureStuck(t *testing.T) {
 	tree, dir := newTree(t)
 	write(t, dir, dbDir+"/cgroup.procs", "7\n8\n")
+	write(t, dir, podDir+"/io.stat", "254:16 rbytes=0 wbytes=4096 rios=0 wios=1 dbytes=0 dios=0\n254:32 \n")
 	proc := t.TempDir()
 	for id, runs := range map[string]string{"7": "5", "8": ""} { // the second one has no status
 		if err := os.MkdirAll(filepath.Join(proc, id, "task", id), 0o755); err != nil {
@@ -186,8 +187,20 @@ func TestMeasureStuck(t *testing.T) {
 	for at := range m.Times.At {
 		m.Times.At[at] = wait.Time{Sum: time.Second}
 	}
-	if a := Explain(m); a.Cause != Journal || a.Threads != 1 {
+	if a := Explain(m); a.Cause != Journal || a.Threads != 1 || !strings.Contains(a.Text, "the filesystem on an unknown disk") {
 		t.Errorf("got %+v", a)
+	}
+	// Data of others delays the journal of a disk that the pod has used. One that it has not used has nothing to do with it.
+	const other, journals = 99, 1
+	for minor, want := range map[uint32]string{16: "the filesystem on vdb, behind the limit of ", 32: "the filesystem on an unknown disk"} {
+		dev := blkio.Dev{Major: 254, Minor: minor}
+		m.Times.At[wait.Place{Cause: wait.Writeback, Cgroup: journals, By: other, Dev: dev}] = wait.Time{Sum: time.Duration(minor) * time.Second}
+		m.Times.At[wait.Place{Cause: wait.Limit, Op: wait.WriteOut, Cgroup: other, By: other, Dev: dev}] = wait.Time{Sum: time.Minute}
+		m.Disks[dev] = map[uint32]string{16: "vdb", 32: "vdc"}[minor]
+		if a := Explain(m); !strings.Contains(a.Text, want) {
+			t.Errorf("device 254:%d: got %s", minor, a.Text)
+		}
+		delete(m.Times.At, wait.Place{Cause: wait.Writeback, Cgroup: journals, By: other, Dev: dev})
 	}
 }
 

@@ -183,7 +183,7 @@ func (m *Measured) rows(w *waiter, owners map[uint64]owner) (out []Row) {
 	}
 	times := m.Times
 	times.At = w.times
-	for _, s := range wait.Explain(times, w.ids) {
+	for _, s := range wait.Explain(times, w.ids, nil) {
 		if !isOwn(s.Cause, s.By) {
 			others[s.Dev] += s.Time.Seconds() / seconds
 		}

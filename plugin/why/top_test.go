@@ -167,37 +167,41 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// full is an observer that has no room for a wait.
-type full struct {
+// lossy is an observer that loses waits, for lack of room or for another reason.
+type lossy struct {
 	counted
-	lost *uint64
+	lost   *uint64
+	isFull bool
 }
 
-func (f full) Read() (wait.Times, error) {
-	*f.lost++
-	return wait.Times{Lost: *f.lost}, nil
+func (l lossy) Read() (wait.Times, error) {
+	*l.lost++
+	return wait.Times{Lost: *l.lost, Full: l.isFull}, nil
 }
 
-// TestWatchAttachesAgain verifies that programs without room are attached anew: top runs for days, and cgroups come and go.
+// TestWatchAttachesAgain verifies that programs without room are attached anew: top runs for days, and cgroups come and go. Programs
+// that lose waits for another reason stay attached.
 func TestWatchAttachesAgain(t *testing.T) {
 	tree, _ := newTree(t)
-	closed, attached := false, 0
-	w, err := NewWatch(Node{Cgroups: tree, Attach: func() (Observer, error) {
-		if attached++; attached > 1 {
-			return counted{new(bool)}, nil
-		}
-		return full{counted{&closed}, new(uint64)}, nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := w.Next(); err != nil {
+	for isFull, want := range map[bool]int{true: 2, false: 1} {
+		closed, attached := false, 0
+		w, err := NewWatch(Node{Cgroups: tree, Attach: func() (Observer, error) {
+			if attached++; attached > 1 {
+				return counted{new(bool)}, nil
+			}
+			return lossy{counted{&closed}, new(uint64), isFull}, nil
+		}})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if attached != 2 || !closed || w.Close() != nil {
-		t.Errorf("attached %d times, closed %v", attached, closed)
+		for range 3 {
+			if _, err := w.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if attached != want || closed != isFull || w.Close() != nil {
+			t.Errorf("full %v: attached %d times, closed %v", isFull, attached, closed)
+		}
 	}
 }
 

@@ -81,7 +81,7 @@ func (w *Watch) Next() (Measured, error) {
 	readings := readAll(w.node.Cgroups, n, w.target)
 	m.compare(w.node, n, w.readings, readings)
 	w.begin, w.readings, w.names = now, readings, later
-	if m.Times.Lost > 0 && w.target == (Subject{}) { // the programs' room is full of cgroups that have ended
+	if m.Times.Full && w.target == (Subject{}) { // of cgroups that have ended; other losses would only be more without the programs
 		return m, errors.Join(w.Close(), w.attach())
 	}
 	return m, nil

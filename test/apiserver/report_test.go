@@ -20,8 +20,10 @@ import (
 // lease is a Lease as a token may try to write it.
 type lease struct{ namespace, name, metadata string }
 
-func (l lease) manifest() string {
-	return fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {namespace: %s, name: %s%s}, spec: {holderIdentity: x}}", l.namespace, l.name, l.metadata)
+func (l lease) manifest() string { return l.heldBy("x") }
+
+func (l lease) heldBy(holder string) string {
+	return fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {namespace: %s, name: %s%s}, spec: {holderIdentity: %s}}", l.namespace, l.name, l.metadata, holder)
 }
 
 // report writes what the limits part reports about the node.
@@ -145,6 +147,7 @@ func TestClusterReportRights(t *testing.T) {
 		}
 		return nil
 	})
+	p.rejectsLarge(bound, own)
 	p.kubectl(lease{partNamespace, "nri-blkio-worker-2", ""}.manifest(), "apply", "-f", "-")
 	if out, err := bound(lease{partNamespace, own, ""}.manifest(), "create", "-f", "-"); err != nil {
 		t.Errorf("its own: %v: %s", err, out)
@@ -166,5 +169,46 @@ func TestClusterReportRights(t *testing.T) {
 	free := p.as(p.kubectl("", "create", "token", partAccount, "-n", partNamespace))
 	if out, err := free(lease{partNamespace, own, ""}.manifest(), "create", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, "the token names no node") {
 		t.Errorf("a token that is not bound: %v: %s", err, out)
+	}
+}
+
+// rejectsLarge verifies that the Lease of a node has a maximum size, whatever field is large, and that the largest one fits.
+func (p *part) rejectsLarge(bound func(input string, args ...string) (string, error), name string) {
+	p.Helper()
+	const uid = "01234567-89ab-cdef-0123-456789abcdef"
+	owner := func(uid, more string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: Node, name: %s, uid: %q%s}", p.node, uid, more)
+	}
+	label := "app.kubernetes.io/name: " + strings.Repeat("x", 63)
+	many := func(n int, format string) string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprintf(format, i))
+		}
+		return strings.Join(out, ", ")
+	}
+	const entry = `{manager: m%d, operation: Apply, apiVersion: coordination.k8s.io/v1, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:a": {}}}}`
+	deep := func(fields string) string {
+		return `, managedFields: [{manager: m, operation: Apply, apiVersion: coordination.k8s.io/v1, fieldsType: FieldsV1, fieldsV1: ` + fields + `}]`
+	}
+	largest := fmt.Sprintf(", labels: {%s}, ownerReferences: [%s]", label, owner(uid, ", controller: true, blockOwnerDeletion: true"))
+	for _, tt := range []struct{ metadata, holder, denied string }{
+		{largest, strings.Repeat("x", 253), ""},
+		{", labels: {" + label + ", a: b}", "x", "has no label but app.kubernetes.io/name"},
+		{", labels: {" + many(2000, "a%d: b") + "}", "x", "has no label but app.kubernetes.io/name"},
+		{", ownerReferences: [" + owner(uid, "") + ", " + owner(uid[1:], "") + "]", "x", "no owner but the node"},
+		{", ownerReferences: [" + owner(uid+"x", "") + "]", "x", "no owner but the node"},
+		{", ownerReferences: [" + strings.Replace(owner(uid, ""), "v1", strings.Repeat("x", 300)+"/v1", 1) + "]", "x", "no owner but the node"},
+		{"", strings.Repeat("x", 254), "holderIdentity has at most 253 characters"},
+		{", managedFields: [" + many(40, entry) + "]", "x", "managedFields"},
+		{deep(`{"f:` + strings.Repeat("x", 300) + `": {}}`), "x", "managedFields"},
+		{deep(`{"f:metadata": {"f:annotations": {` + many(100, `"f:a%d": {}`) + "}}}"), "x", "managedFields"},
+		{deep(`{"f:a": {"f:b": {"f:c": {"f:d": {"f:` + strings.Repeat("x", 300) + `": {}}}}}}`), "x", "managedFields"},
+	} {
+		text := lease{partNamespace, name, tt.metadata}.heldBy(tt.holder)
+		out, err := bound(text, "create", "--dry-run=server", "-f", "-")
+		if (err == nil) != (tt.denied == "") || !strings.Contains(out, tt.denied) {
+			p.Errorf("%.300s: %v: %.500s, want %q", text, err, out, tt.denied)
+		}
 	}
 }

@@ -54,8 +54,8 @@ func waits(t *testing.T, o *wait.Observer, do func()) wait.Times {
 		t.Fatal(err)
 	}
 	got := after.Since(before)
-	if got.Lost > 0 {
-		t.Errorf("%d waits were not counted", got.Lost)
+	if got.Lost > 0 || got.Full {
+		t.Errorf("%d waits were not counted; full: %v", got.Lost, got.Full)
 	}
 	for place, time := range got.At {
 		if time.Sum > 10_000_000 {
@@ -267,7 +267,7 @@ func TestOwnerWait(t *testing.T) {
 // explain verifies where a writer spent most of the time that it waited.
 func explain(t *testing.T, got wait.Times, of lab.Writer, want wait.Share) {
 	t.Helper()
-	shares := wait.Explain(got, map[uint64]bool{of.ID: true})
+	shares := wait.Explain(got, map[uint64]bool{of.ID: true}, nil)
 	if len(shares) == 0 {
 		t.Fatal("it waited for nothing")
 	}
