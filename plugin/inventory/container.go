@@ -15,9 +15,6 @@ import (
 // container without an OCI spec, for which there is nothing to find.
 type Container struct {
 	Facts policy.Container
-	// Unresolved are the mounts that the container can write to and that no target of the
-	// request selects. Their disks were not searched for.
-	Unresolved []UnresolvedMount
 	// Strays are the filesystems that Compare found writable in the container and that its OCI spec
 	// does not lead to, each by its mountpoint on the node. Their disks are part of Facts.
 	Strays []blkio.Backing
@@ -35,10 +32,9 @@ type Container struct {
 	// can change by mounts of the host.
 	follows, propagates bool
 	targets             *annotation.Targets // that the last Find has searched for; nil before
-	// uncompared are the mounts of the OCI spec, until they have been compared with those
-	// of the container's first process. It is nil if no path of the host can have been led
-	// elsewhere.
-	uncompared []Mount
+	// isUncompared is true until the mounts of the OCI spec have been compared with those of the container's first process. It is
+	// false if no path of the host can have been led elsewhere.
+	isUncompared bool
 }
 
 // UnresolvedMount is a mount with disks that were not searched for.
@@ -93,10 +89,10 @@ func (c *Container) Covers(t annotation.Targets) bool { return c.targets != nil 
 
 // IsUncompared reports whether the mounts of the container's first process have still to be
 // compared with the OCI spec, see Finder.Compare.
-func (c *Container) IsUncompared() bool { return c.uncompared != nil }
+func (c *Container) IsUncompared() bool { return c.isUncompared }
 
 // SetCompared ends the comparison without a result, for a container without a process.
-func (c *Container) SetCompared() { c.uncompared = nil }
+func (c *Container) SetCompared() { c.isUncompared = false }
 
 // Err returns why the disks of a mount, or of the writable layer, could not be found. A
 // later try may succeed. Mounts that were left out by Spec.Reduce do not cause an error.
@@ -117,20 +113,20 @@ func (c *Container) Err() error {
 	return err
 }
 
-// unresolved returns the mounts that a container can write to, or below, and that were not resolved completely.
-func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
-	var out []UnresolvedMount
-	for i := range s.Mounts {
-		m, known := &s.Mounts[i], &found[i]
+// Unresolved returns the mounts that the container can write to, or below, and that no target of the request selects. Their disks
+// were not searched for. It returns nil before the first Find.
+func (c *Container) Unresolved() (out []UnresolvedMount) {
+	if c.kept == nil || len(c.Facts.Mounts) < len(c.kept.Mounts) {
+		return nil
+	}
+	for i := range c.kept.Mounts {
+		m, known := &c.kept.Mounts[i], &c.Facts.Mounts[i]
 		u := UnresolvedMount{
 			Source: m.Source,
 			Self:   known.Backing.Unresolved && !known.ReadOnly,
 			Below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
 		}
 		if u.Self || u.Below {
-			if out == nil {
-				out = make([]UnresolvedMount, 0, len(s.Mounts)-i)
-			}
 			out = append(out, u)
 		}
 	}
