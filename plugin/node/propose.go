@@ -52,7 +52,7 @@ func (n *Node) viewPod(of podIdentity) podView {
 		v.noTotal = "the pod shares its cgroup with another pod"
 	}
 	v.containers = make([]snapshot, 0, len(p.containers))
-	for _, c := range p.sorted() {
+	for _, c := range p.containers {
 		v.containers = append(v.containers, c.snapshot)
 	}
 	return v
@@ -310,8 +310,8 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range of.in(s).sorted() {
-		for _, c := range pod.sorted() {
+	for _, pod := range of.in(s).pods {
+		for _, c := range pod.containers {
 			out = append(out, c.snapshot)
 		}
 	}

@@ -52,7 +52,7 @@ func newState(wake signal) *guard.Value[state] {
 // new one for a pod.
 type group struct {
 	groupIdentity
-	pods map[string]*pod // by sandbox ID
+	pods []*pod // in the order of their arrival
 
 	entry   queue.Entry[groupIdentity]
 	drain   lifecycle.Drain
@@ -84,7 +84,7 @@ type groupIdentity struct {
 func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
 func newGroup(cgroup, key string) *group {
-	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}, pods: map[string]*pod{}}
+	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}}
 	g.ref = guard.RefTo[state](g)
 	g.entry.Of = g.groupIdentity
 	return g
@@ -109,9 +109,9 @@ type recorded struct {
 // pod is one sandbox.
 type pod struct {
 	podIdentity
-	arrival    int                   // a later sandbox replaces an earlier one
-	joined     time.Time             // when it became a part of the state
-	containers map[string]*container // by ID
+	arrival    int          // a later sandbox replaces an earlier one
+	joined     time.Time    // when it became a part of the state
+	containers []*container // in the order of their names and IDs
 	// known has the facts of all containers created so far, by name. It includes containers that were rejected
 	// or removed.
 	known map[string]knownFacts
@@ -185,10 +185,27 @@ func (s *state) remember(c *snapshot) {
 	}
 }
 
-func (p *pod) sorted() []*container {
-	return sorted(p.containers, func(a, b *container) int {
+// container returns a container of the pod by its ID, or nil.
+func (p *pod) container(id string) *container {
+	if i := slices.IndexFunc(p.containers, func(c *container) bool { return c.id == id }); i >= 0 {
+		return p.containers[i]
+	}
+	return nil
+}
+
+// insert adds a container at its place in the order.
+func (p *pod) insert(c *container) {
+	i, _ := slices.BinarySearchFunc(p.containers, c, func(a, b *container) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 	})
+	p.containers = slices.Insert(p.containers, i, c)
+}
+
+// remove removes a container. It makes a new list, because a loop over the one before may go on.
+func (p *pod) remove(c *container) {
+	if i := slices.Index(p.containers, c); i >= 0 {
+		p.containers = slices.Concat(p.containers[:i], p.containers[i+1:])
+	}
 }
 
 // hasLiveContainer reports whether a container of the pod may have a part of a budget.
@@ -199,20 +216,6 @@ func (p *pod) hasLiveContainer() bool {
 		}
 	}
 	return false
-}
-
-func (g *group) sorted() []*pod {
-	return sorted(g.pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
-}
-
-// sorted is slices.SortedFunc with one allocation, because each start of a container calls it.
-func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
-	out := make([]V, 0, len(of))
-	for _, v := range of {
-		out = append(out, v)
-	}
-	slices.SortFunc(out, compare)
-	return out
 }
 
 // grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process
@@ -228,16 +231,7 @@ func (g *group) grantedTo(p *pod) policy.Desired {
 // shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
 // plugin then limits the cgroup for none of them.
 func (g *group) shared() bool {
-	var first *pod
-	for _, pod := range g.pods {
-		if first == nil {
-			first = pod
-		}
-		if pod.uid != first.uid {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
 }
 
 // hasLate reports whether the budget had no room for a live container of a group.
@@ -268,14 +262,14 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 		g = newGroup(cgroup, key)
 		s.groups[key] = g
 	}
-	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), containers: map[string]*container{}, known: map[string]knownFacts{}}
+	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
 	for _, o := range g.pods {
 		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
 			p.lent.Store(lent)
 		}
 	}
-	g.pods[p.id], s.pods[p.id] = p, p
+	g.pods, s.pods[p.id] = append(g.pods, p), p
 	if s.namespaces[p.namespace] == nil {
 		s.namespaces[p.namespace] = &namespace{pods: map[string]*pod{}}
 	}
@@ -294,18 +288,18 @@ func (s *state) nextArrival() int {
 
 // leave is the inverse of join. It sends the event to the pod's containers, and removes them with the pod,
 // because the group may stay for another sandbox.
-func (s *state) leave(pod *pod, e lifecycle.Event) {
-	g, of := pod.group.in(s), s.namespaces[pod.namespace]
-	for _, c := range pod.containers {
+func (s *state) leave(p *pod, e lifecycle.Event) {
+	g, of := p.group.in(s), s.namespaces[p.namespace]
+	for _, c := range p.containers {
 		s.handle(c, e)
 		s.byCgroup.remove(c.cgroup, c)
 	}
-	delete(s.pods, pod.id)
-	delete(g.pods, pod.id)
-	s.byUID.remove(pod.uid, pod)
+	delete(s.pods, p.id)
+	g.pods = slices.DeleteFunc(slices.Clone(g.pods), func(o *pod) bool { return o == p }) // a loop over those before may go on
+	s.byUID.remove(p.uid, p)
 	of.sums.Forget(g)
-	if delete(of.pods, pod.id); len(of.pods) == 0 {
-		delete(s.namespaces, pod.namespace)
+	if delete(of.pods, p.id); len(of.pods) == 0 {
+		delete(s.namespaces, p.namespace)
 	}
 	s.changed(g) // another pod of it may be in the namespace; this also keeps a call that returns late from writing an outdated plan
 	if len(g.pods) > 0 {

@@ -122,7 +122,7 @@ func (n *Node) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
-		if c := pod.containers[r.Target.Container]; c != nil {
+		if c := pod.container(r.Target.Container); c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
 			return c.identity, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
 		}
@@ -261,10 +261,10 @@ func (s *state) view(g *group) view {
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
 	var last *podfacts.Edit
-	for _, pod := range g.sorted() {
+	for _, pod := range g.pods {
 		before := len(v.Running)
 		v.Running = slices.Grow(v.Running, len(pod.containers))
-		for _, c := range pod.sorted() {
+		for _, c := range pod.containers {
 			if c.mayRun() {
 				v.Running = append(v.Running, c.planned())
 			}
