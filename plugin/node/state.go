@@ -35,7 +35,7 @@ type state struct {
 	unexpected    int // events that the lifecycle of a container has no transition for
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
-	queue queue.Queue[groupIdentity]
+	queue queue.Queue[*groupIdentity]
 	wake  signal
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch handover.Adder
@@ -43,7 +43,7 @@ type state struct {
 
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
-		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
+		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[*groupIdentity](maxReconciled, patientFor), wake: wake,
 		bystanders: map[*group]reading{}, indexes: newIndexes(), live: map[string]live{},
 	})
 }
@@ -54,7 +54,7 @@ type group struct {
 	groupIdentity
 	pods []*pod // in the order of their arrival
 
-	entry   queue.Entry[groupIdentity]
+	entry   queue.Entry[*groupIdentity]
 	drain   lifecycle.Drain
 	plan    *enforce.Targets // nil after a change
 	changes int              // number of changes; a plan is kept only if this is the same as when the plan began
@@ -77,16 +77,16 @@ type groupIdentity struct {
 	// deadlines.
 	token chan struct{}
 	// written has what this process wrote to the group's cgroups. Only the holder of the token uses it.
-	written *enforce.Written
+	written enforce.Written
 }
 
 // in returns the group. It may not be part of the state any more.
-func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
+func (g *groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
 func newGroup(cgroup, key string) *group {
-	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}}
+	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}}
 	g.ref = guard.RefTo[state](g)
-	g.entry.Of = g.groupIdentity
+	g.entry.Of = &g.groupIdentity
 	return g
 }
 
@@ -140,7 +140,7 @@ type fixedFacts struct {
 	request                  podRequest
 	lent                     atomic.Pointer[policy.Lent] // to the pod, see borrow; nil for nothing
 	borrows                  pace                        // of changes of lent; used with the lock
-	group                    groupIdentity
+	group                    *groupIdentity
 }
 
 // isNone reports whether this is the identity of no pod.
@@ -218,14 +218,17 @@ func (p *pod) hasLiveContainer() bool {
 	return false
 }
 
-// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process
+// grantedTo returns what was granted to a sandbox as a whole, and nil for nothing. What is carried is of containers of the sandboxes that this process
 // found: for another one, it stands where the policy refuses what asks for it.
-func (g *group) grantedTo(p *pod) policy.Desired {
+func (g *group) grantedTo(p *pod) *policy.Desired {
+	if len(g.recorded.granted.Settings)+len(g.recorded.granted.Lowered) == 0 { // mostly, for a new pod
+		return nil
+	}
 	out := g.recorded.granted
 	if p.isNew {
 		out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
 	}
-	return out
+	return &out
 }
 
 // shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
@@ -263,7 +266,7 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 		s.groups[key] = g
 	}
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
-	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
+	p.ref, p.group = guard.RefTo[state](p), &g.groupIdentity
 	for _, o := range g.pods {
 		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
 			p.lent.Store(lent)
