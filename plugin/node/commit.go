@@ -174,7 +174,8 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	}
 	next, assumed := s.assuming(g, p.containers)
 	if p.editsAnnotations() {
-		next.recorded.granted = g.recorded.granted.OnlyCarried()
+		carried := g.recorded.granted.OnlyCarried()
+		next.recorded.granted = &carried
 	}
 	var asking, raised []*snapshot
 	for _, fresh := range p.containers {

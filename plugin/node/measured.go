@@ -75,7 +75,7 @@ func (n *Node) measured(of *groupIdentity) (out podmetrics.Pod) {
 	if len(granted) == 0 {
 		return out
 	}
-	total := add(g.recorded.granted, g.recorded.weights, g.cgroup, true)
+	total := add(*g.recorded.granted, g.recorded.weights, g.cgroup, true)
 	out.Limits = valuesOf(total.Settings.Lowest(policy.Backstop(granted)))
 	for _, dev := range slices.SortedFunc(maps.Keys(names), blkio.Dev.Compare) {
 		out.Disks = append(out.Disks, blkio.Disk{Dev: dev, Name: names[dev]})

@@ -84,11 +84,14 @@ type groupIdentity struct {
 func (g *groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
 func newGroup(cgroup, key string) *group {
-	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}}
+	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}
 	g.ref = guard.RefTo[state](g)
 	g.entry.Of = &g.groupIdentity
 	return g
 }
+
+// nothing is what was granted to a pod as a whole before its first plan.
+var nothing = &policy.Desired{}
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
@@ -99,7 +102,7 @@ type retry struct {
 // recorded has the values that the next record of the pod takes over from earlier ones.
 type recorded struct {
 	exits   []record.Exit   // of containers that have ended
-	granted policy.Desired  // to the pod as a whole, by its last plan
+	granted *policy.Desired // to the pod as a whole, by its last plan; never nil, and the value does not change
 	limits  policy.Settings // of the pod as a whole, by the record of an earlier process: see recalled
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
@@ -224,10 +227,11 @@ func (g *group) grantedTo(p *pod) *policy.Desired {
 	if len(g.recorded.granted.Settings)+len(g.recorded.granted.Lowered) == 0 { // mostly, for a new pod
 		return nil
 	}
-	out := g.recorded.granted
-	if p.isNew {
-		out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
+	if !p.isNew {
+		return g.recorded.granted
 	}
+	out := *g.recorded.granted
+	out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
 	return &out
 }
 
@@ -311,7 +315,7 @@ func (s *state) leave(p *pod, e lifecycle.Event) {
 	}
 	s.queue.Drop(&g.entry)
 	delete(s.bystanders, g)
-	g.recorded, g.told = recorded{cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
+	g.recorded, g.told = recorded{granted: nothing, cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
 	s.drop(g)
 }
 

@@ -222,7 +222,7 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	if v.shared { // the cgroup has no limits until the other pod has left
 		granted = g.recorded.granted.OnlyCarried()
 	}
-	g.recorded.granted, g.recorded.weights = granted, fresh.Pod.Weights
+	g.recorded.granted, g.recorded.weights = &granted, fresh.Pod.Weights
 	s.recount(g)
 	if complete && g.changes == v.changes {
 		g.plan = fresh
