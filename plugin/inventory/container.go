@@ -27,15 +27,23 @@ type Container struct {
 	spec *Spec // nil once all its disks are found
 	// kept is the OCI spec, to find the disks again: of further targets, and if they can change
 	// while the container runs.
-	kept *Spec
-	// follows is true if the disks can change while the container runs, and propagates if they
-	// can change by mounts of the host.
-	follows, propagates bool
-	targets             *annotation.Targets // that the last Find has searched for; nil before
+	kept    *Spec
+	follows follows
+	targets *annotation.Targets // that the last Find has searched for; nil before
 	// isUncompared is true until the mounts of the OCI spec have been compared with those of the container's first process. It is
 	// false if no path of the host can have been led elsewhere.
 	isUncompared bool
 }
+
+// follows is what can change the disks of a container while it runs.
+type follows uint8
+
+// The changes.
+const (
+	followsNothing follows = iota
+	followsDisks           // a filesystem can get more disks, or a device can come back
+	followsMounts          // as well as mounts of the host
+)
 
 // UnresolvedMount is a mount with disks that were not searched for.
 type UnresolvedMount struct {
@@ -62,18 +70,18 @@ func (c *Container) HasTooManyMounts() bool { return c.kept != nil && c.kept.Too
 func (c *Container) IsResolved() bool { return c.spec == nil }
 
 // Follows reports whether the disks can change while the container runs.
-func (c *Container) Follows() bool { return c.follows }
+func (c *Container) Follows() bool { return c.follows != followsNothing }
 
 // Propagates reports whether mounts of the host can change the disks.
-func (c *Container) Propagates() bool { return c.propagates }
+func (c *Container) Propagates() bool { return c.follows == followsMounts }
 
 // Invalidate makes the container unresolved if its disks can change while it runs, so that the
 // next Find resolves them again. It reports whether they can change.
 func (c *Container) Invalidate() bool {
-	if c.follows {
+	if c.Follows() {
 		c.spec = c.kept
 	}
-	return c.follows
+	return c.Follows()
 }
 
 // InvalidateFor makes the container unresolved if the last Find did not cover all of these targets, so that the

@@ -170,7 +170,7 @@ func (n *Node) findConcerned(of []podIdentity, former map[string]string) {
 }
 
 // concern is that of the state, for what findConcerned has found.
-func (n *Node) concern(of *groupIdentity, former map[string]string) {
+func (n *Node) concern(of groupIdentity, former map[string]string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -211,7 +211,7 @@ func (n *Node) readBystanders(ctx context.Context, upTo reading) error {
 
 // findRecorded has something concern those bystanders whose cgroups have a record. The next pass removes
 // their limits.
-func (n *Node) findRecorded(ctx context.Context, of []*groupIdentity) error {
+func (n *Node) findRecorded(ctx context.Context, of []groupIdentity) error {
 	var failed error
 	for _, g := range of {
 		found, err := n.hasRecord(g)
@@ -229,7 +229,7 @@ func (n *Node) findRecorded(ctx context.Context, of []*groupIdentity) error {
 }
 
 // hasRecord reports whether the cgroup of a pod has a record of the pod, or of a container.
-func (n *Node) hasRecord(g *groupIdentity) (bool, error) {
+func (n *Node) hasRecord(g groupIdentity) (bool, error) {
 	if g.cgroup == "" {
 		return false, nil // each pod with a record has a cgroup
 	}
@@ -244,7 +244,7 @@ func (n *Node) hasRecord(g *groupIdentity) (bool, error) {
 
 // noteRead notes whether bystanders have a record, or the OCI spec of a container has limits of an earlier process. It reports whether
 // that is still unknown because of an error.
-func (n *Node) noteRead(of *groupIdentity, recorded bool, err error) (unknown bool) {
+func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -265,13 +265,13 @@ func (n *Node) noteRead(of *groupIdentity, recorded bool, err error) (unknown bo
 }
 
 // takeUnread returns the bystanders up to a reading. Until they are read they count as unreadable.
-func (n *Node) takeUnread(upTo reading) (out []*groupIdentity) {
+func (n *Node) takeUnread(upTo reading) (out []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for g, known := range s.bystanders {
 		if known <= upTo {
 			s.bystanders[g] = unreadable
-			out = append(out, &g.groupIdentity)
+			out = append(out, g.identity())
 		}
 	}
 	return out

@@ -29,7 +29,7 @@ type editOf struct {
 }
 
 // edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival.
-func (n *Node) edits(of *groupIdentity) (out []editOf) {
+func (n *Node) edits(of groupIdentity) (out []editOf) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, p := range of.in(s).pods {

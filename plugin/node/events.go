@@ -118,18 +118,18 @@ func (n *Node) Problems() (out []nodereport.Problem) {
 }
 
 // notified returns the groups with notices, which are few.
-func (n *Node) notified() (out []*groupIdentity) {
+func (n *Node) notified() (out []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range s.groups {
 		if len(g.told.known) > 0 {
-			out = append(out, &g.groupIdentity)
+			out = append(out, g.identity())
 		}
 	}
 	return out
 }
 
-func (n *Node) problemsOf(of *groupIdentity) (out []nodereport.Problem) {
+func (n *Node) problemsOf(of groupIdentity) (out []nodereport.Problem) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)

@@ -39,7 +39,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 // endedPod is the pod of ended containers, in the form that a hand-over needs.
 type endedPod struct {
 	*Node
-	g *groupIdentity
+	g groupIdentity
 }
 
 // Cgroup returns the path of the pod's cgroup, "" if it is not known.
@@ -217,7 +217,7 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 // findClean finds out whether a pod without a running container has nothing left to write, and has its limits
 // removed then. The kernel's count may be two seconds old (docs/reference/quirks.md), so two passes in a row have
 // to find the same.
-func (n *Node) findClean(ctx context.Context, g *groupIdentity) {
+func (n *Node) findClean(ctx context.Context, g groupIdentity) {
 	question, waits := n.waitsForData(g)
 	if !waits {
 		return
@@ -230,7 +230,7 @@ func (n *Node) findClean(ctx context.Context, g *groupIdentity) {
 
 // waitsForData returns the question to the kernel whether a group has data left to write. It returns false
 // unless the group is drained once the answer is no.
-func (n *Node) waitsForData(g *groupIdentity) (lifecycle.Question, bool) {
+func (n *Node) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	question, waits := g.in(s).drain.Ask()
@@ -238,7 +238,7 @@ func (n *Node) waitsForData(g *groupIdentity) (lifecycle.Question, bool) {
 }
 
 // noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
-func (n *Node) noteUnwritten(of *groupIdentity, q lifecycle.Question, clean bool) bool {
+func (n *Node) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)

@@ -39,14 +39,14 @@ func (s *state) markLenders(owner *pod) {
 }
 
 // lend has the owners of the pods of a group borrow what is lent to them now, and those of its pods that have borrowed before.
-func (n *Node) lend(of *groupIdentity) {
+func (n *Node) lend(of groupIdentity) {
 	for _, e := range n.lendNow(of) {
 		n.log.WithField("pod", e.of.Namespace+"/"+e.of.Name).Info("Applying " + e.note)
 		n.note(e)
 	}
 }
 
-func (n *Node) lendNow(of *groupIdentity) (changed []event) {
+func (n *Node) lendNow(of groupIdentity) (changed []event) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	var borrowing []*pod
@@ -134,14 +134,14 @@ func (p *podIdentity) borrowedEvent(now *policy.Lent) event {
 }
 
 // dropLent has the pods of a group forget what was lent to them on disks that were removed from the node.
-func (n *Node) dropLent(of *groupIdentity) {
+func (n *Node) dropLent(of groupIdentity) {
 	gone := slices.DeleteFunc(n.lentDisks(of), func(d blkio.Disk) bool { return !n.storage.Device(d.Dev).Missing })
 	if len(gone) > 0 {
 		n.forgetLent(of, gone)
 	}
 }
 
-func (n *Node) forgetLent(of *groupIdentity, gone []blkio.Disk) {
+func (n *Node) forgetLent(of groupIdentity, gone []blkio.Disk) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, p := range of.in(s).pods {
@@ -149,7 +149,7 @@ func (n *Node) forgetLent(of *groupIdentity, gone []blkio.Disk) {
 	}
 }
 
-func (n *Node) lentDisks(of *groupIdentity) (out []blkio.Disk) {
+func (n *Node) lentDisks(of groupIdentity) (out []blkio.Disk) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, p := range of.in(s).pods {

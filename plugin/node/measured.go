@@ -24,12 +24,12 @@ func (n *Node) Measured() (out []podmetrics.Pod) {
 }
 
 // concerned returns the groups without those of bystanders.
-func (n *Node) concerned() (out []*groupIdentity) {
+func (n *Node) concerned() (out []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range s.groups {
 		if s.concerns(g) {
-			out = append(out, &g.groupIdentity)
+			out = append(out, g.identity())
 		}
 	}
 	return out
@@ -37,7 +37,7 @@ func (n *Node) concerned() (out []*groupIdentity) {
 
 // measured returns a pod with the disks on which it has a limit or a weight. Limits that are only observed, or were
 // cleared, are left out.
-func (n *Node) measured(of *groupIdentity) (out podmetrics.Pod) {
+func (n *Node) measured(of groupIdentity) (out podmetrics.Pod) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g, names := of.in(s), map[blkio.Dev]string{}

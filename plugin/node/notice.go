@@ -138,13 +138,13 @@ func (t *told) forget(kind noticeKind, pod guard.Ref[state, pod]) {
 }
 
 // tell tells what is due about the pods of a group.
-func (n *Node) tell(of *groupIdentity) {
+func (n *Node) tell(of groupIdentity) {
 	events, lines := n.dueOf(of, time.Now())
 	n.note(events...)
 	n.logLines(lines...)
 }
 
-func (n *Node) dueOf(of *groupIdentity, now time.Time) (events []event, lines []line) {
+func (n *Node) dueOf(of groupIdentity, now time.Time) (events []event, lines []line) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)

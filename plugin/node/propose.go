@@ -226,7 +226,7 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 
 // unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
 // containers for which that has been under way for too long.
-func (n *Node) unresolved(of *groupIdentity, pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
+func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	return of.in(s).unresolved(pol, now)
@@ -249,7 +249,7 @@ func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung
 
 // resolveAll brings the decisions for a group up to date: it finds disks, decides, and tries edits. Running containers cannot be
 // rejected any more, so limits that cannot be enforced are logged and recorded.
-func (n *Node) resolveAll(ctx context.Context, g *groupIdentity) (errs []error) {
+func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 	if err := n.recall(g); err != nil {
 		return []error{err} // the annotations are not known yet
 	}
@@ -268,7 +268,7 @@ func (n *Node) resolveAll(ctx context.Context, g *groupIdentity) (errs []error) 
 
 // decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due. After an edit, it also
 // finds the undeclared disks of all its containers: a "*" may apply to them now.
-func (n *Node) decideGroup(ctx context.Context, g *groupIdentity, isEdited bool) (errs []error) {
+func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) (errs []error) {
 	undeclared := n.undeclared(newSharedReads(&n.environment))
 	for again := true; again; {
 		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.Current())
@@ -307,7 +307,7 @@ func (n *Node) decideGroup(ctx context.Context, g *groupIdentity, isEdited bool)
 }
 
 // snapshotsOf returns the containers of a group.
-func (n *Node) snapshotsOf(of *groupIdentity) (out []snapshot) {
+func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range of.in(s).pods {

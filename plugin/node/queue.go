@@ -11,7 +11,7 @@ import (
 // This file has the turns in which workers take groups from the queue, and the right to write a group's cgroups.
 
 // markDirty has the reconciler compare a group.
-func (n *Node) markDirty(g *groupIdentity) {
+func (n *Node) markDirty(g groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	s.markDirty(g.in(s))
@@ -27,7 +27,7 @@ func (n *Node) markAllDirty() {
 }
 
 // markAllDue has the reconciler compare all groups, as a pass that began at some time. It returns the groups whose worker hangs.
-func (n *Node) markAllDue(began time.Time) (hung []*groupIdentity) {
+func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	now := time.Now()
@@ -37,7 +37,7 @@ func (n *Node) markAllDue(began time.Time) (hung []*groupIdentity) {
 			continue
 		}
 		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs(now) {
-			hung = append(hung, &g.groupIdentity)
+			hung = append(hung, g.identity())
 		}
 	}
 	return hung
@@ -45,7 +45,7 @@ func (n *Node) markAllDue(began time.Time) (hung []*groupIdentity) {
 
 // turn is a group that a worker has taken from the queue.
 type turn struct {
-	*groupIdentity
+	groupIdentity
 	inPass bool
 }
 
@@ -70,7 +70,7 @@ func (n *Node) nextDue() (at time.Time, waits bool) {
 }
 
 // endTurn puts a group back into the queue, where it waits if it is due again.
-func (n *Node) endTurn(of *groupIdentity) {
+func (n *Node) endTurn(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -79,7 +79,7 @@ func (n *Node) endTurn(of *groupIdentity) {
 }
 
 // take waits for the right to write a group's cgroups. It returns false if done is closed first.
-func (n *Node) take(g *groupIdentity, done <-chan struct{}) bool {
+func (n *Node) take(g groupIdentity, done <-chan struct{}) bool {
 	select {
 	case g.token <- struct{}{}:
 	case <-done:
@@ -92,7 +92,7 @@ func (n *Node) take(g *groupIdentity, done <-chan struct{}) bool {
 }
 
 // takeNow takes the right to write a group's cgroups, unless another goroutine has it.
-func (n *Node) takeNow(of *groupIdentity) error {
+func (n *Node) takeNow(of groupIdentity) error {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	switch g := of.in(s); {
@@ -125,7 +125,7 @@ func (g *group) writeHangs(now time.Time) bool {
 
 // release gives the token back. It does so under the lock, so that it does not overwrite what the next writer notes. The
 // reconciler may wait for the token until a retry.
-func (n *Node) release(of *groupIdentity) {
+func (n *Node) release(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	<-of.token // does not block, because the caller holds the token

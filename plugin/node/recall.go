@@ -14,7 +14,7 @@ import (
 // of a pod before its first decision, and that of a container with the first search for its disks.
 
 // recall reads the record of a group's pod that an earlier process left, unless that has succeeded for each of its sandboxes.
-func (n *Node) recall(g *groupIdentity) error {
+func (n *Node) recall(g groupIdentity) error {
 	if g.cgroup == "" || !n.mayRecall(g) {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (e *environment) readRecord(cgroup, kind string) (*record.Record, error) {
 	return r, err
 }
 
-func (n *Node) mayRecall(of *groupIdentity) bool {
+func (n *Node) mayRecall(of groupIdentity) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -51,7 +51,7 @@ func (n *Node) mayRecall(of *groupIdentity) bool {
 }
 
 // noteRecalled takes over the record of a pod, which is nil if there is none.
-func (n *Node) noteRecalled(of *groupIdentity, r *record.Record) {
+func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)

@@ -130,7 +130,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 
 // isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for
 // nearly all groups. It reads files of cgroups only, unless a container may use an undeclared disk, so its calls are not bounded.
-func (n *Node) isQuiet(ctx context.Context, g *groupIdentity) (quiet bool) {
+func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 	n.recovery.Step("find running containers", func() { n.findRunning(g) })
 	n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
 	n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
@@ -145,7 +145,7 @@ func (n *Node) isQuiet(ctx context.Context, g *groupIdentity) (quiet bool) {
 
 // groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
 // of the pod has written all limits since a failure, only reconcileGroup ends the problem.
-func (n *Node) groupIsUnchanged(g *groupIdentity) bool {
+func (n *Node) groupIsUnchanged(g groupIdentity) bool {
 	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current())
 	if targets == nil {
 		return false
@@ -156,7 +156,7 @@ func (n *Node) groupIsUnchanged(g *groupIdentity) bool {
 
 // takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
 // problem.
-func (n *Node) takeDecided(of *groupIdentity, pol *policy.Policy, now *layers.Locations) *enforce.Targets {
+func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -169,7 +169,7 @@ func (n *Node) takeDecided(of *groupIdentity, pol *policy.Policy, now *layers.Lo
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
 // event before the plugin connected, or before the container had its cgroup.
-func (n *Node) findRunning(g *groupIdentity) {
+func (n *Node) findRunning(g groupIdentity) {
 	for _, c := range n.mayHaveStarted(g) {
 		// The next pass repeats a read that failed.
 		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
@@ -179,7 +179,7 @@ func (n *Node) findRunning(g *groupIdentity) {
 }
 
 // mayHaveStarted returns the containers of a group that have no process as far as the plugin knows.
-func (n *Node) mayHaveStarted(g *groupIdentity) (out []identity) {
+func (n *Node) mayHaveStarted(g groupIdentity) (out []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
@@ -203,7 +203,7 @@ func (n *Node) noteRunning(c identity) {
 // reconcileGroup returns no error: a failure is logged, recorded on the cgroup, and retried with the next pass.
 // Resolving a container can hang. So it runs apart from the writes, and keeps no limit of the pod from being
 // written.
-func (n *Node) reconcileGroup(ctx context.Context, g *groupIdentity) {
+func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	resolved := n.inFlight.passes.For(ctx, g.key+" resolve", resolveDeadline, func(ctx context.Context) error {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
@@ -226,7 +226,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g *groupIdentity) {
 // retryLater has the reconciler retry a group after a failure, and with a late container. The pause grows with each failure in a row. Once
 // it reaches that between two passes over the node, the next pass is the retry. A group whose writer is at work is no failure: the
 // writer may not know all that was decided, so the group is written again when the writer is done (release), or soon.
-func (n *Node) retryLater(of *groupIdentity, failed, waits bool) {
+func (n *Node) retryLater(of groupIdentity, failed, waits bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -244,7 +244,7 @@ func (n *Node) retryLater(of *groupIdentity, failed, waits bool) {
 
 // noteProblem notes the error that keeps limits of a group from being in force, nil if they are. Each event of the pod and each pass
 // finds the same error.
-func (n *Node) noteProblem(ctx context.Context, of *groupIdentity, err error) {
+func (n *Node) noteProblem(ctx context.Context, of groupIdentity, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -258,7 +258,7 @@ func (n *Node) noteProblem(ctx context.Context, of *groupIdentity, err error) {
 }
 
 // noteComplete notes which pods of a group are complete, in a pass.
-func (n *Node) noteComplete(of *groupIdentity) {
+func (n *Node) noteComplete(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)

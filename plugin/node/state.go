@@ -35,7 +35,7 @@ type state struct {
 	unexpected    int // events that the lifecycle of a container has no transition for
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
-	queue queue.Queue[*groupIdentity]
+	queue queue.Queue[groupIdentity]
 	wake  signal
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch handover.Adder
@@ -43,7 +43,7 @@ type state struct {
 
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
-		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[*groupIdentity](maxReconciled, patientFor), wake: wake,
+		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
 		bystanders: map[*group]reading{}, indexes: newIndexes(), live: map[string]live{},
 	})
 }
@@ -51,10 +51,10 @@ func newState(wake signal) *guard.Value[state] {
 // group has the sandboxes of one pod cgroup. There is one sandbox, or two for a while when the kubelet makes a
 // new one for a pod.
 type group struct {
-	groupIdentity
+	groupFacts
 	pods []*pod // in the order of their arrival
 
-	entry   queue.Entry[*groupIdentity]
+	entry   queue.Entry[groupIdentity]
 	drain   lifecycle.Drain
 	plan    *enforce.Targets // nil after a change
 	changes int              // number of changes; a plan is kept only if this is the same as when the plan began
@@ -67,8 +67,11 @@ type group struct {
 	told     told
 }
 
-// groupIdentity has the facts about a group that never change.
-type groupIdentity struct {
+// groupIdentity refers to the facts about a group that never change. Two are equal if they are of the same group.
+type groupIdentity struct{ *groupFacts }
+
+// groupFacts are what a groupIdentity refers to.
+type groupFacts struct {
 	ref    guard.Ref[state, group]
 	cgroup string // below the cgroup root; "" where the runtime named none
 	key    string // name of the group; no other group has it at the same time
@@ -81,12 +84,14 @@ type groupIdentity struct {
 }
 
 // in returns the group. It may not be part of the state any more.
-func (g *groupIdentity) in(s *state) *group { return g.ref.In(s) }
+func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
+
+func (g *group) identity() groupIdentity { return groupIdentity{&g.groupFacts} }
 
 func newGroup(cgroup, key string) *group {
-	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}
+	g := &group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}
 	g.ref = guard.RefTo[state](g)
-	g.entry.Of = &g.groupIdentity
+	g.entry.Of = g.identity()
 	return g
 }
 
@@ -143,7 +148,7 @@ type fixedFacts struct {
 	request                  podRequest
 	lent                     atomic.Pointer[policy.Lent] // to the pod, see borrow; nil for nothing
 	borrows                  pace                        // of changes of lent; used with the lock
-	group                    *groupIdentity
+	group                    groupIdentity
 }
 
 // isNone reports whether this is the identity of no pod.
@@ -270,7 +275,7 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 		s.groups[key] = g
 	}
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
-	p.ref, p.group = guard.RefTo[state](p), &g.groupIdentity
+	p.ref, p.group = guard.RefTo[state](p), g.identity()
 	for _, o := range g.pods {
 		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
 			p.lent.Store(lent)

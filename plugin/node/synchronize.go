@@ -131,7 +131,7 @@ func (s *state) adopt(ctrs []*Container) {
 // findRemovedPods forgets the pods without a running container and without a cgroup. A restarted containerd sends no
 // RemovePodSandbox for pods from before its restart. Without findRemovedPods, the plugin would keep them after each
 // restart (docs/reference/quirks.md).
-func (n *Node) findRemovedPods(g *groupIdentity) {
+func (n *Node) findRemovedPods(g groupIdentity) {
 	if changes, idle := n.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
 		for _, pod := range n.forgetRemovedPods(g, changes) {
 			n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
@@ -140,7 +140,7 @@ func (n *Node) findRemovedPods(g *groupIdentity) {
 }
 
 // isIdle reports whether no container of a group runs that something concerns, and returns its number of changes.
-func (n *Node) isIdle(of *groupIdentity) (changes int, idle bool) {
+func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -155,7 +155,7 @@ func (n *Node) isIdle(of *groupIdentity) (changes int, idle bool) {
 }
 
 // forgetRemovedPods forgets the pods of a group that has not changed since it was found idle, and returns their names.
-func (n *Node) forgetRemovedPods(of *groupIdentity, changes int) (names []string) {
+func (n *Node) forgetRemovedPods(of groupIdentity, changes int) (names []string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)

@@ -35,7 +35,7 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 }
 
 // find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
-func (u *undeclared) find(ctx context.Context, g *groupIdentity) {
+func (u *undeclared) find(ctx context.Context, g groupIdentity) {
 	of := slices.DeleteFunc(u.covering(g), func(c usedDisks) bool { return !u.mayUseUndeclared(&c) })
 	if len(of) == 0 {
 		return
@@ -61,7 +61,7 @@ type usedDisks struct {
 
 // covering returns the containers of a group for which coversUndeclared holds. It leaves out those that have used no
 // undeclared disk by what is known of the cgroups above them, which are nearly all.
-func (u *undeclared) covering(g *groupIdentity) (out []usedDisks) {
+func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
 	s := u.state.Lock()
 	defer u.state.Unlock()
 	for _, pod := range g.in(s).pods {

@@ -29,7 +29,7 @@ func (n *Node) enforcer() *enforce.Enforcer {
 // apply writes the plan of a group to its cgroups. If only is set, it writes only that container and the pod's
 // cgroup, because the start of a container must not wait for its neighbours. It waits for another writer until
 // ctx ends.
-func (n *Node) apply(ctx context.Context, g *groupIdentity, only string) error {
+func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
 	if !n.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
@@ -38,7 +38,7 @@ func (n *Node) apply(ctx context.Context, g *groupIdentity, only string) error {
 }
 
 // write writes the plan of a group to its cgroups. The caller holds the group's token.
-func (n *Node) write(g *groupIdentity, only string) error {
+func (n *Node) write(g groupIdentity, only string) error {
 	targets, enforcer := n.planFor(g), n.enforcer()
 	var errs []error
 	enforcer.Apply(targets, only, func(r *enforce.Result) {
@@ -55,7 +55,7 @@ func (n *Node) write(g *groupIdentity, only string) error {
 
 // noteCompared notes whether an operator has cleared a cgroup, which has no demand for a weight then, and the limits of other programs
 // in the cgroup of the pod.
-func (n *Node) noteCompared(of *groupIdentity, r *enforce.Result) {
+func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) {
 	var foreign []string
 	for _, s := range r.Foreign {
 		foreign = append(foreign, s.OnDisk(r.Target.Record.Disks))
@@ -85,7 +85,7 @@ type cgroupReads struct {
 
 // written updates the state after a write to the cgroup of a container. It asks the state what to read of the
 // cgroup, and passes the results to it.
-func (n *Node) written(g *groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
+func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
 	c, ids, process := n.pendingReads(g, r)
 	if c.id == "" {
 		return nil // the container has left the state
@@ -118,7 +118,7 @@ func (n *Node) written(g *groupIdentity, r *enforce.Result, pod policy.Settings,
 // pendingReads returns the container of a write, without an ID if it has left the state. ids is true if the IDs of
 // the cgroup have to be read, which is done once. process is true if it is not known whether a container that
 // starts has its first process. Before that, the exit watch would take the container for an ended one.
-func (n *Node) pendingReads(g *groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+func (n *Node) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
@@ -196,7 +196,7 @@ func (n *Node) logWritten(r *enforce.Result) {
 
 // planFor returns the plan for a group's cgroups. The time to decide the pod total grows with the text of
 // tenants, so this happens without the lock. The caller holds the group's token.
-func (n *Node) planFor(of *groupIdentity) *enforce.Targets {
+func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 	if known := n.planOf(of); known != nil {
 		return known
 	}
@@ -230,13 +230,13 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 }
 
 // planOf returns the plan of a group, nil after a change.
-func (n *Node) planOf(g *groupIdentity) *enforce.Targets {
+func (n *Node) planOf(g groupIdentity) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	return g.in(s).plan
 }
 
-func (n *Node) viewOf(g *groupIdentity) view {
+func (n *Node) viewOf(g groupIdentity) view {
 	controls := n.controls.Effect() // may read a file
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -248,7 +248,7 @@ func (n *Node) viewOf(g *groupIdentity) view {
 // view is a copy of the facts from which a plan is made.
 type view struct {
 	plan.View
-	group   *groupIdentity
+	group   groupIdentity
 	pod     podIdentity       // the pod that has the pod's cgroup now; none without a pod
 	request *podfacts.Request // of pod
 	shared  bool              // other pods are in the pod's cgroup
@@ -257,7 +257,7 @@ type view struct {
 
 // view returns a view of a group.
 func (s *state) view(g *group) view {
-	v := view{group: &g.groupIdentity, shared: g.shared(), changes: g.changes}
+	v := view{group: g.identity(), shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
 	var last *podfacts.Edit
