@@ -71,7 +71,7 @@ func stateOf(s api.ContainerState) node.State {
 func specOf(ctr *api.Container) *inventory.Spec {
 	out := &inventory.Spec{Name: ctr.GetName(), Mounts: make([]inventory.Mount, 0, len(ctr.GetMounts()))}
 	for _, m := range ctr.GetMounts() {
-		out.Mounts = append(out.Mounts, inventory.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Type: m.GetType(), Options: m.GetOptions()})
+		out.Mounts = append(out.Mounts, inventory.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Type: m.GetType(), Options: inventory.ParseOptions(m.GetOptions()...)})
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {
 		if d.GetMajor() >= 0 && d.GetMinor() >= 0 {

@@ -48,7 +48,7 @@ func TestDescriptions(t *testing.T) {
 	}
 	wantSpec := &inventory.Spec{
 		Name:    "db",
-		Mounts:  []inventory.Mount{{Source: "/srv", Destination: "/data", Type: "bind", Options: []string{"ro"}}, {Type: "proc"}},
+		Mounts:  []inventory.Mount{{Source: "/srv", Destination: "/data", Type: "bind", Options: inventory.ParseOptions("ro")}, {Type: "proc"}},
 		Devices: []inventory.Device{{Path: "/dev/vdb", Type: "b", Dev: blkio.Dev{Major: 254, Minor: 16}}},
 	}
 	if d := cmp.Diff(wantSpec, got.Spec()); d != "" {

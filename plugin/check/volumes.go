@@ -166,7 +166,7 @@ func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) 
 	if m.ReadOnly || vol.ReadOnly || isReadOnly(vol.Source) {
 		access = "ro"
 	}
-	return inventory.Mount{Source: dir, Destination: absolute(m.Path), Type: "bind", Options: []string{option, access}}
+	return inventory.Mount{Source: dir, Destination: absolute(m.Path), Type: "bind", Options: inventory.ParseOptions(option, access)}
 }
 
 // inPod returns a path in the kubelet's directory of the pod.
@@ -185,12 +185,12 @@ func (v *volumes) injected() []inventory.Mount {
 		{Destination: "/dev", Type: "tmpfs"},
 		{Destination: "/dev/pts", Type: "devpts"},
 		{Destination: "/dev/mqueue", Type: "mqueue"},
-		{Destination: "/sys", Type: "sysfs", Options: []string{"ro"}},
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: []string{"ro"}},
+		{Destination: "/sys", Type: "sysfs", Options: inventory.ParseOptions("ro")},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: inventory.ParseOptions("ro")},
 	}
 	bind := func(destination, path, access string, b blkio.Backing) {
 		v.storage.sources[path] = source{backing: b}
-		mounts = append(mounts, inventory.Mount{Source: path, Destination: destination, Type: "bind", Options: []string{"rbind", access}})
+		mounts = append(mounts, inventory.Mount{Source: path, Destination: destination, Type: "bind", Options: inventory.ParseOptions("rbind", access)})
 	}
 	const ofSandbox = "/io.containerd.grpc.v1.cri/sandboxes/" + sandboxID + "/"
 	memory := inMemory("tmpfs")

@@ -209,7 +209,7 @@ func (w *Writeout) Find(ctx context.Context, left *Leftovers) Unsynced {
 		if err := f.addKnown(ctx, left.Disks); err != nil {
 			return err
 		}
-		for _, m := range left.Disks.Unresolved {
+		for _, m := range left.Disks.Unresolved() {
 			if err := f.addUnresolved(ctx, m); err != nil {
 				return err
 			}

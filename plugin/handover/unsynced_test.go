@@ -71,6 +71,23 @@ func find(t *testing.T, s Storage, disks *inventory.Container, limited map[blkio
 	return w.Find(t.Context(), &Leftovers{ID: "a", Limited: limited, Disks: disks, Log: log})
 }
 
+// containerWith returns a container with these facts, and with mounts that were not resolved.
+func containerWith(facts policy.Container, unresolved ...inventory.UnresolvedMount) *inventory.Container {
+	spec := &inventory.Spec{Mounts: make([]inventory.Mount, len(facts.Mounts))} // those of the facts are no binds here
+	facts.Mounts = slices.Clone(facts.Mounts)
+	for _, u := range unresolved {
+		option := "bind"
+		if u.Below {
+			option = "rbind"
+		}
+		spec.Mounts = append(spec.Mounts, inventory.Mount{Type: "bind", Source: u.Source, Options: inventory.ParseOptions(option)})
+		facts.Mounts = append(facts.Mounts, policy.Mount{Backing: blkio.Backing{Unresolved: u.Self}})
+	}
+	c := inventory.NewContainer(spec)
+	c.Facts = facts
+	return &c
+}
+
 // TestFindUnsynced verifies that the result has each filesystem on a limited disk that a container can write
 // to, once. After an error there may be more.
 func TestFindUnsynced(t *testing.T) {
@@ -106,12 +123,12 @@ func TestFindUnsynced(t *testing.T) {
 		"fails":          {[]inventory.UnresolvedMount{{Source: "/a", Self: true, Below: true}, {Source: "/broken", Self: true, Below: false}}, nil, true},
 		"fails below it": {[]inventory.UnresolvedMount{{Source: "/over", Self: false, Below: true}}, nil, true},
 	} {
-		got := find(t, storage, &inventory.Container{Facts: facts, Unresolved: tt.beyond}, map[blkio.Dev]bool{sda: true})
+		got := find(t, storage, containerWith(facts, tt.beyond...), map[blkio.Dev]bool{sda: true})
 		if want := append([]Volume{root, readWrite}, tt.want...); !slices.Equal(got.Volumes, want) || got.More != tt.more {
 			t.Errorf("%s: %v, want %v, more: %v", name, got.Volumes, want, got.More)
 		}
 	}
-	unlimited := &inventory.Container{Facts: facts, Unresolved: []inventory.UnresolvedMount{{Source: "/a", Self: true, Below: true}}}
+	unlimited := containerWith(facts, inventory.UnresolvedMount{Source: "/a", Self: true, Below: true})
 	if got := find(t, storage, unlimited, nil); len(got.Volumes) > 0 || got.More {
 		t.Errorf("without a limit: %+v", got)
 	}
@@ -156,13 +173,13 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 // synced once.
 func TestUnsyncedOfManyMounts(t *testing.T) {
 	storage := mounted{at: map[string]blkio.Backing{}, fs: map[string]blkio.Dev{}}
-	var disks inventory.Container
+	var unresolved []inventory.UnresolvedMount
 	for i := range 4000 {
 		at := fmt.Sprintf("/var/lib/kubelet/pods/u1/volume-subpaths/v/c/%d", i)
 		storage.at[at], storage.fs[at] = onAt(at, sda), blkio.Dev{Major: 8, Minor: 1}
-		disks.Unresolved = append(disks.Unresolved, inventory.UnresolvedMount{Source: at, Self: true, Below: false})
+		unresolved = append(unresolved, inventory.UnresolvedMount{Source: at, Self: true, Below: false})
 	}
-	if got := find(t, storage, &disks, map[blkio.Dev]bool{sda: true}); len(got.Volumes) != 1 || got.More {
+	if got := find(t, storage, containerWith(policy.Container{}, unresolved...), map[blkio.Dev]bool{sda: true}); len(got.Volumes) != 1 || got.More {
 		t.Errorf("%d syncs, more: %t", len(got.Volumes), got.More)
 	}
 }

@@ -68,7 +68,7 @@ func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, c
 	}
 	err = c.addStrays(f.history(pod), strays)
 	if err == nil {
-		c.uncompared = nil
+		c.isUncompared = false
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, c
 func (f *Finder) strays(ctx context.Context, c *Container, mounts []blkio.ProcessMount) ([]blkio.ProcessMount, error) {
 	d := declared{write: map[blkio.Dev]bool{}, read: map[blkio.Dev]bool{}}
 	root := slices.IndexFunc(mounts, func(m blkio.ProcessMount) bool { return m.IsRoot })
-	d.addFacts(&c.Facts, len(c.uncompared), root >= 0 && mounts[root].ReadOnly)
+	d.addFacts(&c.Facts, len(c.kept.Mounts), root >= 0 && mounts[root].ReadOnly)
 	found := d.strays(mounts)
 	if len(found) == 0 {
 		return nil, nil
@@ -125,8 +125,8 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 // selects, and those of mounts below a volume that only a path selects.
 func (d *declared) addUnselected(ctx context.Context, storage Storage, c *Container) error {
 	through := map[string]bool{}
-	for i := range c.uncompared {
-		m := &c.uncompared[i]
+	for i := range c.kept.Mounts {
+		m := &c.kept.Mounts[i]
 		source := path.Clean(m.Source)
 		if !m.IsBind() || through[source] {
 			continue
@@ -206,10 +206,10 @@ func (c *Container) keepStray(m *blkio.ProcessMount) {
 // adds them to all mounts that can be. A read-only mount of the spec is never writable.
 func (c *Container) addStray(h history, m *blkio.ProcessMount, around int) {
 	canBe := func(i int) bool {
-		return i >= 0 && i < len(c.uncompared) && isSelected(&c.uncompared[i], &c.Facts.Mounts[i]) &&
+		return i >= 0 && i < len(c.kept.Mounts) && isSelected(&c.kept.Mounts[i], &c.Facts.Mounts[i]) &&
 			(m.ReadOnly || !c.Facts.Mounts[i].ReadOnly)
 	}
-	for i := range c.uncompared {
+	for i := range c.kept.Mounts {
 		if !canBe(i) || canBe(around) && i != around {
 			continue
 		}

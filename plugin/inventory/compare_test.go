@@ -261,7 +261,7 @@ func TestCompareFails(t *testing.T) {
 		}
 	}
 	c := NewContainer(&Spec{})
-	c.uncompared = []Mount{{}}
+	c.isUncompared = true
 	if c.SetCompared(); c.IsUncompared() {
 		t.Error("without a process there is nothing to compare")
 	}

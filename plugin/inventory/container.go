@@ -15,9 +15,6 @@ import (
 // container without an OCI spec, for which there is nothing to find.
 type Container struct {
 	Facts policy.Container
-	// Unresolved are the mounts that the container can write to and that no target of the
-	// request selects. Their disks were not searched for.
-	Unresolved []UnresolvedMount
 	// Strays are the filesystems that Compare found writable in the container and that its OCI spec
 	// does not lead to, each by its mountpoint on the node. Their disks are part of Facts.
 	Strays []blkio.Backing
@@ -30,16 +27,23 @@ type Container struct {
 	spec *Spec // nil once all its disks are found
 	// kept is the OCI spec, to find the disks again: of further targets, and if they can change
 	// while the container runs.
-	kept *Spec
-	// follows is true if the disks can change while the container runs, and propagates if they
-	// can change by mounts of the host.
-	follows, propagates bool
-	targets             *annotation.Targets // that the last Find has searched for; nil before
-	// uncompared are the mounts of the OCI spec, until they have been compared with those
-	// of the container's first process. It is nil if no path of the host can have been led
-	// elsewhere.
-	uncompared []Mount
+	kept    *Spec
+	follows follows
+	targets *annotation.Targets // that the last Find has searched for; nil before
+	// isUncompared is true until the mounts of the OCI spec have been compared with those of the container's first process. It is
+	// false if no path of the host can have been led elsewhere.
+	isUncompared bool
 }
+
+// follows is what can change the disks of a container while it runs.
+type follows uint8
+
+// The changes.
+const (
+	followsNothing follows = iota
+	followsDisks           // a filesystem can get more disks, or a device can come back
+	followsMounts          // as well as mounts of the host
+)
 
 // UnresolvedMount is a mount with disks that were not searched for.
 type UnresolvedMount struct {
@@ -66,18 +70,18 @@ func (c *Container) HasTooManyMounts() bool { return c.kept != nil && c.kept.Too
 func (c *Container) IsResolved() bool { return c.spec == nil }
 
 // Follows reports whether the disks can change while the container runs.
-func (c *Container) Follows() bool { return c.follows }
+func (c *Container) Follows() bool { return c.follows != followsNothing }
 
 // Propagates reports whether mounts of the host can change the disks.
-func (c *Container) Propagates() bool { return c.propagates }
+func (c *Container) Propagates() bool { return c.follows == followsMounts }
 
 // Invalidate makes the container unresolved if its disks can change while it runs, so that the
 // next Find resolves them again. It reports whether they can change.
 func (c *Container) Invalidate() bool {
-	if c.follows {
+	if c.Follows() {
 		c.spec = c.kept
 	}
-	return c.follows
+	return c.Follows()
 }
 
 // InvalidateFor makes the container unresolved if the last Find did not cover all of these targets, so that the
@@ -93,10 +97,10 @@ func (c *Container) Covers(t annotation.Targets) bool { return c.targets != nil 
 
 // IsUncompared reports whether the mounts of the container's first process have still to be
 // compared with the OCI spec, see Finder.Compare.
-func (c *Container) IsUncompared() bool { return c.uncompared != nil }
+func (c *Container) IsUncompared() bool { return c.isUncompared }
 
 // SetCompared ends the comparison without a result, for a container without a process.
-func (c *Container) SetCompared() { c.uncompared = nil }
+func (c *Container) SetCompared() { c.isUncompared = false }
 
 // Err returns why the disks of a mount, or of the writable layer, could not be found. A
 // later try may succeed. Mounts that were left out by Spec.Reduce do not cause an error.
@@ -117,20 +121,20 @@ func (c *Container) Err() error {
 	return err
 }
 
-// unresolved returns the mounts that a container can write to, or below, and that were not resolved completely.
-func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
-	var out []UnresolvedMount
-	for i := range s.Mounts {
-		m, known := &s.Mounts[i], &found[i]
+// Unresolved returns the mounts that the container can write to, or below, and that no target of the request selects. Their disks
+// were not searched for. It returns nil before the first Find.
+func (c *Container) Unresolved() (out []UnresolvedMount) {
+	if c.kept == nil || len(c.Facts.Mounts) < len(c.kept.Mounts) {
+		return nil
+	}
+	for i := range c.kept.Mounts {
+		m, known := &c.kept.Mounts[i], &c.Facts.Mounts[i]
 		u := UnresolvedMount{
 			Source: m.Source,
 			Self:   known.Backing.Unresolved && !known.ReadOnly,
 			Below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
 		}
 		if u.Self || u.Below {
-			if out == nil {
-				out = make([]UnresolvedMount, 0, len(s.Mounts)-i)
-			}
 			out = append(out, u)
 		}
 	}

@@ -84,7 +84,7 @@ func TestMountOptions(t *testing.T) {
 		{kind: "bind", options: "shared", bind: true, propagates: true},
 		{kind: "bind", options: "rshared", bind: true, propagates: true},
 	} {
-		m := Mount{Type: tt.kind, Options: strings.Split(tt.options, ",")}
+		m := Mount{Type: tt.kind, Options: ParseOptions(strings.Split(tt.options, ",")...)}
 		if m.IsBind() != tt.bind || m.IsRecursive() != tt.recursive || m.IsReadOnly() != tt.readOnly || m.IsPropagated() != tt.propagates {
 			t.Errorf("%s %s: bind %t, recursive %t, read-only %t, propagates %t", tt.kind, tt.options, m.IsBind(), m.IsRecursive(), m.IsReadOnly(), m.IsPropagated())
 		}
@@ -93,18 +93,21 @@ func TestMountOptions(t *testing.T) {
 
 // TestUnresolved verifies which writable mounts were not resolved for a target.
 func TestUnresolved(t *testing.T) {
-	spec := Spec{Mounts: []Mount{
+	c := NewContainer(&Spec{Mounts: []Mount{
 		bind("/a", "/a", "rbind", "rw"), bind("/b", "/b", "rbind", "ro"), bind("/c", "/c", "bind", "ro"), bind("/d", "/d", "bind"),
 		bind("/e", "/e", "rbind"),
 		{Type: "proc", Source: "proc", Destination: "/proc"},
-	}}
-	facts := policy.Container{Mounts: make([]policy.Mount, len(spec.Mounts))}
+	}})
+	if got := c.Unresolved(); got != nil {
+		t.Errorf("before the first search: %v", got)
+	}
+	c.Facts.Mounts = make([]policy.Mount, len(c.kept.Mounts))
 	for i := range 4 {
-		facts.Mounts[i].Backing.Unresolved = true
-		facts.Mounts[i].ReadOnly = i == 1 || i == 2
+		c.Facts.Mounts[i].Backing.Unresolved = true
+		c.Facts.Mounts[i].ReadOnly = i == 1 || i == 2
 	}
 	want := []UnresolvedMount{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
-	if got := spec.unresolved(facts.Mounts); !slices.Equal(got, want) {
+	if got := c.Unresolved(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

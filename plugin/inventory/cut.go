@@ -10,9 +10,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// usualMounts is more mounts than most containers have.
-const usualMounts = 32
-
 // Reduce drops those facts that no decision depends on, and the mounts and devices that do not fit into room: LeftOut has their
 // number. Targets that can select one of them are errors then. It returns the memory in bytes that the spec takes.
 func (s *Spec) Reduce(room int) (size int) {
@@ -26,12 +23,9 @@ func (s *Spec) Reduce(room int) (size int) {
 		return true
 	}
 	mounts := s.Mounts[:0]
-	options := make([]string, 0, s.usualOptions()) // of all mounts
 	for i := range s.Mounts {
 		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
-			begin := len(options)
-			options = m.appendEssential(options)
-			mounts = append(mounts, m.essential(options[begin:len(options):len(options)]))
+			mounts = append(mounts, m.essential())
 		}
 	}
 	var devices []Device
@@ -49,66 +43,18 @@ func (s *Spec) Reduce(room int) (size int) {
 	return size
 }
 
-// usualOptions returns the number of the options that decisions depend on, of as many mounts as most containers have at most.
-func (s *Spec) usualOptions() (n int) {
-	for i := range min(len(s.Mounts), usualMounts) {
-		if m := &s.Mounts[i]; m.IsBind() {
-			n += m.essentialOptions()
-		}
-	}
-	return n
-}
-
-// essential returns the mount with only those facts that a decision depends on, and with these options.
-func (m *Mount) essential(options []string) Mount {
+// essential returns the mount with only those facts that a decision depends on.
+func (m *Mount) essential() Mount {
 	if !m.IsBind() {
 		return Mount{Destination: m.Destination, Type: m.Type, IsCut: m.IsCut}
 	}
-	out := Mount{Source: m.Source, Destination: m.Destination, Type: "bind", IsCut: m.IsCut}
-	if len(options) > 0 {
-		out.Options = options
-	}
-	return out
-}
-
-// appendEssential appends the options that decisions depend on.
-func (m *Mount) appendEssential(to []string) []string {
-	if !m.IsBind() {
-		return to
-	}
-	for _, o := range m.Options {
-		if o = essentialOption(o); o != "" {
-			to = append(to, o)
-		}
-	}
-	return to
-}
-
-// essentialOptions returns the number of the options that decisions depend on.
-func (m *Mount) essentialOptions() (n int) {
-	for _, o := range m.Options {
-		if essentialOption(o) != "" {
-			n++
-		}
-	}
-	return n
-}
-
-// essentialOption returns an option that decisions depend on as a constant, so that the text from
-// the runtime's message is not kept. It returns "" for any other option.
-func essentialOption(o string) string {
-	for _, known := range [...]string{"rbind", "ro", "slave", "rslave", "shared", "rshared"} {
-		if o == known {
-			return known
-		}
-	}
-	return ""
+	return Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options &^ bindOption, IsCut: m.IsCut}
 }
 
 // The memory in bytes that a string, a Mount and a Device take without their text.
 const (
 	stringSize = 16
-	mountSize  = 3*stringSize + 32
+	mountSize  = 3*stringSize + 8
 	deviceSize = 2*stringSize + 8
 )
 
@@ -118,7 +64,7 @@ func (m *Mount) size() int {
 	if !m.IsBind() {
 		return out + len(m.Type)
 	}
-	return out + len(m.Source) + m.essentialOptions()*stringSize
+	return out + len(m.Source)
 }
 
 // mostMissing is the length in bytes of the paths that are searched for at most: a tenant decides

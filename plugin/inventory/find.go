@@ -44,11 +44,14 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 	c.Facts.Rootfs, c.Facts.Mounts, c.Facts.Physical = found.Rootfs, found.Mounts, found.Physical
 	c.Facts.Under, c.Facts.Links = found.Under, found.Links
 	c.spec.addLeftOut(&c.Facts, &pod.Targets)
-	c.Unresolved = c.spec.unresolved(c.Facts.Mounts)
-	c.propagates = c.spec.propagates(pod.Targets)
-	c.follows = c.propagates || grows(&c.Facts)
+	switch c.follows = followsNothing; {
+	case c.spec.propagates(pod.Targets):
+		c.follows = followsMounts
+	case grows(&c.Facts):
+		c.follows = followsDisks
+	}
 	if (c.targets == nil || !c.targets.Covers(pod.Targets)) && f.isRedirectable(pod, c) {
-		c.uncompared = c.spec.Mounts
+		c.isUncompared = true
 	}
 	if c.targets = &pod.Targets; c.Err() == nil {
 		c.spec = nil

@@ -221,7 +221,7 @@ func TestFindReasons(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if d := cmp.Diff([]UnresolvedMount{{Source: "/srv", Self: true, Below: true}}, c.Unresolved); d != "" {
+	if d := cmp.Diff([]UnresolvedMount{{Source: "/srv", Self: true, Below: true}}, c.Unresolved()); d != "" {
 		t.Errorf("unresolved, -want +got:\n%s", d)
 	}
 	if err := c.Err(); err != nil || !c.IsResolved() { // of the writable layer, which no target selects

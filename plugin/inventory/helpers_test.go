@@ -25,5 +25,5 @@ func twoDisks(path string) blkio.Backing {
 }
 
 func bind(src, dst string, opts ...string) Mount {
-	return Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
+	return Mount{Type: "bind", Source: src, Destination: dst, Options: ParseOptions(opts...)}
 }

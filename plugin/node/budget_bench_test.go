@@ -75,7 +75,7 @@ func newLargeBudget(b *testing.B, pods, namespaces int) (_ *budgetNode, last *sn
 			if err := n.createOf(sb, c); err != nil {
 				b.Fatal(err)
 			}
-			now := n.peek().pods[sb.ID].containers[c.ID].snapshot
+			now := n.peek().pods[sb.ID].container(c.ID).snapshot
 			last = &now
 		}
 	}

@@ -89,7 +89,7 @@ func (n *Node) noteBystanding(sb *Sandbox, ctr *Container, now State, by *policy
 	if now == Created {
 		s.forgetFailed(p, ctr)
 	}
-	c := p.containers[ctr.ID]
+	c := p.container(ctr.ID)
 	if c == nil {
 		c = s.addReported(p, ctr)
 	}
@@ -271,7 +271,7 @@ func (n *Node) takeUnread(upTo reading) (out []groupIdentity) {
 	for g, known := range s.bystanders {
 		if known <= upTo {
 			s.bystanders[g] = unreadable
-			out = append(out, g.groupIdentity)
+			out = append(out, g.identity())
 		}
 	}
 	return out

@@ -34,7 +34,7 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 		s.rememberRejected(c)
 		return nil, nil
 	}
-	if old := c.pod.in(s).containers[c.id]; old != nil {
+	if old := c.pod.in(s).container(c.id); old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
 	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && c.decision.policy.Refuses(excess) {
@@ -172,13 +172,14 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	if b == nil || len(p.containers) == 0 {
 		return nil
 	}
-	next := s.assuming(g, p.containers)
+	next, assumed := s.assuming(g, p.containers)
 	if p.editsAnnotations() {
-		next.recorded.granted = g.recorded.granted.OnlyCarried()
+		carried := g.recorded.granted.OnlyCarried()
+		next.recorded.granted = &carried
 	}
 	var asking, raised []*snapshot
 	for _, fresh := range p.containers {
-		c := next.pods[fresh.pod.id].containers[fresh.id]
+		c := assumed.container(fresh.id)
 		if c.needsVetting() && c.isLate() {
 			s.toRoom(next, &c.snapshot, nil)
 			fresh.decision = c.decision
@@ -200,18 +201,20 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	return s.excess(next, append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
 }
 
-// assuming returns a copy of a group with other decisions for containers of one of its pods. The copy is no part of the state.
-func (s *state) assuming(g *group, decided []*snapshot) *group {
-	out, pod := *g, *decided[0].pod.in(s)
-	out.pods, pod.containers = maps.Clone(g.pods), maps.Clone(pod.containers)
+// assuming returns copies of a group and of one of its pods, with other decisions for containers of that. The copies are no part of
+// the state.
+func (s *state) assuming(g *group, decided []*snapshot) (*group, *pod) {
+	was := decided[0].pod.in(s)
+	out, pod := *g, *was
+	out.pods, pod.containers = slices.Clone(g.pods), slices.Clone(was.containers)
 	pod.total = decided[0].decision.total // which is the same for all of them
 	for i := range decided {
 		c := *decided[i].in(s)
 		c.decision = decided[i].decision
-		pod.containers[c.id] = &c
+		pod.containers[slices.Index(was.containers, decided[i].in(s))] = &c
 	}
-	out.pods[pod.id] = &pod
-	return &out
+	out.pods[slices.Index(g.pods, was)] = &pod
+	return &out, &pod
 }
 
 // The budget of a namespace is asked when a container is created. It is asked later about a late container: no plugin was connected
@@ -226,7 +229,8 @@ func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
 	if b == nil || c.decision.policy.Budget() == nil {
 		return nil
 	}
-	before, after := g.grants(c.pod.namespace, b), s.assuming(g, []*snapshot{fresh}).grants(c.pod.namespace, b)
+	next, _ := s.assuming(g, []*snapshot{fresh})
+	before, after := g.grants(c.pod.namespace, b), next.grants(c.pod.namespace, b)
 	return func(at blkio.Address) bool { return after[at] > before[at] }
 }
 

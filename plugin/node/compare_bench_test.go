@@ -65,7 +65,7 @@ func newCompared(b *testing.B, count int) (*Node, *container) {
 	if _, err := n.create(b.Context(), limited("* wbps=1Mi"), c, false); err != nil {
 		b.Fatal(err)
 	}
-	known := n.peek().pods["sb1"].containers[c.ID]
+	known := n.peek().pods["sb1"].container(c.ID)
 	if !known.disks.IsUncompared() {
 		b.Fatalf("nothing is to be compared: is %s on a disk that sysfs knows?", node)
 	}

@@ -143,7 +143,7 @@ func (s *state) add(c *snapshot) *container {
 	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
 	added.snapshot = *c
 	p := c.pod.in(s)
-	p.containers[c.id] = added
+	p.insert(added)
 	s.recount(p.group.in(s))
 	s.addContainer(added)
 	if p.edit.next != nil { // which may have waited for a container
@@ -259,8 +259,8 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
 		s.noteExit(&c.snapshot, false)
 	}
-	if pod := c.pod.in(s); now == lifecycle.Absent && pod.containers[c.id] == c {
-		delete(pod.containers, c.id)
+	if pod := c.pod.in(s); now == lifecycle.Absent && slices.Contains(pod.containers, c) {
+		pod.remove(c)
 		s.byCgroup.remove(c.cgroup, c)
 	}
 	s.recount(g)

@@ -103,7 +103,7 @@ func TestBystanderEnds(t *testing.T) {
 		t.Helper()
 		var got []string
 		if p := n.peek().pods["sb1"]; p != nil {
-			for _, c := range p.sorted() {
+			for _, c := range p.containers {
 				got = append(got, c.id)
 			}
 		}

@@ -32,7 +32,7 @@ type editOf struct {
 func (n *Node) edits(of groupIdentity) (out []editOf) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, p := range of.in(s).sorted() {
+	for _, p := range of.in(s).pods {
 		if e, ok := p.editNow(); ok {
 			out = append(out, e)
 		}

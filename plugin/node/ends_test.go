@@ -115,7 +115,7 @@ func TestReleaseGate(t *testing.T) {
 			if err := os.MkdirAll(stuck, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			n.exits.tidier.Tidy(t.Context(), endedPod{n, newGroup(podCgroup, podCgroup).groupIdentity})
+			n.exits.tidier.Tidy(t.Context(), endedPod{n, newGroup(podCgroup, podCgroup).identity()})
 			if got := len(logged.AllEntries()) > 0; got != tt.released {
 				t.Errorf("a release was tried: %v, want %v", got, tt.released)
 			}

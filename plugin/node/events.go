@@ -109,22 +109,40 @@ func (n *Node) PodsByCgroup() map[string]podevent.Pod {
 }
 
 // Problems returns the problems of pods of which an event has told, and that last. Rejected containers are none of them: the state
-// does not have these.
+// does not have these. It takes the lock for one group at a time, because it formats the texts of all notices.
 func (n *Node) Problems() (out []nodereport.Problem) {
+	for _, g := range n.notified() {
+		out = append(out, n.problemsOf(g)...)
+	}
+	return out
+}
+
+// notified returns the groups with notices, which are few.
+func (n *Node) notified() (out []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range s.groups {
-		if len(g.told.known) == 0 { // mostly it is so
+		if len(g.told.known) > 0 {
+			out = append(out, g.identity())
+		}
+	}
+	return out
+}
+
+func (n *Node) problemsOf(of groupIdentity) (out []nodereport.Problem) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
+	if len(g.told.known) == 0 { // it has left meanwhile
+		return nil
+	}
+	for _, x := range g.notices() {
+		if x.event == nil || g.told.known[x.noticeKey].at.IsZero() {
 			continue
 		}
-		for _, x := range g.notices() {
-			if x.event == nil || g.told.known[x.noticeKey].at.IsZero() {
-				continue
-			}
-			e := x.event()
-			if of := e.reason.Facts(); of.Type == podevent.Warning && !of.IsFact {
-				out = append(out, nodereport.Problem{Namespace: e.of.Namespace, Pod: e.of.Name, Reason: string(e.reason), Text: e.note})
-			}
+		e := x.event()
+		if of := e.reason.Facts(); of.Type == podevent.Warning && !of.IsFact {
+			out = append(out, nodereport.Problem{Namespace: e.of.Namespace, Pod: e.of.Name, Reason: string(e.reason), Text: e.note})
 		}
 	}
 	return out

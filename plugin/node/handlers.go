@@ -189,7 +189,7 @@ func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	pod := of.in(s)
-	c := pod.containers[ctr.ID]
+	c := pod.container(ctr.ID)
 	if c == nil {
 		c = s.addReported(pod, ctr)
 	}
@@ -242,7 +242,7 @@ func (n *Node) Stopped(sandbox, id string) {
 	if pod == nil {
 		return
 	}
-	if c := pod.containers[id]; c != nil {
+	if c := pod.container(id); c != nil {
 		s.handle(c, lifecycle.StopContainer)
 	}
 	s.markDirty(pod.group.in(s))
@@ -252,9 +252,11 @@ func (n *Node) Stopped(sandbox, id string) {
 func (n *Node) Removed(sandbox, id string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
-		s.handle(pod.containers[id], lifecycle.RemoveContainer)
-		s.markDirty(pod.group.in(s))
+	if pod := s.pods[sandbox]; pod != nil {
+		if c := pod.container(id); c != nil {
+			s.handle(c, lifecycle.RemoveContainer)
+			s.markDirty(pod.group.in(s))
+		}
 	}
 }
 

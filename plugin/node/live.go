@@ -256,7 +256,8 @@ func (s *state) replaceRequest(p *pod, r *podfacts.Request) {
 func (s *state) replaceAnnotations(p *pod, r *podfacts.Request) {
 	s.replaceRequest(p, r)
 	g := p.group.in(s)
-	g.recorded.granted = g.recorded.granted.OnlyCarried()
+	carried := g.recorded.granted.OnlyCarried()
+	g.recorded.granted = &carried
 }
 
 // reviseAll has all pods follow what the API server knows about them.

@@ -29,7 +29,7 @@ func (n *Node) concerned() (out []groupIdentity) {
 	defer n.state.Unlock()
 	for _, g := range s.groups {
 		if s.concerns(g) {
-			out = append(out, g.groupIdentity)
+			out = append(out, g.identity())
 		}
 	}
 	return out
@@ -75,7 +75,7 @@ func (n *Node) measured(of groupIdentity) (out podmetrics.Pod) {
 	if len(granted) == 0 {
 		return out
 	}
-	total := add(g.recorded.granted, g.recorded.weights, g.cgroup, true)
+	total := add(*g.recorded.granted, g.recorded.weights, g.cgroup, true)
 	out.Limits = valuesOf(total.Settings.Lowest(policy.Backstop(granted)))
 	for _, dev := range slices.SortedFunc(maps.Keys(names), blkio.Dev.Compare) {
 		out.Disks = append(out.Disks, blkio.Disk{Dev: dev, Name: names[dev]})

@@ -30,16 +30,16 @@ func (n *Node) known() modelKnown {
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		if !s.concerns(pod.group.in(s)) {
-			for id := range pod.containers {
-				out.bystanding[id] = true
+			for _, c := range pod.containers {
+				out.bystanding[c.id] = true
 			}
 			continue
 		}
 		now := pod.request.now.Load()
 		out.requests[id] = modelFacts{now.Annotations, now.Labels["tier"], now.NamespaceLabels, now.Volumes}
 		out.rejected[id] = pod.edit.err
-		for id, c := range pod.containers {
-			out.containers[id] = c.mayRun()
+		for _, c := range pod.containers {
+			out.containers[c.id] = c.mayRun()
 			out.late[pod.uid] = out.late[pod.uid] || c.isLive() && c.isLate()
 		}
 	}

@@ -182,7 +182,7 @@ func sandboxID(sb *Sandbox, c *Container) string {
 func cgroupOf(name string) string { return podCgroup + "/cri-containerd-id-" + name + ".scope" }
 
 func bind(src, dst string, opts ...string) inventory.Mount {
-	return inventory.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
+	return inventory.Mount{Type: "bind", Source: src, Destination: dst, Options: inventory.ParseOptions(opts...)}
 }
 
 // limited is a pod whose containers each have this value of the annotation.

@@ -41,7 +41,7 @@ func (g *group) notices() (out []notice) {
 			level: logrus.WarnLevel, text: "Another program limits the pod's cgroup: its limits stay", fields: logrus.Fields{"cgroup": g.cgroup, "limits": g.foreign},
 		}})
 	}
-	for _, pod := range g.sorted() {
+	for _, pod := range g.pods {
 		out = append(out, pod.notices(g)...)
 	}
 	return out
@@ -56,7 +56,7 @@ func (p *pod) notices(g *group) (out []notice) {
 		out = append(out, x)
 	}
 	causes := map[noticeKey]bool{}
-	for _, c := range p.sorted() {
+	for _, c := range p.containers {
 		if c.decision.policy == nil || !c.isLive() || c.life.Phase() == lifecycle.Refused {
 			continue
 		}

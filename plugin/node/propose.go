@@ -32,10 +32,10 @@ type podView struct {
 	pod        podIdentity
 	request    *podfacts.Request // that counts
 	containers []snapshot
-	known      []knownFacts   // of all that were created so far
-	granted    policy.Desired // to the pod as a whole, so far
-	noTotal    string         // why the pod as a whole cannot have limits, "" if it can
-	changes    int            // of the group
+	known      []knownFacts    // of all that were created so far
+	granted    *policy.Desired // to the pod as a whole, so far; nil for nothing
+	noTotal    string          // why the pod as a whole cannot have limits, "" if it can
+	changes    int             // of the group
 }
 
 // viewPod returns a view of a pod. The policy has to be loaded afterwards: a new one changes all groups once it is in force.
@@ -52,7 +52,7 @@ func (n *Node) viewPod(of podIdentity) podView {
 		v.noTotal = "the pod shares its cgroup with another pod"
 	}
 	v.containers = make([]snapshot, 0, len(p.containers))
-	for _, c := range p.sorted() {
+	for _, c := range p.containers {
 		v.containers = append(v.containers, c.snapshot)
 	}
 	return v
@@ -75,7 +75,7 @@ type proposal struct {
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
 // nothing, and reads nothing of the node.
 func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) proposal {
-	in := grant.Pod{Policy: pol, Before: v.after(by, &v.granted), NoTotal: v.noTotal, Missing: missing}
+	in := grant.Pod{Policy: pol, Before: v.after(by, v.granted), NoTotal: v.noTotal, Missing: missing}
 	newest := map[string]int{}
 	for _, k := range v.known {
 		newest[k.facts.Name] = k.arrival
@@ -310,8 +310,8 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range of.in(s).sorted() {
-		for _, c := range pod.sorted() {
+	for _, pod := range of.in(s).pods {
+		for _, c := range pod.containers {
 			out = append(out, c.snapshot)
 		}
 	}

@@ -37,7 +37,7 @@ func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 			continue
 		}
 		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs(now) {
-			hung = append(hung, g.groupIdentity)
+			hung = append(hung, g.identity())
 		}
 	}
 	return hung

@@ -19,7 +19,7 @@ func (n *Node) settle(ctx context.Context) {
 // groups returns all groups.
 func (n *Node) groups() (out []groupIdentity) {
 	for _, g := range n.peek().groups {
-		out = append(out, g.groupIdentity)
+		out = append(out, g.identity())
 	}
 	return out
 }

@@ -57,8 +57,9 @@ func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	g := of.in(s)
 	if !g.recorded.read && r != nil { // otherwise the record may be one of this process
 		g.recorded.exits, g.recorded.limits = record.WithExits(r.Exits, g.recorded.exits), limitsOf(r)
-		g.recorded.granted = r.Granted()
-		g.recorded.granted.Settings, g.recorded.granted.Lowered = g.recorded.granted.Settings.Carry(), g.recorded.granted.Lowered.Carry()
+		granted := r.Granted()
+		granted.Settings, granted.Lowered = granted.Settings.Carry(), granted.Lowered.Carry()
+		g.recorded.granted = &granted
 		s.recount(g)
 	}
 	g.recorded.read = true

@@ -71,14 +71,14 @@ func (n *recoveringNode) brokenPod() (repair func()) {
 	sb := limited("rootfs wbps=1Mi")
 	sb.ID, sb.UID, sb.Cgroup = "broken", "broken", "/kubepods.slice/kubepods-broken.slice"
 	broken := n.lookup(sb)
-	set := func(change func(containers map[string]*container)) {
+	set := func(containers ...*container) {
 		s := n.state.Lock()
 		defer n.state.Unlock()
-		change(broken.in(s).containers)
+		broken.in(s).containers = containers
 		s.markDirty(broken.group.in(s))
 	}
-	set(func(containers map[string]*container) { containers["nil"] = nil })
-	return func() { set(func(containers map[string]*container) { delete(containers, "nil") }) }
+	set((*container)(nil))
+	return func() { set() }
 }
 
 // TestReconcilerGoesOn verifies that the limits of other pods stay in force if each step of the reconciler
@@ -104,7 +104,7 @@ func TestReconcilerGoesOn(t *testing.T) {
 				t.Errorf("the other pod's limit is %v, want 1 MiB/s", got)
 			}
 		}
-		if c := n.peek().pods[sb.ID].containers["id-b"]; !c.mayRun() {
+		if c := n.peek().pods[sb.ID].container("id-b"); !c.mayRun() {
 			t.Errorf("the other pod's container b, whose start was missed, is %v", c.life.Phase())
 		}
 		want := []string{"compare a pod", "find complete pods", "find mounts", "find removed pods", "find running containers", "find undeclared disks", "tell notices"}

@@ -84,14 +84,14 @@ var agreeing = []string{"init", "proxy", "a", "b"}
 // mountsOf returns the mounts of a container as the kubelet and the runtime make them.
 func (p *pod) mountsOf(volumes []manifest.Volume, container string) []inventory.Mount {
 	dir := node.DefaultKubeletRoot + "/pods/" + p.uid
-	out := []inventory.Mount{{Type: "bind", Source: dir + "/etc-hosts", Destination: "/etc/hosts", Options: []string{"rbind", "rw"}}}
+	out := []inventory.Mount{{Type: "bind", Source: dir + "/etc-hosts", Destination: "/etc/hosts", Options: inventory.ParseOptions("rbind", "rw")}}
 	for i, v := range volumes {
-		m := inventory.Mount{Type: "bind", Source: v.Path, Destination: "/" + v.Name, Options: []string{"rbind", "rw"}}
+		m := inventory.Mount{Type: "bind", Source: v.Path, Destination: "/" + v.Name, Options: inventory.ParseOptions("rbind", "rw")}
 		switch v.Name {
 		case "scratch":
 			m.Source = dir + "/volumes/kubernetes.io~empty-dir/" + v.Name
 		case "config":
-			m.Source, m.Options = dir+"/volumes/kubernetes.io~configmap/"+v.Name, []string{"rbind", "ro"}
+			m.Source, m.Options = dir+"/volumes/kubernetes.io~configmap/"+v.Name, inventory.ParseOptions("rbind", "ro")
 		case "part":
 			m.Source = fmt.Sprintf("%s/volume-subpaths/part/%s/%d", dir, container, i)
 		}

@@ -239,15 +239,15 @@ func (c *container) set(option, value string) (err error) {
 	switch option {
 	case "--mount":
 		part := strings.Split(value, ":")
-		m := inventory.Mount{Type: "bind", Source: part[0], Destination: part[1], Options: []string{"rbind", "rw"}}
+		m := inventory.Mount{Type: "bind", Source: part[0], Destination: part[1], Options: inventory.ParseOptions("rbind", "rw")}
 		if len(part) > 2 {
-			m.Options = strings.Split(part[2], ",")
+			m.Options = inventory.ParseOptions(strings.Split(part[2], ",")...)
 		}
 		c.mounts = append(c.mounts, m)
 	case "--mounts": // many of them, on the disk of /
 		count, _ := strconv.Atoi(value)
 		for i := range count {
-			c.mounts = append(c.mounts, inventory.Mount{Type: "bind", Source: fmt.Sprint("/srv/", i), Destination: fmt.Sprint("/m/", i), Options: []string{"rbind"}})
+			c.mounts = append(c.mounts, inventory.Mount{Type: "bind", Source: fmt.Sprint("/srv/", i), Destination: fmt.Sprint("/m/", i), Options: inventory.ParseOptions("rbind")})
 		}
 	case "--device":
 		at, name, _ := strings.Cut(value, "=")

@@ -51,8 +51,8 @@ func newState(wake signal) *guard.Value[state] {
 // group has the sandboxes of one pod cgroup. There is one sandbox, or two for a while when the kubelet makes a
 // new one for a pod.
 type group struct {
-	groupIdentity
-	pods map[string]*pod // by sandbox ID
+	groupFacts
+	pods []*pod // in the order of their arrival
 
 	entry   queue.Entry[groupIdentity]
 	drain   lifecycle.Drain
@@ -67,8 +67,11 @@ type group struct {
 	told     told
 }
 
-// groupIdentity has the facts about a group that never change.
-type groupIdentity struct {
+// groupIdentity refers to the facts about a group that never change. Two are equal if they are of the same group.
+type groupIdentity struct{ *groupFacts }
+
+// groupFacts are what a groupIdentity refers to.
+type groupFacts struct {
 	ref    guard.Ref[state, group]
 	cgroup string // below the cgroup root; "" where the runtime named none
 	key    string // name of the group; no other group has it at the same time
@@ -77,18 +80,23 @@ type groupIdentity struct {
 	// deadlines.
 	token chan struct{}
 	// written has what this process wrote to the group's cgroups. Only the holder of the token uses it.
-	written *enforce.Written
+	written enforce.Written
 }
 
 // in returns the group. It may not be part of the state any more.
 func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
+func (g *group) identity() groupIdentity { return groupIdentity{&g.groupFacts} }
+
 func newGroup(cgroup, key string) *group {
-	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1), written: &enforce.Written{}}, pods: map[string]*pod{}}
+	g := &group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}
 	g.ref = guard.RefTo[state](g)
-	g.entry.Of = g.groupIdentity
+	g.entry.Of = g.identity()
 	return g
 }
+
+// nothing is what was granted to a pod as a whole before its first plan.
+var nothing = &policy.Desired{}
 
 // retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
@@ -99,7 +107,7 @@ type retry struct {
 // recorded has the values that the next record of the pod takes over from earlier ones.
 type recorded struct {
 	exits   []record.Exit   // of containers that have ended
-	granted policy.Desired  // to the pod as a whole, by its last plan
+	granted *policy.Desired // to the pod as a whole, by its last plan; never nil, and the value does not change
 	limits  policy.Settings // of the pod as a whole, by the record of an earlier process: see recalled
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
@@ -109,9 +117,9 @@ type recorded struct {
 // pod is one sandbox.
 type pod struct {
 	podIdentity
-	arrival    int                   // a later sandbox replaces an earlier one
-	joined     time.Time             // when it became a part of the state
-	containers map[string]*container // by ID
+	arrival    int          // a later sandbox replaces an earlier one
+	joined     time.Time    // when it became a part of the state
+	containers []*container // in the order of their names and IDs
 	// known has the facts of all containers created so far, by name. It includes containers that were rejected
 	// or removed.
 	known map[string]knownFacts
@@ -185,10 +193,27 @@ func (s *state) remember(c *snapshot) {
 	}
 }
 
-func (p *pod) sorted() []*container {
-	return sorted(p.containers, func(a, b *container) int {
+// container returns a container of the pod by its ID, or nil.
+func (p *pod) container(id string) *container {
+	if i := slices.IndexFunc(p.containers, func(c *container) bool { return c.id == id }); i >= 0 {
+		return p.containers[i]
+	}
+	return nil
+}
+
+// insert adds a container at its place in the order.
+func (p *pod) insert(c *container) {
+	i, _ := slices.BinarySearchFunc(p.containers, c, func(a, b *container) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 	})
+	p.containers = slices.Insert(p.containers, i, c)
+}
+
+// remove removes a container. It makes a new list, because a loop over the one before may go on.
+func (p *pod) remove(c *container) {
+	if i := slices.Index(p.containers, c); i >= 0 {
+		p.containers = slices.Concat(p.containers[:i], p.containers[i+1:])
+	}
 }
 
 // hasLiveContainer reports whether a container of the pod may have a part of a budget.
@@ -201,43 +226,24 @@ func (p *pod) hasLiveContainer() bool {
 	return false
 }
 
-func (g *group) sorted() []*pod {
-	return sorted(g.pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
-}
-
-// sorted is slices.SortedFunc with one allocation, because each start of a container calls it.
-func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
-	out := make([]V, 0, len(of))
-	for _, v := range of {
-		out = append(out, v)
-	}
-	slices.SortFunc(out, compare)
-	return out
-}
-
-// grantedTo returns what was granted to a sandbox as a whole. What is carried is of containers of the sandboxes that this process
+// grantedTo returns what was granted to a sandbox as a whole, and nil for nothing. What is carried is of containers of the sandboxes that this process
 // found: for another one, it stands where the policy refuses what asks for it.
-func (g *group) grantedTo(p *pod) policy.Desired {
-	out := g.recorded.granted
-	if p.isNew {
-		out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
+func (g *group) grantedTo(p *pod) *policy.Desired {
+	if len(g.recorded.granted.Settings)+len(g.recorded.granted.Lowered) == 0 { // mostly, for a new pod
+		return nil
 	}
-	return out
+	if !p.isNew {
+		return g.recorded.granted
+	}
+	out := *g.recorded.granted
+	out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
+	return &out
 }
 
 // shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
 // plugin then limits the cgroup for none of them.
 func (g *group) shared() bool {
-	var first *pod
-	for _, pod := range g.pods {
-		if first == nil {
-			first = pod
-		}
-		if pod.uid != first.uid {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
 }
 
 // hasLate reports whether the budget had no room for a live container of a group.
@@ -268,14 +274,14 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 		g = newGroup(cgroup, key)
 		s.groups[key] = g
 	}
-	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), containers: map[string]*container{}, known: map[string]knownFacts{}}
-	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
+	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
+	p.ref, p.group = guard.RefTo[state](p), g.identity()
 	for _, o := range g.pods {
 		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
 			p.lent.Store(lent)
 		}
 	}
-	g.pods[p.id], s.pods[p.id] = p, p
+	g.pods, s.pods[p.id] = append(g.pods, p), p
 	if s.namespaces[p.namespace] == nil {
 		s.namespaces[p.namespace] = &namespace{pods: map[string]*pod{}}
 	}
@@ -294,18 +300,18 @@ func (s *state) nextArrival() int {
 
 // leave is the inverse of join. It sends the event to the pod's containers, and removes them with the pod,
 // because the group may stay for another sandbox.
-func (s *state) leave(pod *pod, e lifecycle.Event) {
-	g, of := pod.group.in(s), s.namespaces[pod.namespace]
-	for _, c := range pod.containers {
+func (s *state) leave(p *pod, e lifecycle.Event) {
+	g, of := p.group.in(s), s.namespaces[p.namespace]
+	for _, c := range p.containers {
 		s.handle(c, e)
 		s.byCgroup.remove(c.cgroup, c)
 	}
-	delete(s.pods, pod.id)
-	delete(g.pods, pod.id)
-	s.byUID.remove(pod.uid, pod)
+	delete(s.pods, p.id)
+	g.pods = slices.DeleteFunc(slices.Clone(g.pods), func(o *pod) bool { return o == p }) // a loop over those before may go on
+	s.byUID.remove(p.uid, p)
 	of.sums.Forget(g)
-	if delete(of.pods, pod.id); len(of.pods) == 0 {
-		delete(s.namespaces, pod.namespace)
+	if delete(of.pods, p.id); len(of.pods) == 0 {
+		delete(s.namespaces, p.namespace)
 	}
 	s.changed(g) // another pod of it may be in the namespace; this also keeps a call that returns late from writing an outdated plan
 	if len(g.pods) > 0 {
@@ -314,7 +320,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	}
 	s.queue.Drop(&g.entry)
 	delete(s.bystanders, g)
-	g.recorded, g.told = recorded{cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
+	g.recorded, g.told = recorded{granted: nothing, cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
 	s.drop(g)
 }
 

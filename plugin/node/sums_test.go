@@ -93,7 +93,7 @@ func TestEditAddsUpOnce(t *testing.T) {
 	s := b.state.Lock()
 	defer b.state.Unlock()
 	var of []*snapshot
-	for _, c := range s.pods["sb-0"].sorted() {
+	for _, c := range s.pods["sb-0"].containers {
 		of = append(of, &c.snapshot)
 	}
 	best := func(of []*snapshot) time.Duration {
@@ -123,7 +123,7 @@ func TestCheckAddsUpChanged(t *testing.T) {
 		if err := b.createOf(sb, c); err != nil {
 			t.Fatal(err)
 		}
-		now := b.peek().pods[sb.ID].containers[c.ID].snapshot
+		now := b.peek().pods[sb.ID].container(c.ID).snapshot
 		last = &now
 	}
 	changed := func() int { return sizeOf(b.peek().namespaces["tenant-a"].sums, "stale") }
@@ -156,7 +156,7 @@ func TestFailedSearchForgetsNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := b.state.Lock()
-	c := s.pods[sb.ID].sorted()[0]
+	c := s.pods[sb.ID].containers[0]
 	c.decision, c.recalled = undecided, nil // as after a restart
 	searched := c.snapshot
 	s.recount(c.pod.group.in(s))

@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -92,7 +91,7 @@ func byAge(a, b *Container) int {
 
 // adoptOne takes over one container of a pod.
 func (s *state) adoptOne(pod *pod, ctr *Container) {
-	c := pod.containers[ctr.ID]
+	c := pod.container(ctr.ID)
 	if c == nil {
 		c = s.addReported(pod, ctr)
 		if ctr.State == Running {
@@ -121,8 +120,8 @@ func (s *state) adopt(ctrs []*Container) {
 		}
 	}
 	for _, pod := range s.pods {
-		for id, c := range pod.containers {
-			if !listed[id] {
+		for _, c := range pod.containers {
+			if !listed[c.id] {
 				s.handle(c, lifecycle.NotListed)
 			}
 		}
@@ -163,7 +162,7 @@ func (n *Node) forgetRemovedPods(of groupIdentity, changes int) (names []string)
 	if g.changes != changes {
 		return nil
 	}
-	for pod := range maps.Values(maps.Clone(g.pods)) {
+	for _, pod := range g.pods {
 		names = append(names, pod.String())
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}

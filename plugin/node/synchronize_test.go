@@ -55,7 +55,7 @@ func TestPanicUnlocks(t *testing.T) {
 		t.Run(event, func(t *testing.T) {
 			h, _ := tree(t)
 			n := newNode(t, h)
-			broken := &pod{podIdentity: podIdentity{&fixedFacts{id: "sb1"}}, containers: map[string]*container{"id-a": {}}} // of no group
+			broken := &pod{podIdentity: podIdentity{&fixedFacts{id: "sb1", group: groupIdentity{&groupFacts{}}}}, containers: []*container{{snapshot: snapshot{identity: identity{id: "id-a"}}}}} // of no group
 			broken.ref = guard.RefTo[state](broken)
 			n.peek().pods["sb1"] = broken
 			func() {

@@ -84,15 +84,7 @@ func none(string) bool { return false }
 
 // isLast reports whether no later sandbox is in the group.
 func (p *pod) isLast(g *group) bool {
-	if len(g.pods) == 1 { // mostly it is so
-		return true
-	}
-	for _, other := range g.pods {
-		if other.arrival > p.arrival {
-			return false
-		}
-	}
-	return true
+	return g.pods[len(g.pods)-1].arrival <= p.arrival
 }
 
 // share returns what the containers of a group that count are granted of the budget of a namespace, without those of some names, and

@@ -122,7 +122,7 @@ func (n *Node) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
-		if c := pod.containers[r.Target.Container]; c != nil {
+		if c := pod.container(r.Target.Container); c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
 			return c.identity, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
 		}
@@ -207,7 +207,7 @@ func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 	} else {
 		v.Pod.Policy = v.request.Under(pol) // may parse the annotations, so without the lock
 	}
-	fresh := enforce.NewTargets(plan.New(v.View), of.written)
+	fresh := enforce.NewTargets(plan.New(v.View), &of.written)
 	n.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
@@ -222,7 +222,7 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	if v.shared { // the cgroup has no limits until the other pod has left
 		granted = g.recorded.granted.OnlyCarried()
 	}
-	g.recorded.granted, g.recorded.weights = granted, fresh.Pod.Weights
+	g.recorded.granted, g.recorded.weights = &granted, fresh.Pod.Weights
 	s.recount(g)
 	if complete && g.changes == v.changes {
 		g.plan = fresh
@@ -257,14 +257,14 @@ type view struct {
 
 // view returns a view of a group.
 func (s *state) view(g *group) view {
-	v := view{group: g.groupIdentity, shared: g.shared(), changes: g.changes}
+	v := view{group: g.identity(), shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
 	var last *podfacts.Edit
-	for _, pod := range g.sorted() {
+	for _, pod := range g.pods {
 		before := len(v.Running)
 		v.Running = slices.Grow(v.Running, len(pod.containers))
-		for _, c := range pod.sorted() {
+		for _, c := range pod.containers {
 			if c.mayRun() {
 				v.Running = append(v.Running, c.planned())
 			}

@@ -1,7 +1,6 @@
 package annotation
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,24 +25,25 @@ func Kinds() []string { return []string{KindLimits, KindWeight, KindClass} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	keys    []string          // of this domain, without that of ofClaim; sorted
-	ofClaim *Error            // why an annotation has no effect; nil for none
-	podWide []*Error          // of keys that concern no known scope
-	named   map[string]*Scope // by container
-	each    *Scope            // "containers"; nil where nothing is asked
-	total   *Scope            // "pod-total"; nil where nothing is asked
-	entries int               // of all limits annotations
-	targets Targets           // of all scopes
-	chooses bool              // some scope has a class
+	keys    []string // of this domain, without that of ofClaim; sorted
+	ofClaim *Error   // why an annotation has no effect; nil for none
+	podWide []*Error // of keys that concern no known scope
+	named   []*Scope // of single containers: not more than keys, so that they are searched one by one
+	each    *Scope   // "containers"; nil where nothing is asked
+	total   *Scope   // "pod-total"; nil where nothing is asked
+	entries int      // of all limits annotations
+	targets Targets  // of all scopes
+	chooses bool     // some scope has a class
 }
 
 // Scope holds the annotations of one scope of a pod.
 type Scope struct {
-	Limits  *List    // nil for none
-	Weights *List    // nil for none
-	Class   *Class   // nil for none, and for an invalid one
-	star    bool     // a limit has the target "*"
-	errs    []*Error // of the choice of a class, and of two keys for one annotation
+	Limits    *List    // nil for none
+	Weights   *List    // nil for none
+	Class     *Class   // nil for none, and for an invalid one
+	container string   // that it names; "" for the scopes of several
+	star      bool     // a limit has the target "*"
+	errs      []*Error // of the choice of a class, and of two keys for one annotation
 }
 
 // Parse parses a pod's annotations. It has no error, because each mistake belongs to the scope that it is in: a
@@ -184,13 +184,12 @@ func (r *Request) scope(name string) (*Scope, *Problem) {
 			hintLabel,
 		}
 	}
-	if r.named == nil {
-		r.named = map[string]*Scope{}
+	q := r.Named(container)
+	if q == nil {
+		q = &Scope{container: container}
+		r.named = append(r.named, q)
 	}
-	if r.named[container] == nil {
-		r.named[container] = &Scope{}
-	}
-	return r.named[container], nil
+	return q, nil
 }
 
 func orNew(r **Scope) *Scope {
@@ -234,7 +233,12 @@ func (r *Request) First() string {
 func (r *Request) PodWide() []*Error { return r.podWide }
 
 // Named returns the scope container.NAME of one container, or nil if it is not annotated.
-func (r *Request) Named(container string) *Scope { return r.named[container] }
+func (r *Request) Named(container string) *Scope {
+	if i := slices.IndexFunc(r.named, func(q *Scope) bool { return q.container == container }); i >= 0 {
+		return r.named[i]
+	}
+	return nil
+}
 
 // Each returns the scope containers, or nil if it is not annotated.
 func (r *Request) Each() *Scope { return r.each }
@@ -268,18 +272,22 @@ func (r *Request) Chooses() bool { return r != nil && r.chooses }
 // StarOf reports whether a "*" applies to the container with this name, in its own scope,
 // in containers, or in pod-total.
 func (r *Request) StarOf(container string) bool {
-	return r.Targets().HasStar() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
+	return r.Targets().HasStar() && (r.each.hasStar() || r.total.hasStar() || r.Named(container).hasStar())
 }
 
 func (q *Scope) hasStar() bool { return q != nil && q.star }
 
 // ContainerNames returns the sorted names of the containers that have a scope
 // container.NAME. The pod may not have containers with all of these names.
-func (r *Request) ContainerNames() []string {
+func (r *Request) ContainerNames() (out []string) {
 	if r.Empty() {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(r.named))
+	for _, q := range r.named {
+		out = append(out, q.container)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Errors returns the mistakes in the annotations of a scope that do not depend on the node

@@ -53,9 +53,9 @@ type Pod struct {
 	// Complete is true once a full pass has seen a container of the pod run. From then on,
 	// targets that no container has cause a warning.
 	Complete bool
-	Begun    bool           // a container of the sandbox has started
-	Granted  policy.Desired // what the pod as a whole was granted last
-	Exits    []record.Exit  // of containers that have ended
+	Begun    bool            // a container of the sandbox has started
+	Granted  *policy.Desired // what the pod as a whole was granted last; nil for nothing
+	Exits    []record.Exit   // of containers that have ended
 	Live     Live
 }
 

@@ -227,7 +227,8 @@ func TestUndecided(t *testing.T) {
 func TestKeepsPodGranted(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "pod-total": "rootfs wbps=1Mi"}, "a")
-	v.Pod.Granted = New(v).Pod.Granted
+	granted := New(v).Pod.Granted
+	v.Pod.Granted = &granted
 	strict := *pol
 	strict.Floors.Bps = 2 << 20
 	if got := New(under(&strict, v)).Pod; text(got.Want) != "254:0 wbps=1048576" || !strings.Contains(got.Record.Error, "limits.blkio.noderesource.dev/pod-total") {

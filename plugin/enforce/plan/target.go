@@ -66,7 +66,7 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 // each disk and key.
 func podTarget(v *View, observed bool) Target {
 	backstop := v.Pod.Policy.Of().Writeback.Backstop
-	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, &v.Pod.Granted, v.Controls.Missing)
+	total, err := grant.Total(v.Pod.Policy, v.Pod.Seen, v.Pod.Granted, v.Controls.Missing)
 	weights := total.Settings.In(blkio.IOWeight)
 	total.Settings = total.Settings.Where(func(s policy.Setting) bool { return s.Key != blkio.DiskWeight })
 	requested := total
