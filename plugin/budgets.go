@@ -9,16 +9,15 @@ import (
 // maxBudgetSums bounds the rows of a report. A tenant decides on how many disks it has volumes.
 const maxBudgetSums = 500
 
-// budgetsOf returns the report about budgets, nil without any.
-func budgetsOf(uses []node.BudgetUse) *health.Budgets {
-	if len(uses) == 0 {
+// budgetsOf returns the report about budgets, those of weights last, nil without any.
+func budgetsOf(uses []node.BudgetUse, weights []health.BudgetSum) *health.Budgets {
+	if len(uses)+len(weights) == 0 {
 		return nil
 	}
 	out := &health.Budgets{}
 	for i := range uses {
 		u := &uses[i]
 		if len(out.Sums) == maxBudgetSums {
-			out.LeftOut = len(uses) - i
 			break
 		}
 		out.Sums = append(out.Sums, health.BudgetSum{
@@ -27,5 +26,7 @@ func budgetsOf(uses []node.BudgetUse) *health.Budgets {
 			Pods: u.Pods, Over: u.IsOver(), Undecided: u.Undecided,
 		})
 	}
+	out.Sums = append(out.Sums, weights[:min(len(weights), maxBudgetSums-len(out.Sums))]...)
+	out.LeftOut = len(uses) + len(weights) - len(out.Sums)
 	return out
 }

@@ -38,17 +38,19 @@ func TestBudget(t *testing.T) {
 }
 
 func TestBudgetsOf(t *testing.T) {
-	if got := budgetsOf(nil); got != nil {
+	if got := budgetsOf(nil, nil); got != nil {
 		t.Errorf("without budgets: %+v", got)
 	}
 	vda := blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
+	weight := health.BudgetSum{Namespace: "a", Key: "weight", Factor: 0.5}
 	got := budgetsOf([]node.BudgetUse{
 		{Namespace: "b", Disk: vda, Key: blkio.Wbps, Granted: blkio.Max, Budget: 200 << 20, Pods: 2, Undecided: 1},
 		{Namespace: "a", Disk: vda, Key: blkio.Riops, Granted: 500, Budget: 5000, Pods: 1},
-	})
+	}, []health.BudgetSum{weight})
 	want := &health.Budgets{Sums: []health.BudgetSum{
 		{Namespace: "b", Disk: "vda", Dev: "254:0", Key: "wbps", Granted: "max", Budget: "200Mi", Pods: 2, Over: true, Undecided: 1},
 		{Namespace: "a", Disk: "vda", Dev: "254:0", Key: "riops", Granted: "500", Budget: "5k", Pods: 1},
+		weight,
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -57,7 +59,10 @@ func TestBudgetsOf(t *testing.T) {
 	for i := range maxBudgetSums + 7 {
 		many = append(many, node.BudgetUse{Namespace: fmt.Sprint(i)})
 	}
-	if got := budgetsOf(many); len(got.Sums) != maxBudgetSums || got.LeftOut != 7 {
+	if got := budgetsOf(many, []health.BudgetSum{weight}); len(got.Sums) != maxBudgetSums || got.LeftOut != 8 {
 		t.Errorf("%d rows, %d left out", len(got.Sums), got.LeftOut)
+	}
+	if got := budgetsOf(nil, []health.BudgetSum{weight}); len(got.Sums) != 1 || got.LeftOut != 0 {
+		t.Errorf("only weights: %d rows, %d left out", len(got.Sums), got.LeftOut)
 	}
 }

@@ -115,10 +115,12 @@ func (p *Plugin) Health() health.Report {
 	if problem := p.node.Problem(); problem != "" {
 		r.Reason = strings.TrimPrefix(r.Reason+"; "+problem, "; ")
 	}
-	r.Budgets = budgetsOf(p.node.Budgets())
+	var weights []health.BudgetSum
 	if p.weights != nil {
 		r.Weights = p.weights.Report()
+		weights = r.Weights.Budgets
 	}
+	r.Budgets = budgetsOf(p.node.Budgets(), weights)
 	return r
 }
 

@@ -20,7 +20,7 @@ type diskDocument struct {
 		// `true`: the kernel takes the disk for a hard disk (`/sys/block/NAME/queue/rotational`). Default: any.
 		Rotational *bool `json:"rotational"`
 	} `json:"match"`
-	// `auto`: io.cost is enabled while a container or pod with a weight for the disk runs, or with a [reserve]. `on`:
+	// `auto`: io.cost is enabled while a container or pod with a weight for the disk runs, or with a [reserve] or [budgets of weights]. `on`:
 	// always. `off`: never.
 	// Values: `auto`, `on`, `off`. Default: `auto`.
 	Weights scalar `json:"weights"`

@@ -34,7 +34,7 @@ const (
 //	  annotations: allow
 //	  bounds: {max: ["* wbps=100Mi"]}
 //	budgets:
-//	- {namespaces: ["tenant-*"], limits: ["* wbps=200Mi"]}
+//	- {namespaces: ["tenant-*"], limits: ["* wbps=200Mi"], weight: 300}
 //	writeback:
 //	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: auto, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}

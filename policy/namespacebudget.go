@@ -14,6 +14,8 @@ import (
 type NamespaceBudget struct {
 	Namespaces []string     // patterns of [path.Match]
 	Limits     blkio.Limits // for each disk; Unset for a key without a budget
+	// Weight is the largest sum of weights on each disk; 0 for none. Above it, weights are scaled and no container is rejected.
+	Weight uint32
 
 	list *annotation.List // the target "*": it selects what a container uses
 }
@@ -41,7 +43,11 @@ type budgetDocument struct {
 	// The namespaces that the budget is for. Each has the whole budget for itself. Values: a list of patterns.
 	Namespaces []string `json:"namespaces"`
 	// The largest sum for each disk, at least the floor. With `max` the key has no budget. Values: a list with one entry for `*`.
+	// Default: none.
 	Limits []string `json:"limits"`
+	// The largest sum of the weights of pods that use a disk. Above it they are scaled down in proportion: [Budgets of weights].
+	// Values: 1 to 10000. Default: none.
+	Weight *int `json:"weight"`
 }
 
 // budget validates an element of budgets.
@@ -51,8 +57,14 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 		v.errs = append(v.errs, field.Required(at.Child("namespaces"), `write the patterns of namespaces, such as ["tenant-*"]`))
 	}
 	v.namespaces(at.Child("namespaces"), d.Namespaces)
+	switch {
+	case d.Weight != nil:
+		b.Weight = uint32(v.within(at.Child("weight"), *d.Weight, blkio.MaxWeight))
+	case len(d.Limits) == 0:
+		v.errs = append(v.errs, field.Required(at, `a budget has limits, such as ["* wbps=200Mi"], a weight, or both`))
+	}
 	if len(d.Limits) == 0 {
-		v.errs = append(v.errs, field.Required(at.Child("limits"), `write for example ["* wbps=200Mi"]`))
+		return b
 	}
 	b.list = v.limits(at.Child("limits"), d.Limits)
 	for i := range b.list.Entries {
@@ -72,18 +84,38 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 	return b
 }
 
-// BudgetFor returns the budget for a namespace: the first that matches. It returns nil without one, and
-// for one without a limit, such as "* wbps=max".
+// BudgetFor returns the budget of limits for a namespace. It returns nil without one, and for one without a
+// limit, such as "* wbps=max".
 func (p *Policy) BudgetFor(namespace string) *NamespaceBudget {
+	b := p.firstBudget(namespace)
+	if b == nil || b.Limits.IsZero() {
+		return nil
+	}
+	return b
+}
+
+// firstBudget returns the budget for a namespace: the first that matches, or nil.
+func (p *Policy) firstBudget(namespace string) *NamespaceBudget {
 	for i := range p.Budgets {
 		if b := &p.Budgets[i]; matchesAny(b.Namespaces, namespace) {
-			if b.Limits.IsZero() {
-				return nil
-			}
 			return b
 		}
 	}
 	return nil
+}
+
+// BoundsWeights reports whether some budget has a weight.
+func (p *Policy) BoundsWeights() bool {
+	return slices.ContainsFunc(p.Budgets, func(b NamespaceBudget) bool { return b.Weight != 0 })
+}
+
+// WeightBudget returns the largest sum of the weights of the pods of the pod's namespace, 0 for none. A pod in mode
+// observe has none. A runtime handler with another kernel makes no difference: the pod's cgroup is one of the node.
+func (p *Pod) WeightBudget() uint32 {
+	if p.Mode() == ModeObserve {
+		return 0
+	}
+	return p.weightBudget
 }
 
 // Budget returns the budget for the pod's namespace, or nil. It returns nil for nil.

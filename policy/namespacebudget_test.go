@@ -48,12 +48,50 @@ func TestBudgetFor(t *testing.T) {
 	}
 }
 
+// TestWeightBudget verifies that a budget may have a weight, limits or both, that the weight rejects nothing, and that pods in mode
+// observe have none.
+func TestWeightBudget(t *testing.T) {
+	const budgets = `
+budgets:
+- {namespaces: [free], limits: ["* wbps=max"]}
+- {namespaces: [both], limits: ["* wbps=200Mi"], weight: 300}
+- {namespaces: ["*"], weight: 100}
+`
+	for _, tt := range []struct {
+		text, namespace, handler string
+		want                     uint32
+		limits                   bool
+	}{
+		{budgets, "free", "", 0, false},
+		{budgets, "both", "", 300, true},
+		{budgets, "tenant-a", "", 100, false},
+		{budgets, "tenant-a", "kata", 100, false},
+		{budgets + "mode: observe", "tenant-a", "", 0, false},
+		{budgets + "rules: [{name: staged, match: {namespaces: [tenant-a]}, mode: observe}]", "tenant-a", "", 0, false},
+		{budgets + "mode: observe\nrules: [{name: first, match: {namespaces: [tenant-a]}, mode: enforce}]", "tenant-a", "", 100, false},
+		{"budgets: [{namespaces: [both], limits: ['* wbps=1Gi']}]", "both", "", 0, true},
+	} {
+		p, facts := parsed(t, tt.text), &PodFacts{Namespace: tt.namespace, Handler: tt.handler}
+		pod := p.ForPod(facts, annotation.Parse(nil))
+		if got := pod.WeightBudget(); got != tt.want || (pod.Budget() != nil) != tt.limits || p.Concerns(facts) != tt.limits {
+			t.Errorf("%s in %s: %d, limits %t, concerned %t", tt.namespace, tt.text, got, pod.Budget() != nil, p.Concerns(facts))
+		}
+		if d, err := pod.Container(db()); err != nil || (len(d.Uses) > 0) != tt.limits {
+			t.Errorf("%s: %v, uses %v", tt.namespace, err, d.Uses)
+		}
+	}
+	p := parsed(t, "budgets: [{namespaces: ['*'], weight: 100}]")
+	if p.ConcernsUnannotated() || !p.BoundsWeights() || len(p.Warnings()) > 0 || parsed(t, budgeted).BoundsWeights() {
+		t.Errorf("a budget of weights: concerns pods without annotations %t, warnings %q", p.ConcernsUnannotated(), p.Warnings())
+	}
+}
+
 func TestBudgetFileErrors(t *testing.T) {
 	const head = fileHead + "budgets:\n- namespaces: [tenant-a]\n  limits: ['* wbps=1Gi']\n- "
 	checkFileErrors(t, []struct{ text, want string }{
 		{fileHead + "budgets: {}", "line 3: budgets: Invalid value: expected a list, found object"},
 		{head + "{}", `line 6: budgets[1].namespaces: Required value: write the patterns of namespaces, such as ["tenant-*"]`},
-		{head + "{}", `line 6: budgets[1].limits: Required value: write for example ["* wbps=200Mi"]`},
+		{head + "{}", `line 6: budgets[1]: Required value: a budget has limits, such as ["* wbps=200Mi"], a weight, or both`},
 		{head + "{namespaces: [], limits: ['* wbps=1Gi']}", "line 6: budgets[1].namespaces: Required value"},
 		{head + "{namespaces: a, limits: ['* wbps=1Gi']}", "line 6: budgets[1].namespaces: Invalid value: expected a list, found string"},
 		{head + "namespaces: [a]\n  limits: ['* wbps=1Gi']\n  limit: 1", `line 8: budgets[1].limit: Forbidden: unknown field (did you mean "budgets[1].limits"?)`},
@@ -65,7 +103,11 @@ func TestBudgetFileErrors(t *testing.T) {
 		{head + "namespaces: [a]\n  limits: ['* wpbs=1Gi']", `line 7: budgets[1].limits[0]: Invalid value: "* wpbs=1Gi": unknown key "wpbs" (did you mean "wbps"?)`},
 		{head + "namespaces: [a]\n  limits: ['* wbps=1Gi', '* riops=20']", `line 7: budgets[1].limits[1]: Invalid value: "* riops=20": duplicate target`},
 		{head + "namespaces: [a]\n  limits: ['* riops=7']", `line 7: budgets[1].limits[0]: Invalid value: "* riops=7": riops=7 is under this node's floor (write at least 8)`},
-		{head + "namespaces: [a]\n  weight: 5\n  limits: ['* wbps=1Gi']", "line 7: budgets[1].weight: Forbidden: unknown field"},
+		{head + "namespaces: [a]\n  weight: 0", "line 7: budgets[1].weight: Invalid value: 0: must be between 1 and 10000, inclusive"},
+		{head + "namespaces: [a]\n  limits: ['* wbps=1Gi']\n  weight: 10001", "line 8: budgets[1].weight: Invalid value: 10001: must be between 1 and 10000, inclusive"},
+		{head + "namespaces: [a]\n  weight: -5\n  limits: ['* riops=7']", "line 7: budgets[1].weight: Invalid value: -5: must be between 1 and 10000, inclusive"},
+		{head + "namespaces: [a]\n  weight: 5\n  limits: ['* riops=7']", "line 8: budgets[1].limits[0]: Invalid value: \"* riops=7\": riops=7 is under this node's floor (write at least 8)"},
+		{head + "namespaces: [a]\n  weight: high", "line 7: budgets[1].weight: Invalid value: expected a whole number, found string"},
 	})
 }
 

@@ -28,7 +28,7 @@ type PodFacts struct {
 type Pod struct {
 	policy  *Policy
 	rule    *Rule               // nil if none matches
-	budget  *NamespaceBudget    // nil if none matches
+	budget  *NamespaceBudget    // with limits; nil if none matches
 	request *annotation.Request // the annotations that count
 	dropped
 	origin
@@ -51,6 +51,8 @@ type origin struct {
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
 	volumes   *Volumes
+	// weightBudget is the weight of the budget for the namespace, 0 for none.
+	weightBudget uint32
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -65,6 +67,9 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
+		if b := p.firstBudget(facts.Namespace); b != nil {
+			out.weightBudget = b.Weight
+		}
 	}
 	out.allow()
 	if out.budget != nil {

@@ -92,9 +92,9 @@ func (p *Policy) Concerns(pod *PodFacts) bool {
 }
 
 // ConcernsUnannotated reports whether the policy can concern pods without annotations: some rule has a
-// class, or there is a budget.
+// class, or some budget has limits.
 func (p *Policy) ConcernsUnannotated() bool {
-	return len(p.Budgets) > 0 || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
+	return slices.ContainsFunc(p.Budgets, func(b NamespaceBudget) bool { return !b.Limits.IsZero() }) || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
 }
 
 // Enforces reports whether limits of some pod are enforced.

@@ -51,7 +51,9 @@ func testPlugin(t *testing.T) *plugin.Plugin {
 // weightsCollector has a disk and a pod.
 func weightsCollector() prometheus.Collector {
 	return weights.Collector{Report: func() *health.Weights {
-		return &health.Weights{Disks: []health.CostDisk{{Disk: "vda", Enabled: true}}, Shares: []health.Share{{Pod: "db-0", Disk: "vda"}}}
+		return &health.Weights{
+			Disks: []health.CostDisk{{Disk: "vda", Enabled: true}}, Shares: []health.Share{{Pod: "db-0", Disk: "vda"}}, Budgets: []health.BudgetSum{{Disk: "vda"}},
+		}
 	}}
 }
 

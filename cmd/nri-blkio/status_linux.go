@@ -52,7 +52,8 @@ A note below the table names the devices, such as logical volumes, that are stor
 limited disk: the limit holds for them as well ("sharedDisks" with -o json).
 
 If the policy has budgets, a table has for each namespace what its pods are granted on a disk
-together ("budgets" with -o json). GRANTED is max if one of them has no limit there.
+together ("budgets" with -o json). GRANTED is max if one of them has no limit there. Weights
+above a budget are scaled down.
 
 Below that are pods with data of ended containers left to write ("dead" with -o json).
 Other writers of the same files wait for this data. LEFT is what is charged to the pod,

@@ -85,6 +85,7 @@ func (o *outcome) total() {
 	o.noteLimits(o.result, &limits)
 	o.result.limits = append(o.result.limits, limits)
 	o.noteBudget(total.Settings)
+	o.noteWeightBudget(&total)
 	o.weigh(&total)
 	if o.pod.Policy.Mode() == policy.ModeObserve && len(o.result.Writes) > 0 {
 		effect := "nothing is written: the node's policy has mode observe"

@@ -33,6 +33,7 @@ type WeightEffect struct {
 type Joining struct {
 	Weight     uint32   // of the pod as a whole, 0 if it follows from those of its containers
 	Containers []uint32 // each at least 1
+	Budget     uint32   // the largest sum of the weights of the pods of its namespace, 0 for none
 }
 
 // Shares has the shares of a joining pod on one disk.
@@ -107,6 +108,9 @@ func (o *outcome) shareOf(dev blkio.Dev, ofPod blkio.Weights) Shares {
 			o.shares = map[blkio.Dev]Shares{}
 		}
 		s = o.Node.Share(dev, o.joining(dev, ofPod))
+		if o.pod.Policy.Of().BoundsWeights() { // the namespaces of the others are not known here
+			s.AtLeast, s.Rivals = PodShares{}, 0
+		}
 		o.shares[dev] = s
 	}
 	return s
@@ -134,7 +138,7 @@ func rounded(share float64) float64 { return math.Round(share*1e4) / 1e4 }
 // joining returns the weights of the pod on a disk. All containers of the pod are taken to use it:
 // the disks of those without a weight are not searched for.
 func (o *outcome) joining(dev blkio.Dev, ofPod blkio.Weights) Joining {
-	out := Joining{Weight: ofPod.On(dev)}
+	out := Joining{Weight: ofPod.On(dev), Budget: o.pod.Policy.WeightBudget()}
 	for i := range o.running {
 		weight := o.running[i].Desired.Settings.IOWeight().On(dev)
 		if weight == 0 {
@@ -143,4 +147,43 @@ func (o *outcome) joining(dev blkio.Dev, ofPod blkio.Weights) Joining {
 		out.Containers = append(out.Containers, weight)
 	}
 	return out
+}
+
+// sum returns the weight of the pod beside others.
+func (j *Joining) sum() (sum uint64) {
+	if j.Weight != 0 {
+		return uint64(j.Weight)
+	}
+	for _, weight := range j.Containers {
+		sum += uint64(weight)
+	}
+	return sum
+}
+
+// noteWeightBudget adds a note on what the weights of the pod are worth under the budget for its namespace.
+func (o *outcome) noteWeightBudget(total *policy.Desired) {
+	most := o.pod.Policy.WeightBudget()
+	if most == 0 || len(o.running) == 0 {
+		return
+	}
+	disks := map[blkio.Dev]bool{{}: true} // the zero device has the weight of all disks
+	for _, disk := range total.Weighted {
+		disks[disk.Dev] = true
+	}
+	for i := range o.running {
+		for _, disk := range o.running[i].Desired.Weighted {
+			disks[disk.Dev] = true
+		}
+	}
+	var sum uint64
+	for dev := range disks {
+		joining := o.joining(dev, total.Settings.IOWeight())
+		sum = max(sum, joining.sum())
+	}
+	effect := "above that, weights are scaled down"
+	if sum > uint64(most) {
+		effect = fmt.Sprintf("the pod alone is scaled down to %d", most)
+	}
+	o.result.Notes = append(o.result.Notes, fmt.Sprintf("a weight of %d counts for the budget of namespace %s: %d for all of its pods that use a disk, and %s",
+		sum, o.pod.Namespace, most, effect))
 }

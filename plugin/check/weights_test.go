@@ -148,3 +148,43 @@ func TestWeightOnNetwork(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
+
+// TestWeightBudget verifies what check says about a budget of weights, and that the share beside all pods is unknown then.
+func TestWeightBudget(t *testing.T) {
+	const budgets = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nbounds: {weight: {max: 500}}\nbudgets: [{namespaces: [tenant-a], weight: 300}]"
+	const note = " counts for the budget of namespace tenant-a: 300 for all of its pods that use a disk, and "
+	for _, tt := range []struct {
+		name, namespace string
+		annotations     map[string]string
+		budget          uint32
+		notes           []string
+	}{
+		{"below", "tenant-a", map[string]string{weightOf + "containers": "120"}, 300, []string{"a weight of 240" + note + "above that, weights are scaled down"}},
+		{"above", "tenant-a", map[string]string{weightOf + "container.a": "400"}, 300, []string{"a weight of 500" + note + "the pod alone is scaled down to 300"}},
+		{"as a whole", "tenant-a", map[string]string{weightOf + "pod-total": "50"}, 300, []string{"a weight of 50" + note + "above that, weights are scaled down"}},
+		{"another namespace", "web", map[string]string{weightOf + "containers": "120"}, 0, nil},
+	} {
+		c, asked := weighing(Disk{State: "on demand", Origin: "calibration"})
+		p, err := policy.ParseFile([]byte(budgets))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Policy = p
+		m := podOf(tt.annotations, "a", "b")
+		m.Namespace = tt.namespace
+		r := c.Pod(t.Context(), m)
+		if diff := cmp.Diff(tt.notes, r.Notes); diff != "" || len(r.Errors) > 0 {
+			t.Errorf("%s: %q, -want +got:\n%s", tt.name, r.Errors, diff)
+		}
+		for _, j := range *asked {
+			if j.Budget != tt.budget {
+				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget, tt.budget)
+			}
+		}
+		for _, w := range r.Weights {
+			if w.AtLeast != 0 || w.BesideOne == 0 {
+				t.Errorf("%s: %+v", tt.name, w)
+			}
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package health
 
+import "strconv"
+
 // Budgets has the sums that the pods of namespaces with a budget are granted.
 type Budgets struct {
-	// Sums are those of each namespace, disk and key. Those above the budget come first.
+	// Sums are those of each namespace, disk and key. Those of limits above the budget come first, and those of weights last.
 	Sums []BudgetSum `json:"sums"`
 	// LeftOut counts the rows that Sums would have if their number were not bounded.
 	LeftOut int `json:"leftOut,omitempty"`
@@ -18,6 +20,17 @@ type BudgetSum struct {
 	Budget    string `json:"budget"`
 	Pods      int    `json:"pods"` // that are granted something
 	Over      bool   `json:"over,omitempty"`
+	// Factor is the factor by which weights are scaled to the budget, at most 1; 0 for limits. Granted is the sum
+	// before that, of the pods that use the disk now.
+	Factor float64 `json:"factor,omitempty"`
 	// Undecided counts the pods of the namespace of which it is not known yet what they are granted.
 	Undecided int `json:"undecided,omitempty"`
+}
+
+// WeightText returns a weight with three digits at least.
+func WeightText(weight float64) string {
+	if weight >= 100 {
+		return strconv.FormatFloat(weight, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(weight, 'g', 3, 64)
 }

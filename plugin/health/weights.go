@@ -8,6 +8,9 @@ type Weights struct {
 	Shares []Share `json:"shares"`
 	// SharesLeftOut counts the rows that Shares would have if their number were not bounded.
 	SharesLeftOut int `json:"sharesLeftOut,omitempty"`
+	// Budgets has the sums of the weights of the pods of namespaces with such a budget, those first that are scaled most. Report.Budgets
+	// has them as well.
+	Budgets []BudgetSum `json:"-"`
 	// Skipped are the cgroups that could not be read, with the causes. Their weights stay as they are.
 	Skipped []string `json:"skipped,omitempty"`
 }
@@ -37,6 +40,9 @@ type Share struct {
 	Container string `json:"container,omitempty"` // "" for the pod as a whole
 	Disk      string `json:"disk"`                // "" if it uses no local disk
 	Weight    uint32 `json:"weight"`
+	// Scaled is the weight that counts beside other pods in place of Weight, because of the budget of the namespace. It
+	// is 0 if the budget does not scale the weight.
+	Scaled float64 `json:"scaled,omitempty"`
 	// Share is the part of the disk, from 0 to 1, that it can use at least while all current users of the disk
 	// ask for more than they get. It is 0 if the weight has no effect.
 	Share  float64 `json:"share,omitempty"`

@@ -92,6 +92,9 @@ const joiningPath = "joining"
 // treeOf returns a pod all of whose containers are active, and the paths of these.
 func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
 	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Active: true}
+	if pod.Budget != 0 {
+		tree.Budget = shares.Budget{Weight: pod.Budget}
+	}
 	for i, weight := range pod.Containers {
 		paths = append(paths, fmt.Sprint(joiningPath, "/", i))
 		tree.Children = append(tree.Children, shares.Cgroup{Path: paths[i], Weight: weight, Active: true})

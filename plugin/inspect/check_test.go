@@ -188,6 +188,11 @@ func TestCheckShare(t *testing.T) {
 	if d := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); d != "" {
 		t.Errorf("on an unused disk: -want +got:\n%s", d)
 	}
+	got = share(blkio.Dev{Major: 8, Minor: 16}, check.Joining{Containers: []uint32{300, 100}, Budget: 50})
+	want.BesideOne.Pod = 50. / 150
+	if d := cmp.Diff(want.BesideOne, got.BesideOne, cmpopts.EquateApprox(0, 1e-9)); d != "" {
+		t.Errorf("with a budget: -want +got:\n%s", d)
+	}
 }
 
 // TestCheckShareOnDisk verifies that the weight of a pod as a whole on a single disk counts there, unless it is

@@ -102,7 +102,7 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 		s.Reason = d.Unsupported
 	case rule.Weights == policy.WeightsOff:
 		s.Reason, s.Chosen = "the node policy has weights: off for this disk", true
-	case rule.Weights == policy.WeightsAuto && !d.HasWeights && p.Reserve == 0:
+	case rule.Weights == policy.WeightsAuto && !d.HasWeights && p.Reserve == 0 && !p.BoundsWeights():
 		s.Reason = "no container with a weight uses the disk"
 	case p.Mode == policy.ModeObserve && !d.HasWeights, !p.Enforces(): // a rule can enforce weights
 		s.Reason, s.Chosen = "the node policy has mode: observe", true

@@ -63,7 +63,13 @@ func TestDecide(t *testing.T) {
 	observedReserve.Reserve = 3000
 	reserve := policy.Default()
 	reserve.Reserve = 3000
+	budgets := policy.Default()
+	budgets.Budgets = []policy.NamespaceBudget{{Namespaces: []string{"a"}, Weight: 100}}
+	observedBudgets := *observe
+	observedBudgets.Budgets = budgets.Budgets
 	checkDecide(t, []decideCase{
+		{name: "a budget of weights", policy: budgets},
+		{name: "an observed budget of weights", policy: &observedBudgets, reason: "mode: observe"},
 		{name: "no weight", policy: policy.Default(), reason: "no container with a weight"},
 		{name: "a weight", policy: policy.Default(), disk: Disk{HasWeights: true}},
 		{name: "a reserve", policy: reserve},

@@ -112,7 +112,7 @@ func told() map[string]command {
 			}
 			w.same("pods", strings.Join(got, "\n"), strings.Join(args, "\n"))
 		},
-		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
+		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [NAMESPACE<=WEIGHT...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
 			d := w.node.Weighted()
 			var got []string
 			for _, of := range d.Weighted {
@@ -120,6 +120,9 @@ func told() map[string]command {
 			}
 			if len(d.Cleared) > 0 {
 				got = append(got, "cleared"+w.on(d.Cleared))
+			}
+			for _, b := range d.Budgets { // one for each pod
+				got = append(got, fmt.Sprintf("%s<=%d", b.Namespace, b.Weight))
 			}
 			if slices.Sort(got); !d.Complete {
 				got = append(got, "unknown="+d.Unknown)

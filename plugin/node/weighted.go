@@ -12,11 +12,12 @@ import (
 // cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {
 	out := weights.Demand{Complete: true}
-	if !n.Policy().Enforces() {
+	pol := n.Policy()
+	if !pol.Enforces() {
 		return out
 	}
 	if !n.isListed.Load() {
-		out = weights.Demand{Unknown: "the runtime has not listed what runs"}
+		out = weights.Demand{Unknown: "the runtime has not listed what runs", Unlisted: true}
 	}
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -24,8 +25,20 @@ func (n *Node) Weighted() weights.Demand {
 		if s.concerns(g) {
 			g.addWeighted(&out)
 		}
+		if pol.BoundsWeights() {
+			g.bound(pol, &out)
+		}
 	}
 	return out
+}
+
+// bound adds the budget of weights for the namespace of the group. Bystanders have one as well.
+func (g *group) bound(pol *policy.Policy, out *weights.Demand) {
+	for _, pod := range g.pods { // all are in the same namespace
+		if weight := pod.request.now.Load().Under(pol).WeightBudget(); g.cgroup != "" && weight != 0 {
+			out.Bound(g.cgroup, pod.namespace, weight)
+		}
+	}
 }
 
 // addWeighted adds the demand of the group, unless none of its containers runs.

@@ -19,8 +19,11 @@ func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 	for i := range b.Sums {
 		s := &b.Sums[i]
 		state := "ok"
-		if s.Over {
+		switch {
+		case s.Over:
 			state = "over the budget"
+		case s.Factor != 0 && s.Factor < 1:
+			state = "scaled to " + share(s.Factor)
 		}
 		if s.Undecided > 0 {
 			state += ", without " + inspect.Count(s.Undecided, "pod") + " not decided yet"

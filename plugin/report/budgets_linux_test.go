@@ -16,6 +16,8 @@ func TestWriteBudgets(t *testing.T) {
 	over.Granted, over.Over, over.Undecided = "max", true, 1
 	undecided := sum
 	undecided.Undecided = 2
+	weight := health.BudgetSum{Namespace: "prod", Disk: "sda", Key: "weight", Granted: "100", Budget: "300", Pods: 1, Factor: 1}
+	scaled := health.BudgetSum{Namespace: "test", Disk: "sda", Key: "weight", Granted: "1200", Budget: "100", Pods: 12, Factor: 1. / 12}
 	for _, tt := range []struct {
 		name    string
 		budgets *health.Budgets
@@ -31,6 +33,16 @@ NAMESPACE  DISK  KEY   GRANTED  BUDGET  PODS  STATE
 prod       sda   wbps  max      20Mi    2     over the budget, without 1 pod not decided yet
 prod       sda   wbps  10Mi     20Mi    2     ok, without 2 pods not decided yet
 prod       sda   wbps  10Mi     20Mi    2     ok
+`,
+		},
+		{
+			name: "weights", budgets: &health.Budgets{Sums: []health.BudgetSum{sum, weight, scaled}},
+			want: `
+Budgets:
+NAMESPACE  DISK  KEY     GRANTED  BUDGET  PODS  STATE
+prod       sda   wbps    10Mi     20Mi    2     ok
+prod       sda   weight  100      300     1     ok
+test       sda   weight  1200     100     12    scaled to 8.3%
 `,
 		},
 		{

@@ -59,6 +59,9 @@ func effectText(s health.Share) string {
 	if s.Reason != "" {
 		return "no effect"
 	}
+	if s.Scaled != 0 {
+		return "ok, scaled to " + health.WeightText(s.Scaled) + " by the budget of namespace " + s.Namespace
+	}
 	return "ok"
 }
 

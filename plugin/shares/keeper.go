@@ -43,15 +43,18 @@ type division struct {
 	top    []*cgroup
 	disks  []blkio.Dev
 	given  map[string]blkio.Weights
+	budget map[string]Budget
 	active map[blkio.Dev][]*cgroup // those that used each disk
 	shares map[blkio.Dev][]Share
+	used   map[blkio.Dev][]BudgetUse
 	failed map[blkio.Dev]error // those on which a weight could not be set
 }
 
 // sameCgroups reports whether other is a division of the same cgroups with the same weights, where
 // none has changed.
 func (d *division) sameCgroups(other *division) bool {
-	return slices.Equal(d.top, other.top) && slices.Equal(d.disks, other.disks) && maps.EqualFunc(d.given, other.given, blkio.Weights.Equal)
+	return slices.Equal(d.top, other.top) && slices.Equal(d.disks, other.disks) && maps.EqualFunc(d.given, other.given, blkio.Weights.Equal) &&
+		maps.Equal(d.budget, other.budget)
 }
 
 // Demand has the facts from which the weights of cgroups follow.
@@ -60,6 +63,8 @@ type Demand struct {
 	// Given has the weights of containers, and of pods that have one as a whole, by path. Other containers have
 	// the weight in io.weight.
 	Given map[string]blkio.Weights
+	// Budgets has the budgets of pods, by path.
+	Budgets map[string]Budget
 	// Reserve is the share of each disk for everything outside pods; 0 leaves the weights at the
 	// root of the tree as they are.
 	Reserve blkio.Percent
@@ -76,21 +81,24 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 
 // Result is what a pass has found and done.
 type Result struct {
-	Shares  map[blkio.Dev][]Share // nil if the cgroups of pods could not be read
-	Failed  map[blkio.Dev]error   // why some weights on a disk could not be set: the first error
-	Skipped []Skipped             // the cgroups that could not be read
+	Shares  map[blkio.Dev][]Share     // nil if the cgroups of pods could not be read
+	Used    map[blkio.Dev][]BudgetUse // by namespace
+	Failed  map[blkio.Dev]error       // why some weights on a disk could not be set: the first error
+	Skipped []Skipped                 // the cgroups that could not be read
 }
 
 // Pass sets the weights of all pods and QoS classes by the cgroups that were active since the last pass. It
 // sets as many weights as it can. A disk on which nothing has changed is not computed again, because a node can
-// have hundreds of disks, each of which is used by one pod.
+// have hundreds of disks, each of which is used by one pod. The first pass cannot see which cgroups are active. With budgets it sets no
+// weights, because it would give each pod the whole budget after a restart.
 func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
+	waits := k.read.IsZero() && len(d.Budgets) > 0 && len(d.Disks) > 0
 	if err := k.readTree(now); err != nil {
 		return Result{}, fmt.Errorf("read the cgroups of pods: %w", err)
 	}
 	next := &division{
-		top: k.top, disks: slices.Clone(d.Disks), given: maps.Clone(d.Given),
-		active: map[blkio.Dev][]*cgroup{}, shares: map[blkio.Dev][]Share{}, failed: map[blkio.Dev]error{},
+		top: k.top, disks: slices.Clone(d.Disks), given: maps.Clone(d.Given), budget: maps.Clone(d.Budgets),
+		active: map[blkio.Dev][]*cgroup{}, shares: map[blkio.Dev][]Share{}, used: map[blkio.Dev][]BudgetUse{}, failed: map[blkio.Dev]error{},
 	}
 	changed := false
 	for _, top := range k.top {
@@ -100,18 +108,20 @@ func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
 	want := map[string]map[blkio.Dev]uint32{}
 	for _, dev := range d.Disks {
 		if !all && k.last.failed[dev] == nil && slices.Equal(next.active[dev], k.last.active[dev]) {
-			next.shares[dev] = k.last.shares[dev]
+			next.shares[dev], next.used[dev] = k.last.shares[dev], k.last.used[dev]
 			continue
 		}
 		next.divide(dev, now, want)
 	}
 	errs := k.reserve(now, d.Disks, d.Reserve)
-	if all || len(want) > 0 {
+	if (all || len(want) > 0) && !waits {
 		for _, top := range k.top {
 			errs = append(errs, top.setBelow(want, all)...)
 		}
 	}
-	k.last = next
+	if k.last = next; waits {
+		k.last = nil
+	}
 	distinct := map[string]error{}
 	for _, err := range errs {
 		if errors.Is(err, blkio.ErrGone) {
@@ -131,7 +141,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
 		errs = append(errs, distinct[text])
 	}
 	skipped := k.skipped()
-	return Result{next.shares, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
+	return Result{next.shares, next.used, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
 }
 
 // skipped returns the cgroups that could not be read last time.
@@ -145,9 +155,11 @@ func (k *Keeper) skipped() []Skipped {
 
 // divide computes the shares of one disk, and adds the weights that follow to want, by path.
 func (d *division) divide(dev blkio.Dev, now time.Time, want map[string]map[blkio.Dev]uint32) {
-	for _, top := range d.top {
-		d.shares[dev] = append(d.shares[dev], Distribute(top.onDisk(dev, now, d.given))...)
+	roots := make([]Cgroup, len(d.top))
+	for i, top := range d.top {
+		roots[i] = top.onDisk(dev, now, d.given, d.budget)
 	}
+	d.shares[dev], d.used[dev] = Distribute(roots...)
 	for _, s := range d.shares[dev] {
 		if want[s.Path] == nil {
 			want[s.Path] = map[blkio.Dev]uint32{}

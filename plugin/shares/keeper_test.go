@@ -34,6 +34,7 @@ type kernel struct {
 	rios   map[string]int
 	// reserve is the share for everything outside pods.
 	reserve blkio.Percent
+	budgets map[string]Budget
 	// without are the disks whose weights the kernel refuses, as without io.cost.
 	without map[blkio.Dev]bool
 	writes  []string
@@ -141,7 +142,7 @@ func (k *kernel) pass(disks ...blkio.Dev) map[blkio.Dev][]Share {
 
 func (k *kernel) tryPass(disks ...blkio.Dev) (Result, error) {
 	k.now = k.now.Add(2 * time.Second)
-	return k.keeper.Pass(k.now, Demand{Disks: disks, Given: k.given, Reserve: k.reserve})
+	return k.keeper.Pass(k.now, Demand{Disks: disks, Given: k.given, Budgets: k.budgets, Reserve: k.reserve})
 }
 
 // want compares the weights of cgroups. One that is not named has the default.

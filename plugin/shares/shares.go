@@ -6,11 +6,13 @@
 // sum of the weights of the active containers below it. The sum of all would give the share of idle containers
 // to their active neighbours in the same pod or QoS class.
 //
+// A budget bounds the sum of the weights of a namespace's active pods. Above it, they are scaled down in proportion.
+//
 // Distribute is pure. A Keeper reads the tree, and writes the results.
 package shares
 
 import (
-	"slices"
+	"math"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -22,6 +24,7 @@ type Cgroup struct {
 	// Weight is the weight of a container, or of a pod that was given one as a whole, from 1 to 10000. It is 0
 	// for a cgroup whose weight follows from its children.
 	Weight uint32
+	Budget Budget // of a pod
 	// Active is true if the cgroup, or one below it, has used the disk lately.
 	Active   bool
 	Children []Cgroup
@@ -36,24 +39,31 @@ type Share struct {
 	// Fraction of the disk, from 0 to 1, that the cgroup can use at least while all active cgroups ask for more
 	// than they get. For an idle cgroup it is the fraction that it would get if only this cgroup became active.
 	Fraction float64
+	// Factor is the factor by which a budget has scaled the weight of the cgroup, or of the pod above; 1 without one.
+	Factor float64
 	// Given is true for a weight that the caller has stated, which is in force already unless
 	// it was scaled.
 	Given bool
 }
 
-// Distribute returns the shares of all cgroups below root, parents before children, in the
-// order of the tree. Root itself competes with cgroups outside of the tree; its weight is not
-// decided here.
-func Distribute(root Cgroup) []Share {
-	return appendShares(nil, root.Children, 1)
+// Distribute returns the shares of all cgroups below roots, parents before children, in the
+// order of the tree, and the use of budgets by namespace. A root itself competes with cgroups outside of the
+// tree; its weight is not decided here.
+func Distribute(roots ...Cgroup) ([]Share, []BudgetUse) {
+	var out []Share
+	used := usesOf(roots)
+	for i := range roots {
+		out = used.appendShares(out, roots[i].Children, Share{Fraction: 1, Factor: 1})
+	}
+	return out, used.sorted()
 }
 
-// appendShares adds the shares of siblings, which divide a fraction of the disk, and of the cgroups below them.
-func appendShares(out []Share, siblings []Cgroup, fraction float64) []Share {
-	weights := make([]uint64, len(siblings))
-	var active uint64
+// appendShares adds the shares of siblings, which divide the share of their parent, and of the cgroups below them.
+func (u uses) appendShares(out []Share, siblings []Cgroup, of Share) []Share {
+	weights := make([]float64, len(siblings))
+	var active float64
 	for i := range siblings {
-		weights[i] = siblings[i].due()
+		weights[i] = u.due(&siblings[i])
 		if siblings[i].Active {
 			active += weights[i]
 		}
@@ -67,24 +77,31 @@ func appendShares(out []Share, siblings []Cgroup, fraction float64) []Share {
 		}
 		s := Share{
 			Path: c.Path, Weight: scale(weights[i]), Given: c.Weight != 0,
-			Fraction: fraction * float64(weights[i]) / float64(rivals),
+			Fraction: of.Fraction * weights[i] / rivals, Factor: of.Factor * u.factor(c, u.sum(c)),
 		}
 		out = append(out, s)
-		out = appendShares(out, c.Children, s.Fraction)
+		out = u.appendShares(out, c.Children, s)
 	}
 	return out
 }
 
-// due returns the weight that a cgroup should have, which can exceed the kernel's largest. If no child is
+// due returns the weight that a cgroup should have, which can exceed the kernel's largest. Under a budget it need not be a whole
+// number, and can be less than the kernel's smallest.
+func (u uses) due(c *Cgroup) float64 {
+	sum := u.sum(c)
+	return sum * u.factor(c, sum)
+}
+
+// sum returns the weight of a cgroup without its own budget. If no child is
 // active, it is the largest weight of the children. One of them begins first, and must not have the weight of
 // its idle siblings until the next pass.
-func (c *Cgroup) due() uint64 {
+func (u uses) sum(c *Cgroup) float64 {
 	if c.Weight != 0 {
-		return uint64(c.Weight)
+		return float64(c.Weight)
 	}
-	var sum, largest uint64
+	var sum, largest float64
 	for i := range c.Children {
-		due := c.Children[i].due()
+		due := u.due(&c.Children[i])
 		largest = max(largest, due)
 		if c.Children[i].Active {
 			sum += due
@@ -99,11 +116,27 @@ func (c *Cgroup) due() uint64 {
 	return blkio.DefaultWeight // nothing below it
 }
 
-// scaleOf returns how the weights of siblings fit into the kernel's range.
-func scaleOf(weights []uint64) func(uint64) uint32 {
-	largest := max(blkio.MaxWeight, slices.Max(append(weights, 0)))
-	return func(weight uint64) uint32 {
-		scaled := (weight*blkio.MaxWeight + largest/2) / largest
-		return uint32(max(scaled, blkio.MinWeight))
+// precise is the least that a weight which is no whole number is scaled up to, if its siblings leave room for that. So rounding
+// changes a budget by at most 1 %. With a larger one, a new pod would have less beside its siblings: until the next pass it has the
+// kernel's default.
+const precise = 50
+
+// scaleOf returns how the weights of siblings fit into the kernel's range of whole numbers. All are multiplied by the same factor, a
+// power of two where possible: then it seldom changes with the weights.
+func scaleOf(weights []float64) func(float64) uint32 {
+	largest, smallest, factor := 1.0, math.Inf(1), 1.0
+	for _, w := range weights {
+		largest = max(largest, w)
+		if math.Abs(w-math.Round(w)) > 1e-6 {
+			smallest = min(smallest, w)
+		}
+	}
+	most := blkio.MaxWeight / largest
+	for factor < most && factor*smallest < precise {
+		factor *= 2
+	}
+	factor = min(factor, most)
+	return func(weight float64) uint32 {
+		return uint32(max(math.Round(weight*factor), blkio.MinWeight))
 	}
 }

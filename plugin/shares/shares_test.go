@@ -21,6 +21,11 @@ func group(path string, children ...Cgroup) Cgroup {
 	return c
 }
 
+func sharesOf(root Cgroup) []Share {
+	out, _ := Distribute(root)
+	return out
+}
+
 func weightsOf(shares []Share) map[string]uint32 {
 	out := map[string]uint32{}
 	for _, s := range shares {
@@ -78,7 +83,7 @@ func TestDistribute(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, weightsOf(Distribute(tt.root))); diff != "" {
+			if diff := cmp.Diff(tt.want, weightsOf(sharesOf(tt.root))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -91,7 +96,7 @@ func TestFraction(t *testing.T) {
 		group("q", container("b", 300, true)), group("r", container("c", 500, false)))
 	got := map[string]float64{}
 	given := map[string]bool{}
-	for _, s := range Distribute(root) {
+	for _, s := range sharesOf(root) {
 		got[s.Path], given[s.Path] = math.Round(s.Fraction*1000)/1000, s.Given
 	}
 	want := map[string]float64{"slice": 0.4, "p": 0.4, "a": 0.4, "idle": 0.2, "q": 0.6, "b": 0.6, "r": 0.5, "c": 0.5}
@@ -110,9 +115,9 @@ func TestFlat(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
 		root, total := randomTree(rnd)
-		weights := weightsOf(Distribute(root))
+		weights := weightsOf(sharesOf(root))
 		fractions := map[string]float64{}
-		for _, s := range Distribute(root) {
+		for _, s := range sharesOf(root) {
 			fractions[s.Path] = s.Fraction
 		}
 		eachActive(root, 1, weights, func(c Cgroup, fraction float64) {

@@ -48,7 +48,7 @@ func (c *cgroup) noteAll() {
 func (s *Snapshot) Beside(dev blkio.Dev, pod Cgroup) (shares map[string]float64, rivals int) {
 	var all []Cgroup
 	for _, top := range s.top {
-		all = append(all, top.onDisk(dev, moment, s.given).Children...)
+		all = append(all, top.onDisk(dev, moment, s.given, nil).Children...)
 	}
 	return Beside(all, pod), activeLeaves(all)
 }
@@ -56,7 +56,7 @@ func (s *Snapshot) Beside(dev blkio.Dev, pod Cgroup) (shares map[string]float64,
 // Beside returns the shares of a pod and of its containers, by path, beside others.
 func Beside(others []Cgroup, pod Cgroup) map[string]float64 {
 	out := map[string]float64{}
-	all := Distribute(Cgroup{Children: append(slices.Clip(others), pod)})
+	all, _ := Distribute(Cgroup{Children: append(slices.Clip(others), pod)})
 	for _, s := range all[len(all)-1-len(pod.Children):] { // it is the last one
 		out[s.Path] = s.Fraction
 	}

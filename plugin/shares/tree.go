@@ -197,9 +197,9 @@ func isContainer(p string) bool {
 }
 
 // onDisk returns the tree as it is on one disk. given has the weights of containers, and of pods
-// that have one as a whole.
-func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Weights) Cgroup {
-	out := Cgroup{Path: c.Path(), Active: c.uses(dev, now)}
+// that have one as a whole. budgets has those of pods.
+func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Weights, budgets map[string]Budget) Cgroup {
+	out := Cgroup{Path: c.Path(), Active: c.uses(dev, now), Budget: budgets[c.Path()]}
 	weights, isGiven := given[c.Path()]
 	if isGiven {
 		out.Weight = weights.On(dev)
@@ -209,7 +209,7 @@ func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Wei
 	}
 	for _, child := range c.children {
 		if !child.isUnread() {
-			out.Children = append(out.Children, child.onDisk(dev, now, given))
+			out.Children = append(out.Children, child.onDisk(dev, now, given, budgets))
 		}
 	}
 	return out

@@ -18,6 +18,7 @@ var (
 	enabledDesc = desc("iocost_enabled", "1 while io.cost is enabled on the disk, by this program or another one.", "disk")
 	vrateDesc   = desc("iocost_vrate_ratio", "Rate at which io.cost gives out cost; 1 is the rate of the model.", "disk")
 	weightDesc  = desc("weight", "Weight of a running container, or of a pod as a whole, on a disk.", shareLabels...)
+	budgetDesc  = desc("weight_budget_ratio", "Factor by which the budget of a namespace scales the weights of its pods on a disk; 1 within the budget.", "namespace", "disk")
 	leftOutDesc = desc("weights_left_out", "Weights that the metrics of weights leave out, because there are too many.")
 	shareDesc   = desc("weight_share_ratio", "Share of the disk that the weight represents now; 0 if it has no effect.", shareLabels...)
 )
@@ -61,6 +62,9 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 		gauge(enabledDesc, enabled, d.Disk)
 	}
 	gauge(leftOutDesc, float64(r.SharesLeftOut))
+	for i := range min(len(r.Budgets), maxShares) {
+		gauge(budgetDesc, r.Budgets[i].Factor, r.Budgets[i].Namespace, r.Budgets[i].Disk)
+	}
 	for _, s := range r.Shares {
 		disk := cmp.Or(s.Disk, noDisk)
 		gauge(weightDesc, float64(s.Weight), s.Namespace, s.Pod, s.Container, disk)

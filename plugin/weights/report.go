@@ -1,7 +1,9 @@
 package weights
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
@@ -67,7 +69,9 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 			on.reason = "the cgroups of pods cannot be read"
 		}
 		effects[s.Disk.Dev] = on
+		out.Budgets = append(out.Budgets, budgetSums(s.Disk, now.Used[s.Disk.Dev])...)
 	}
+	slices.SortStableFunc(out.Budgets, func(a, b health.BudgetSum) int { return cmp.Compare(a.Factor, b.Factor) })
 	out.Shares, out.SharesLeftOut = effects.shares(d)
 	return out
 }
@@ -101,11 +105,11 @@ func costDisk(s *iocost.State) health.CostDisk {
 
 // effect is the effect of weights on one disk.
 type effect struct {
-	known     bool
-	reason    string             // why they have none
-	chosen    bool               // the operator has decided so
-	fractions map[string]float64 // of the cgroups with a weight, by path
-	skipped   map[string]string  // why cgroups with a weight could not be read, by path
+	known   bool
+	reason  string                   // why they have none
+	chosen  bool                     // the operator has decided so
+	shares  map[string]*shares.Share // of the cgroups with a weight, by path
+	skipped map[string]string        // why cgroups with a weight could not be read, by path
 }
 
 func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.Weights) effect {
@@ -118,10 +122,10 @@ func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.We
 	case out.reason == "":
 		out.reason = notEnabled
 	}
-	out.fractions = map[string]float64{}
+	out.shares = map[string]*shares.Share{}
 	for i := range all {
 		if _, found := weighted[all[i].Path]; found {
-			out.fractions[all[i].Path] = all[i].Fraction
+			out.shares[all[i].Path] = &all[i]
 		}
 	}
 	return out
@@ -129,18 +133,30 @@ func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.We
 
 const notEnabled = "io.cost is not enabled on the disk"
 
-// of returns the fraction of the disk that a cgroup is due, or why its weight has no effect.
-func (e effect) of(cgroup string) (fraction float64, reason string) {
-	switch fraction, found := e.fractions[cgroup]; {
+// of returns the share of the disk that a cgroup is due, or why its weight has no effect.
+func (e effect) of(cgroup string) (due *shares.Share, reason string) {
+	switch share, found := e.shares[cgroup]; {
 	case !e.known:
-		return 0, "the disk is not there"
+		return nil, "the disk is not there"
 	case e.reason != "":
-		return 0, e.reason
+		return nil, e.reason
 	case e.skipped[cgroup] != "":
-		return 0, e.skipped[cgroup]
+		return nil, e.skipped[cgroup]
 	case !found:
-		return 0, "its cgroup is not below that of all pods"
+		return nil, "its cgroup is not below that of all pods"
 	default:
-		return fraction, ""
+		return share, ""
 	}
+}
+
+// budgetSums returns the use of budgets on a disk.
+func budgetSums(disk blkio.Disk, used []shares.BudgetUse) (out []health.BudgetSum) {
+	for i := range used {
+		u := &used[i]
+		out = append(out, health.BudgetSum{
+			Namespace: u.Namespace, Disk: disk.Name, Dev: disk.Dev.String(), Key: blkio.DiskWeight.String(),
+			Granted: health.WeightText(u.Sum), Budget: fmt.Sprint(u.Weight), Pods: u.Pods, Factor: u.Factor(),
+		})
+	}
+	return out
 }

@@ -28,7 +28,13 @@ func (e effects) rows(d *Demand) iter.Seq[health.Share] {
 			for _, disk := range w.Disks {
 				s := health.Share{Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, Disk: disk.Name, Weight: w.Weights.On(disk.Dev)}
 				on := e[disk.Dev]
-				s.Share, s.Reason = on.of(w.Cgroup)
+				due, reason := on.of(w.Cgroup)
+				if s.Reason = reason; due != nil {
+					s.Share = due.Fraction
+					if due.Factor < 1 {
+						s.Scaled = float64(s.Weight) * due.Factor
+					}
+				}
 				s.Chosen = s.Reason != "" && on.chosen
 				if !yield(s) {
 					return

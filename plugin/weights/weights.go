@@ -28,6 +28,10 @@ import (
 // Demand has the weights that pods ask for.
 type Demand struct {
 	Weighted []Weighted
+	// Budgets has the budgets of running pods, by path of their cgroups.
+	Budgets map[string]shares.Budget
+	// Unlisted is true until the runtime has listed its containers. Then the weights of pods stay as they are.
+	Unlisted bool
 	// Complete is false while there may be running pods with an unknown demand, such as before the runtime has
 	// listed its containers. Then no disk loses io.cost, unless the operator decides so. Unknown is the reason.
 	Complete bool
@@ -53,6 +57,14 @@ func (w *Weighted) String() string {
 		return "pod " + w.Namespace + "/" + w.Pod
 	}
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
+}
+
+// Bound adds the budget of a pod: the largest sum of the weights of the pods of a namespace.
+func (d *Demand) Bound(cgroup, namespace string, weight uint32) {
+	if d.Budgets == nil {
+		d.Budgets = map[string]shares.Budget{}
+	}
+	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Weight: weight}
 }
 
 // given returns the weights by the path of the cgroup.
@@ -184,9 +196,13 @@ func (k *Keeper) tryPass(now time.Time) error {
 	var out divided
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
-		out.Result, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: reserveOf(k.cfg.Policy())})
+		if !demand.Unlisted {
+			out.Result, errs[0] = k.shares.Pass(now, shares.Demand{
+				Disks: enabled, Given: demand.given(), Budgets: demand.Budgets, Reserve: reserveOf(k.cfg.Policy()),
+			})
+		}
 		out.root, errs[1] = k.cfg.Cgroups.Cgroup(".").ReadIOStat()
-		k.shared = len(enabled) > 0 || errs[0] != nil
+		k.shared = len(enabled) > 0 || demand.Unlisted || errs[0] != nil
 		err = errors.Join(err, errs[0], errs[1])
 	}
 	k.report.Store(report(&demand, k.setUp.states, &out))
