@@ -39,7 +39,7 @@ var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
-	"TestWhyTrials", "TestKernelFeatures",
+	"TestWhyTrials", "TestKernelFeatures", "TestTutorial", "TestCompare",
 }
 
 // only returns a regular expression for these tests.
