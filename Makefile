@@ -10,7 +10,7 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image release reproduce help
+.PHONY: demo test proof table compare lint unit alerts apiserver e2e node fuzz generate build image release reproduce help
 
 demo: ## boot a node, where one pod slows down another; why, a class, and a rejected mistake
 	cd test && CGO_ENABLED=0 go run -v -trimpath ./demo
@@ -21,8 +21,11 @@ test: lint unit alerts apiserver e2e ## lint, unit tests with the race detector,
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and the tables of T=weights
 	cd test && NODE_MATRIX=full go test -count=1 -v -timeout 72h ./suite
 
-table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, soak, or as root bench; docs/testing.md
+table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, soak, or as root bench; docs/testing.md
 	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
+
+compare: ## measure containerd's blockio class beside our limits, for docs/explanation/comparison.md
+	$(MAKE) table T=compare
 
 lint: ## golangci-lint, of the version in tools/go.mod, on all modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
