@@ -21,7 +21,7 @@ const (
 	// compareRounds is how often each situation is measured in each way.
 	compareRounds = 3
 	// compareWarm is the time in which queues fill, and files move to their writers, before a rate is measured.
-	compareWarm = "3"
+	compareWarm = "2"
 )
 
 // Files of the same class, for the runtime and for the plugin, with the limit in MiB/s.
@@ -142,7 +142,7 @@ func (c compared) rate(how ...string) float64 {
 	}
 	how = append([]string{"--span", "16Mi", "--sync", "1Mi"}, how...)
 	c.does(append(how, "--seconds", compareWarm)...)
-	return c.does(append(how, "--seconds", "8")...).Rate() / lab.MiB
+	return c.does(append(how, "--seconds", "5")...).Rate() / lab.MiB
 }
 
 // does runs iotool in the container until it ends.
