@@ -64,16 +64,15 @@ var (
 	percentage   = regexp.MustCompile(`\b[0-9]+%`)
 )
 
-// play runs the commands of a section, and returns what they print. If the page has output, it repeats the last one until it
-// prints that.
-func (u *tutorial) play(heading string) (printed string) {
+// play runs the commands of a section. If the page has output, it repeats the last one until it prints that.
+func (u *tutorial) play(heading string) {
 	u.Helper()
 	section := u.page[heading]
 	if section == nil || len(section.commands) == 0 {
 		u.Fatalf("section %q of the page: %+v", heading, section)
 	}
 	onNode := strings.NewReplacer("REGISTRY/nri-blkio", strings.TrimSuffix(payload.Image, ":latest"), "image.tag=1", "image.tag=latest", "\\\n", "")
-	last := ""
+	last, printed := "", ""
 	for line := range strings.Lines(onNode.Replace(strings.Join(section.commands, ""))) {
 		switch {
 		case strings.HasPrefix(line, "make image"), strings.HasPrefix(line, "docker push"):
@@ -93,7 +92,6 @@ func (u *tutorial) play(heading string) (printed string) {
 		printed += u.awaitOutput(last, want)
 	}
 	u.Logf("%s:\n%s", heading, printed)
-	return printed
 }
 
 // awaitOutput repeats a command until it prints a text. How much of a limit is used differs from run to run.
