@@ -10,7 +10,7 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof table compare lint unit alerts apiserver e2e node fuzz generate build image release reproduce help
+.PHONY: demo test proof table lint unit alerts apiserver e2e node fuzz generate build image release reproduce help
 
 demo: ## boot a node, where one pod slows down another; why, a class, and a rejected mistake
 	cd test && CGO_ENABLED=0 go run -v -trimpath ./demo
@@ -24,6 +24,7 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, soak, or as root bench; docs/testing.md
 	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
 
+.PHONY: compare
 compare: ## measure containerd's blockio class beside our limits, for docs/explanation/comparison.md
 	$(MAKE) table T=compare
 
