@@ -27,8 +27,12 @@ checks:
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and the tables of T=weights
 	cd test && NODE_MATRIX=full go test -count=1 -v -timeout 72h ./suite
 
-table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, soak, or as root bench; docs/testing.md
+table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, soak, or as root bench; docs/testing.md
 	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
+
+.PHONY: compare
+compare: ## measure containerd's blockio class beside our limits, for docs/explanation/comparison.md
+	$(MAKE) table T=compare
 
 lint: ## golangci-lint, of the version in tools/go.mod, on all modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

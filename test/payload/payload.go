@@ -38,7 +38,7 @@ type step struct {
 }
 
 // Build writes the files for a node into dir: those of Small, the image of nri-blkio (nri-blkio.tar), the files
-// of deploy/, the how-tos, and helm and the Debian package without the program (nri-blkio.deb) for the programs that need it.
+// of deploy/, the how-tos, the tutorial, and helm and the Debian package without the program (nri-blkio.deb) for the programs that need it.
 // module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	if err := Small(ctx, module, dir, programs...); err != nil {
@@ -61,7 +61,7 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 			return err
 		}
 	}
-	for _, name := range []string{"deploy", "docs/how-to"} {
+	for _, name := range []string{"deploy", "docs/how-to", "docs/tutorial"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join(module, "..", name))); err != nil {
 			return err
 		}

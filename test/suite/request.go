@@ -40,7 +40,7 @@ var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
-	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets",
+	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets", "TestTutorial", "TestCompare",
 }
 
 // only returns a regular expression for these tests.
@@ -204,6 +204,7 @@ func tables(cfg node.Config) map[string]made {
 		"storage":   {tests: "^TestStorage", file: page("reference/storage.md"), check: always, write: writeStorage},
 		"neighbour": {tests: only("TestNeighbour"), file: page("images/neighbour.svg"), check: always, write: writePlot},
 		"weights":   {tests: only(weightTests()...), file: page("explanation/weights.md"), check: always, write: writeWeights},
+		"compare":   {tests: only("TestCompare"), file: page("explanation/comparison.md"), check: always, write: writeCompare},
 		"soak":      {tests: only("TestSoak"), soak: "1000", check: always, write: func(string, string, outcome) error { return nil }},
 	}
 }

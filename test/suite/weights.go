@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
-// weightTable is one of docs/explanation/weights.md: the rows of a test.
+// weightTable is one of docs/explanation/weights.md, or that of comparison.md: the rows of a test.
 type weightTable struct {
 	test    string
 	cases   string // head of the first column
@@ -68,16 +68,32 @@ func weightTables() []weightTable {
 	}
 }
 
-// weightsBy is the author in the marks of a table.
-func weightsBy(test string) string { return "make table T=weights, " + test + " -->" }
+// compareTables has the table of docs/explanation/comparison.md.
+func compareTables() []weightTable {
+	return []weightTable{{test: "TestCompare", cases: "what is done", columns: []weightColumn{
+		{"nothing", "no limit"}, {"class", "blockio class of containerd"}, {"nri-blkio", "class of nri-blkio"},
+	}}}
+}
+
+// rowsBy is the author in the marks of a table.
+func rowsBy(name, test string) string { return "make table T=" + name + ", " + test + " -->" }
 
 // hasWeights reports whether the page has the weights of a node of the whole matrix: it has those of the default
 // node.
 func hasWeights(o outcome) bool { return o.node == node.Config{}.String() }
 
-// writeWeights puts each table of weightTables whose test was played, and passed, between its marks
-// of docs/explanation/weights.md. It draws docs/images/weights.svg, which the page shows.
+// writeWeights writes the tables of docs/explanation/weights.md, and draws docs/images/weights.svg, which the page shows.
 func writeWeights(file, commit string, o outcome) error {
+	return writeRows("weights", weightTables(), file, commit, o)
+}
+
+// writeCompare writes the table of docs/explanation/comparison.md.
+func writeCompare(file, commit string, o outcome) error {
+	return writeRows("compare", compareTables(), file, commit, o)
+}
+
+// writeRows puts each of some tables whose test was played, and passed, between its marks of a file. name is that of `make table`.
+func writeRows(name string, tables []weightTable, file, commit string, o outcome) error {
 	rows := make(map[string][]generated.Row) // by test
 	for _, text := range o.weights {
 		r, err := generated.ParseRow(text)
@@ -87,7 +103,7 @@ func writeWeights(file, commit string, o outcome) error {
 		rows[r.Test] = append(rows[r.Test], r)
 	}
 	var errs []error
-	for _, table := range weightTables() {
+	for _, table := range tables {
 		failed := slices.ContainsFunc(o.failures, func(name string) bool {
 			outer, _, _ := strings.Cut(name, "/")
 			return outer == table.test
@@ -97,13 +113,13 @@ func writeWeights(file, commit string, o outcome) error {
 		case failed:
 			errs = append(errs, fmt.Errorf("%s: the table stays as it is: %s failed", file, table.test))
 		default:
-			errs = append(errs, table.write(file, commit, o, of))
+			errs = append(errs, table.write(name, file, commit, o, of))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (w weightTable) write(file, commit string, o outcome, rows []generated.Row) error {
+func (w weightTable) write(name, file, commit string, o outcome, rows []generated.Row) error {
 	text := fmt.Sprintf("Measured on %s, of commit %s.\n\n", o.node, commit)
 	if w.test == noisyTest {
 		image := filepath.Join(filepath.Dir(file), "..", "images", "weights.svg")
@@ -117,7 +133,7 @@ func (w weightTable) write(file, commit string, o outcome, rows []generated.Row)
 		some := slices.DeleteFunc(slices.Clone(rows), func(r generated.Row) bool { return !w.hasSecond(&r) })
 		text += "\n" + w.intro + "\n\n" + w.markdown(w.second, some)
 	}
-	return generated.Replace(file, weightsBy(w.test), text)
+	return generated.Replace(file, rowsBy(name, w.test), text)
 }
 
 // hasSecond reports whether a case has a figure of the second table.

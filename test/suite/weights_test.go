@@ -19,7 +19,7 @@ func weightsPage(t *testing.T) (file string) {
 	}
 	var text strings.Builder
 	for _, test := range []string{noisyTest, "TestShareFigures"} {
-		text.WriteString("<!-- what follows is written by " + weightsBy(test) + "\nold " + test + "\n<!-- until here -->\n")
+		text.WriteString("<!-- what follows is written by " + rowsBy("weights", test) + "\nold " + test + "\n<!-- until here -->\n")
 	}
 	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
@@ -99,6 +99,24 @@ func TestWriteWeights(t *testing.T) {
 	}
 }
 
+// TestWriteCompare verifies that a figure that a row does not have leaves its cell empty.
+func TestWriteCompare(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "comparison.md")
+	marks := "<!-- what follows is written by " + rowsBy("compare", "TestCompare") + "\nold\n<!-- until here -->\n"
+	if err := os.WriteFile(file, []byte(marks), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var o outcome
+	row := generated.Row{Test: "TestCompare", Name: "direct writes", Rounds: map[string][]float64{"class": {2, 1, 3}, "nri-blkio": {4, 5, 6}}}
+	o.count(output(t, "--- PASS: TestCompare (1.00s)\n", row))
+	if err := writeCompare(file, "c1", o); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := read(t, file), "| direct writes |  | 2 (1–3) | 5 (4–6) |\n"; !strings.Contains(got, want) {
+		t.Errorf("the page has no %q:\n%s", want, got)
+	}
+}
+
 // TestHasWeights verifies that a run of the whole matrix writes the weights of one node, which is the default
 // node.
 func TestHasWeights(t *testing.T) {
@@ -145,12 +163,14 @@ func TestDrawWeights(t *testing.T) {
 	}
 }
 
-// TestPageOfWeights verifies that the page has the marks of each table.
-func TestPageOfWeights(t *testing.T) {
-	page := read(t, filepath.Join("..", "..", "docs", "explanation", "weights.md"))
-	for _, table := range weightTables() {
-		if strings.Count(page, "<!-- what follows is written by "+weightsBy(table.test)+"\n") != 1 {
-			t.Errorf("the page does not have exactly one mark %q", weightsBy(table.test))
+// TestMarksOfTables verifies that each page has the marks of its tables.
+func TestMarksOfTables(t *testing.T) {
+	for name, of := range map[string][]weightTable{"weights": weightTables(), "compare": compareTables()} {
+		page := read(t, tables(node.Config{})[name].file)
+		for _, table := range of {
+			if strings.Count(page, "<!-- what follows is written by "+rowsBy(name, table.test)+"\n") != 1 {
+				t.Errorf("the page of table %s does not have exactly one mark %q", name, rowsBy(name, table.test))
+			}
 		}
 	}
 }

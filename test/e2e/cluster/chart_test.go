@@ -54,18 +54,25 @@ type release struct {
 	home string
 }
 
-// newRelease prepares the cluster, and installs nothing yet.
+// newRelease prepares the cluster with the pod, and installs nothing yet.
 func newRelease(t *testing.T) *release {
+	t.Helper()
+	r := newChartCluster(t)
+	// The same program under another tag, so that an upgrade replaces the pods.
+	lab.Administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, strings.TrimSuffix(payload.Image, "latest")+"next")
+	reachAPIServer(t)
+	r.live = newLive(t, r.cluster)
+	return r
+}
+
+// newChartCluster prepares the cluster without the pod.
+func newChartCluster(t *testing.T) *release {
 	t.Helper()
 	if err := lab.ImportImage(t.Context(), "nri-blkio.tar"); err != nil {
 		t.Fatal(err)
 	}
-	// The same program under another tag, so that an upgrade replaces the pods.
-	lab.Administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, strings.TrimSuffix(payload.Image, "latest")+"next")
 	c := startCluster(t)
 	networkPods(t)
-	reachAPIServer(t)
-	r := &release{home: t.TempDir()}
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, args := range [][]string{{"describe", "pods"}, {"logs", "--prefix", "--tail=40", "--selector", "app.kubernetes.io/name"}, {"get", "events"}} {
@@ -74,8 +81,7 @@ func newRelease(t *testing.T) *release {
 		}
 		c.output("delete", "namespace", chartNamespace, "--ignore-not-found", "--timeout=3m") // the kubelet has to remove the pods
 	})
-	r.live = newLive(t, c)
-	return r
+	return &release{live: &live{cluster: c}, home: t.TempDir()}
 }
 
 // networkPods gives pods that do not share the host's network one in which they reach the API server.

@@ -121,7 +121,7 @@ type pageSection struct{ policies, commands, outputs []string }
 func sectionsOf(text string) map[string]*pageSection {
 	sections := map[string]*pageSection{}
 	block := regexp.MustCompile("(?m)^## (.*)\n|^```yaml\n((?s:.*?))^```\n|((?:^    .*\n)+)")
-	isCommand := regexp.MustCompile(`^(kubectl|sed|for|curl) `)
+	isCommand := regexp.MustCompile(`^((kubectl|sed|for|curl|make) |NODE=|blkio\(\))`)
 	at := &pageSection{} // before the first heading
 	for _, m := range block.FindAllStringSubmatch(text, -1) {
 		lines := strings.TrimPrefix(strings.ReplaceAll("\n"+m[3], "\n    ", "\n"), "\n")

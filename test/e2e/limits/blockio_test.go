@@ -14,6 +14,16 @@ import (
 // blockioPod chooses a blockio class of the runtime for all containers of a pod.
 const blockioPod = "blockio.resources.beta.kubernetes.io/pod"
 
+// withClasses returns the runtime's configuration with a file of classes.
+func withClasses(config, classes string) string {
+	const ofCRIO = "[crio.runtime]\n"
+	option := fmt.Sprintf("blockio_config_file = %q\n", classes)
+	if cri.IsCRIO() {
+		return strings.Replace(config, ofCRIO, ofCRIO+option, 1)
+	}
+	return config + "\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n" + option
+}
+
 // TestBlockioClasses follows docs/how-to/migrate-from-blockio.md with a runtime that has a file of classes. The converted
 // file limits the disks that a container uses as the runtime did, beside the runtime's classes and without them.
 func TestBlockioClasses(t *testing.T) {
@@ -22,13 +32,7 @@ func TestBlockioClasses(t *testing.T) {
 	lab.WriteFile(t, classes, "Classes:\n  bronze:\n  - Devices: [\"/dev/vd[a-c]\"]\n    ThrottleReadBps: 5M\n    ThrottleWriteBps: 1Mi\n")
 	original := lab.ReadConfig(t)
 	t.Cleanup(func() { lab.ConfigureRuntime(t, original) })
-	const ofCRIO = "[crio.runtime]\n"
-	option := fmt.Sprintf("blockio_config_file = %q\n", classes)
-	if cri.IsCRIO() {
-		lab.ConfigureRuntime(t, strings.Replace(original, ofCRIO, ofCRIO+option, 1))
-	} else {
-		lab.ConfigureRuntime(t, original+"\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n"+option)
-	}
+	lab.ConfigureRuntime(t, withClasses(original, classes))
 	pod := lab.RunPod(t, "pod", lab.Annotations{blockioPod: "bronze", "class.blkio.noderesource.dev/containers": "bronze"})
 	byRuntime := pod.MustRun(lab.Sleeper("runtime", "/data", "ext4"))
 	ofClass := lab.Disks{"vda": class, "vdb": class, "vdc": class}
