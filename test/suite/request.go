@@ -185,6 +185,7 @@ func tables(cfg node.Config) map[string]made {
 		"storage":   {tests: "^TestStorage", file: page("reference/storage.md"), check: always, write: writeStorage},
 		"neighbour": {tests: only("TestNeighbour"), file: page("images/neighbour.svg"), check: always, write: writePlot},
 		"weights":   {tests: only(weightTests()...), file: page("explanation/weights.md"), check: always, write: writeWeights},
+		"dashboard": {tests: "^TestMonitoring$/^Scraped$", file: page("images/dashboard.svg"), check: always, write: writeDashboard},
 		"soak":      {tests: only("TestSoak"), soak: "1000", check: always, write: func(string, string, outcome) error { return nil }},
 	}
 }
