@@ -66,7 +66,7 @@ func TestMonitoring(t *testing.T) {
 	t.Cleanup(func() { r.must("uninstall", "nri-blkio", "--wait", "--timeout", helmTime) })
 	r.mountToken()
 	m := startPrometheus(t)
-	m.scrapes("nri-blkio", "nri-blkio-writeback", "nri-blkio-cluster")
+	r.isScrapedBy(m, "nri-blkio", "nri-blkio-writeback", "nri-blkio-cluster")
 	began := time.Now()
 	for _, name := range []string{"held", "weighted", "below"} {
 		lab.File(t, "ext4", name)

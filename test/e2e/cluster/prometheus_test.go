@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,16 +38,18 @@ const (
 type monitor struct {
 	*testing.T
 	prometheus.API
+	targets string // the file of what it is to scrape
 }
 
 // startPrometheus starts a Prometheus with the scrape configuration of the page and the rules of the chart. It ends with the test.
 func startPrometheus(t *testing.T) monitor {
 	t.Helper()
-	config, dir := filepath.Join(t.TempDir(), "prometheus.yml"), t.TempDir()
+	dir := t.TempDir()
+	config, targets, log := filepath.Join(dir, "prometheus.yml"), filepath.Join(dir, "targets.json"), &lab.LogBuffer{}
+	lab.WriteFile(t, targets, "[]")
 	lab.WriteFile(t, config, fmt.Sprintf("global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}\nrule_files: [%[2]s]\n%[3]s",
-		scrapeInterval, filepath.Join(lab.Node.Payload, "deploy/helm/nri-blkio/files/alerts.yaml"), scrapeConfig(t)))
-	cmd := exec.Command(filepath.Join(lab.Node.Payload, payload.Prometheus), "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+listen)
-	log := &lab.LogBuffer{}
+		scrapeInterval, filepath.Join(lab.Node.Payload, "deploy/helm/nri-blkio/files/alerts.yaml"), scrapeConfig(t, targets)))
+	cmd := exec.Command(filepath.Join(lab.Node.Payload, payload.Prometheus), "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+listen)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -62,25 +66,79 @@ func startPrometheus(t *testing.T) monitor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return monitor{t, prometheus.NewAPI(client)}
+	return monitor{t, prometheus.NewAPI(client), targets}
 }
 
-// scrapeConfig returns the scrape configuration of the page. In a cluster Prometheus finds the API server by itself.
-func scrapeConfig(t *testing.T) string {
+// scrapeConfig returns the scrape configuration of the page, with a file in place of the search for pods: Debian's Prometheus is built
+// without that.
+func scrapeConfig(t *testing.T, targets string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(lab.Node.Payload, monitorPage))
 	if err != nil {
 		t.Fatal(err)
 	}
 	block := regexp.MustCompile("(?ms)^```yaml\n(scrape_configs:.*?)^```$").FindStringSubmatch(string(page))
-	if block == nil || strings.Count(block[1], "{role: pod,") != 1 {
+	const search = "kubernetes_sd_configs:\n      - {role: pod, namespaces: {names: [" + chartNamespace + "]}}\n"
+	if block == nil || strings.Count(block[1], search) != 1 {
 		t.Fatalf("the scrape configuration of %s is %q", monitorPage, block)
 	}
-	return strings.Replace(block[1], "{role: pod,", "{role: pod, kubeconfig_file: /etc/kubernetes/admin.conf,", 1)
+	return strings.Replace(block[1], search, "file_sd_configs: [{files: ["+targets+"]}]\n", 1)
+}
+
+// target is one of the targets that Prometheus reads from a file.
+type target struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// discover writes the ports of the plugin's pods as targets, with the labels that Prometheus gives to pods that it finds.
+//
+// Source: kubernetes_sd_config, role pod, in the reference of its configuration.
+func (r *release) discover(file string) error {
+	r.Helper()
+	var list struct {
+		Items []struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				NodeName   string
+				Containers []struct {
+					Ports []struct {
+						Name          string
+						ContainerPort int
+					}
+				}
+			}
+			Status struct{ PodIP string }
+		}
+	}
+	if err := r.get("/api/v1/namespaces/"+chartNamespace+"/pods", &list); err != nil {
+		return err
+	}
+	found := []target{}
+	for _, pod := range list.Items {
+		for _, c := range pod.Spec.Containers {
+			for _, port := range c.Ports {
+				found = append(found, target{[]string{net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port.ContainerPort))}, map[string]string{
+					"__meta_kubernetes_pod_container_port_name":          port.Name,
+					"__meta_kubernetes_pod_label_app_kubernetes_io_name": pod.Metadata.Labels["app.kubernetes.io/name"],
+					"__meta_kubernetes_pod_node_name":                    pod.Spec.NodeName,
+				}})
+			}
+		}
+	}
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	if before, err := os.ReadFile(file); err != nil || string(before) == string(text) {
+		return err
+	}
+	next := file + ".next" // a file is not read while it is written
+	return errors.Join(os.WriteFile(next, text, 0o600), os.Rename(next, file))
 }
 
 // by returns the same for a subtest.
-func (m monitor) by(t *testing.T) monitor { return monitor{t, m.API} }
+func (m monitor) by(t *testing.T) monitor { return monitor{t, m.API, m.targets} }
 
 // ask returns what a query has as values now.
 func (m monitor) ask(query string) (model.Vector, error) {
@@ -109,10 +167,13 @@ func (m monitor) one(query string) (float64, error) {
 	return float64(values[0].Value), nil
 }
 
-// scrapes waits until the parts that run are scraped, each with the job label of the page.
-func (m monitor) scrapes(jobs ...string) {
-	m.Helper()
-	lab.Within(m.T, clusterDeadline, "the parts are scraped", func() error {
+// isScrapedBy waits until the parts that run are scraped, each with the job label of the page.
+func (r *release) isScrapedBy(m monitor, jobs ...string) {
+	r.Helper()
+	lab.Within(r.T, clusterDeadline, "the parts are scraped", func() error {
+		if err := r.discover(m.targets); err != nil {
+			return err
+		}
 		for _, job := range jobs {
 			if up, err := m.one(fmt.Sprintf("up{job=%q, node=\"node\"}", job)); err != nil || up != 1 {
 				return fmt.Errorf("job %s: up is %v: %w", job, up, err)
