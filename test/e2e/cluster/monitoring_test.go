@@ -67,7 +67,7 @@ func TestMonitoring(t *testing.T) {
 	r.mountToken()
 	m := startPrometheus(t)
 	r.isScrapedBy(m, "nri-blkio", "nri-blkio-writeback", "nri-blkio-cluster")
-	began := time.Now()
+	began := time.Now().Truncate(time.Millisecond) // as Prometheus does
 	for _, name := range []string{"held", "weighted", "below"} {
 		lab.File(t, "ext4", name)
 	}
