@@ -1,7 +1,6 @@
 package alerts
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/test/dashboard"
+	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
 const rulesFile = "../../deploy/prometheus/alerts.yaml"
@@ -113,12 +113,11 @@ func TestMetricsExist(t *testing.T) {
 
 // queries returns the queries of the dashboard, with values for its variables.
 func queries() map[string]string {
-	values := strings.NewReplacer("$__rate_interval", "5m", "$node", ".*", "$namespace", ".*", "$pod", ".*")
 	out := map[string]string{}
 	for _, row := range dashboard.Rows() {
 		for _, p := range row.Panels {
 			for i, q := range p.Queries {
-				out[fmt.Sprint(p.Title, " ", i)] = values.Replace(q.Expr)
+				out[fmt.Sprint(p.Title, " ", i)] = q.At("5m")
 			}
 		}
 	}
@@ -196,13 +195,29 @@ func seriesOf(f *dto.MetricFamily) (out []series) {
 	return out
 }
 
-// promtool runs a test of promtool.
-func promtool(t *testing.T, test map[string]any) (output string, err error) {
+// promtool runs promtool.
+func promtool(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
-	tool := os.Getenv("PROMTOOL")
-	if tool == "" {
-		t.Fatal("PROMTOOL is not set: run make alerts")
+	dir, err := node.Prometheus(t.Context(), node.Config{Log: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
 	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "promtool"), args...).CombinedOutput()
+	return string(out), err
+}
+
+// TestRules verifies the rules by the tests of alerts.yaml: each alert fires, and does not.
+func TestRules(t *testing.T) {
+	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "alerts.yaml"}} {
+		if out, err := promtool(t, args...); err != nil {
+			t.Errorf("promtool %s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// testRules runs a test of promtool.
+func testRules(t *testing.T, test map[string]any) (output string, err error) {
+	t.Helper()
 	file, err := filepath.Abs(rulesFile)
 	if err != nil {
 		t.Fatal(err)
@@ -215,11 +230,7 @@ func promtool(t *testing.T, test map[string]any) (output string, err error) {
 	if err := os.WriteFile(name, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), tool, "test", "rules", name)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
-	return out.String(), err
+	return promtool(t, "test", "rules", name)
 }
 
 // hasData is the test that a query returns a number.
@@ -236,7 +247,7 @@ func TestPanels(t *testing.T) {
 	for _, expr := range queries() {
 		tests = append(tests, hasData(expr))
 	}
-	if out, err := promtool(t, map[string]any{"interval": "1m", "input_series": scraped, "promql_expr_test": tests}); err != nil || len(tests) < 15 {
+	if out, err := testRules(t, map[string]any{"interval": "1m", "input_series": scraped, "promql_expr_test": tests}); err != nil || len(tests) < 15 {
 		t.Errorf("%d queries: %v\n%s", len(tests), err, out)
 	}
 	for name, expr := range queries() {
@@ -244,7 +255,7 @@ func TestPanels(t *testing.T) {
 			metric, _, _ := strings.Cut(s.Series, "{")
 			return strings.Contains(expr, metric)
 		})
-		out, err := promtool(t, map[string]any{"interval": "1m", "input_series": without, "promql_expr_test": []any{hasData(expr)}})
+		out, err := testRules(t, map[string]any{"interval": "1m", "input_series": without, "promql_expr_test": []any{hasData(expr)}})
 		if isCount := strings.HasSuffix(expr, "or vector(0)"); (err == nil) != isCount {
 			t.Errorf("%s without its metrics: %v\n%s", name, err, out)
 		}
@@ -289,7 +300,7 @@ func TestLimitsThatWork(t *testing.T) {
 				"expr": `count(ALERTS{alertstate="firing"}) or vector(0)`, "eval_time": at, "exp_samples": []any{map[string]any{"labels": "{}", "value": want}},
 			})
 		}
-		if out, err := promtool(t, map[string]any{"interval": "1m", "input_series": in, "promql_expr_test": tests}); err != nil {
+		if out, err := testRules(t, map[string]any{"interval": "1m", "input_series": in, "promql_expr_test": tests}); err != nil {
 			t.Error(err, out)
 		}
 	}

@@ -20,6 +20,15 @@ func Helm(ctx context.Context, cfg Config) (string, error) {
 
 // get returns the directory of the programs.
 func (p goProgram) get(ctx context.Context, cfg Config) (string, error) {
+	a, err := p.artifact()
+	if err != nil {
+		return "", err
+	}
+	return getLocked(ctx, cfg, a)
+}
+
+// getLocked returns the directory of an artifact, and holds the lock of the cache meanwhile.
+func getLocked(ctx context.Context, cfg Config, a artifact) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, BuildTimeout)
 	defer cancel()
 	c, err := openCache(cfg)
@@ -31,9 +40,5 @@ func (p goProgram) get(ctx context.Context, cfg Config) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	a, err := p.artifact()
-	if err != nil {
-		return "", err
-	}
 	return c.get(ctx, cfg, a)
 }

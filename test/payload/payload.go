@@ -19,17 +19,17 @@ type Program struct {
 	Name    string // of the file
 	Package string // "./e2e/limits"
 	Test    bool
-	Helm    bool // it needs helm
+	Cluster bool // it needs what addCluster writes
 	Deb     bool // it needs the Debian package
 }
 
 // Tests returns the test binary of a folder of test/e2e.
 func Tests(folder string) Program {
-	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Helm: folder == "cluster", Deb: folder == "deploy"}
+	return Program{Name: folder + ".test", Package: "./e2e/" + folder, Test: true, Cluster: folder == "cluster", Deb: folder == "deploy"}
 }
 
 // Image is the name of the image of nri-blkio, as deploy/ has it.
-const Image = "registry.example/nri-blkio:latest"
+const Image = repository + ":latest"
 
 // step is a call of go in a directory.
 type step struct {
@@ -38,7 +38,8 @@ type step struct {
 }
 
 // Build writes the files for a node into dir: those of Small, the image of nri-blkio (nri-blkio.tar), the files
-// of deploy/, the how-tos, the tutorial, and helm and the Debian package without the program (nri-blkio.deb) for the programs that need it.
+// of deploy/, the how-tos, the tutorial, and for the programs that need it what addCluster writes, and the Debian package without the
+// program (nri-blkio.deb).
 // module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	if err := Small(ctx, module, dir, programs...); err != nil {
@@ -56,8 +57,8 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	if err := play(ctx, steps); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(programs, func(p Program) bool { return p.Helm }) {
-		if err := addHelm(ctx, dir); err != nil {
+	if slices.ContainsFunc(programs, func(p Program) bool { return p.Cluster }) {
+		if err := addCluster(ctx, module, dir); err != nil {
 			return err
 		}
 	}

@@ -23,10 +23,19 @@ const (
 	barStep   = 42 // from one bar to the next
 )
 
-// The template is HTML's, which escapes text in SVG as well.
-var plot = template.Must(template.New("plot").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="14" role="img">
+// plots are the templates of plots. They are HTML's, which escapes text in SVG as well.
+var plots = template.Must(template.New("plots").Parse(`
+{{- define "head" -}}
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="14" role="img">
 <title>{{.Title}}</title>
 <rect width="{{.Width}}" height="{{.Height}}" fill="white"/>
+{{- end}}
+{{- define "foot"}}
+<text x="12" y="{{.Foot}}" fill="#555" font-size="12">{{.Caption}}</text>
+</svg>
+{{end}}
+{{- define "bars" -}}
+{{template "head" .}}
 {{- range .Panels}}
 <text x="12" y="{{.Head}}" font-weight="bold">{{.Title}}</text>
 {{- range .Bars}}
@@ -36,8 +45,36 @@ var plot = template.Must(template.New("plot").Parse(`<svg xmlns="http://www.w3.o
 <text x="{{.High}}" y="{{.Base}}" dx="8">{{.Value}}</text>
 {{- end}}
 {{- end}}
-<text x="12" y="{{.Foot}}" fill="#555" font-size="12">{{.Caption}}</text>
+{{- template "foot" .}}
+{{- end}}
+{{- define "dashboard" -}}
+{{template "head" .}}
+{{- range .Rows}}
+<text x="12" y="{{.Base}}" font-weight="bold">{{.Title}}</text>
+{{- range .Tiles}}
+<svg x="{{.X}}" y="{{.Y}}" width="{{.Width}}" height="{{.Height}}" font-size="11">
+<rect x="4" y="4" width="{{.Inner}}" height="{{.Bottom}}" fill="none" stroke="#ddd"/>
+<text x="14" y="24" font-size="13">{{.Title}}</text>
+{{- if .Value}}
+<text x="{{.Middle}}" y="72" text-anchor="middle" font-size="34" fill="{{.Color}}">{{.Value}}</text>
+{{- end}}
+{{- range .Ticks}}
+<line x1="{{.Left}}" x2="{{.Right}}" y1="{{.Y}}" y2="{{.Y}}" stroke="#eee"/>
+<text x="{{.Left}}" y="{{.Y}}" dx="-6" dy="4" text-anchor="end">{{.Label}}</text>
+{{- end}}
+{{- range .Times}}
+<text x="{{.X}}" y="{{.Y}}" dy="16" text-anchor="middle">{{.Label}}</text>
+{{- end}}
+{{- range .Curves}}
+<path d="{{.Path}}" fill="none" stroke="{{.Color}}" stroke-width="1.5"{{if .IsDashed}} stroke-dasharray="6 4"{{end}}/>
+<line x1="{{.X}}" x2="{{.End}}" y1="{{.Y}}" y2="{{.Y}}" stroke="{{.Color}}" stroke-width="3"{{if .IsDashed}} stroke-dasharray="6 4"{{end}}/>
+<text x="{{.End}}" y="{{.Y}}" dx="6" dy="4">{{.Name}}</text>
+{{- end}}
 </svg>
+{{- end}}
+{{- end}}
+{{- template "foot" .}}
+{{- end}}
 `))
 
 // panel is a group of bars that share a scale.
@@ -84,8 +121,13 @@ func writePlot(file, commit string, o outcome) error {
 
 // caption returns the sentence below the plot: what was measured, and where.
 func caption(runs, commit string, o outcome) string {
+	return "Median and spread of " + runs + "; " + measuredOn(commit, o)
+}
+
+// measuredOn returns the kernel and the commit.
+func measuredOn(commit string, o outcome) string {
 	kernel, _, _ := strings.Cut(o.node, ",") // the rest has no room
-	return "Median and spread of " + runs + "; " + kernel + ", commit " + commit
+	return kernel + ", commit " + commit
 }
 
 // draw writes panels one below the other.
@@ -100,12 +142,14 @@ func draw(file, title, caption string, panels ...panel) error {
 		}
 		top += plotTop + len(p.Bars)*barStep
 	}
-	height := top + 30
+	return writeSVG(file, "bars", plotWidth, top, map[string]any{"Title": title, "Panels": panels, "Caption": caption})
+}
+
+// writeSVG writes a plot of a template. Its caption is below the height.
+func writeSVG(file, name string, width, height int, data map[string]any) error {
+	data["Width"], data["Height"], data["Foot"] = width, height+30, height+18
 	var text bytes.Buffer
-	err := plot.Execute(&text, map[string]any{
-		"Title": title, "Width": plotWidth, "Height": height, "Foot": height - 12, "Panels": panels, "Caption": caption,
-	})
-	if err != nil {
+	if err := plots.ExecuteTemplate(&text, name, data); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -205,6 +205,7 @@ func tables(cfg node.Config) map[string]made {
 		"neighbour": {tests: only("TestNeighbour"), file: page("images/neighbour.svg"), check: always, write: writePlot},
 		"weights":   {tests: only(weightTests()...), file: page("explanation/weights.md"), check: always, write: writeWeights},
 		"compare":   {tests: only("TestCompare"), file: page("explanation/comparison.md"), check: always, write: writeCompare},
+		"dashboard": {tests: "^TestMonitoring$/^Scraped$", file: page("images/dashboard.svg"), check: always, write: writeDashboard},
 		"soak":      {tests: only("TestSoak"), soak: "1000", check: always, write: func(string, string, outcome) error { return nil }},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/test/dashboard"
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
@@ -22,6 +23,7 @@ type outcome struct {
 	storage        []string // rows of docs/reference/storage.md
 	neighbours     []string // bars of docs/images/neighbour.svg
 	weights        []string // rows of docs/explanation/weights.md, as JSON
+	panels         []string // lines of docs/images/dashboard.svg, as JSON
 	took           time.Duration
 }
 
@@ -52,6 +54,10 @@ func (o *outcome) count(output []byte) {
 			o.weights = append(o.weights, row)
 			continue
 		}
+		if row, ok := strings.CutPrefix(string(line), dashboard.RowMark); ok {
+			o.panels = append(o.panels, row)
+			continue
+		}
 		verdict, rest, ok := strings.Cut(strings.TrimSpace(string(line)), ": ")
 		if !ok {
 			continue
@@ -75,6 +81,7 @@ func (o *outcome) add(part outcome) {
 	o.storage = append(o.storage, part.storage...)
 	o.neighbours = append(o.neighbours, part.neighbours...)
 	o.weights = append(o.weights, part.weights...)
+	o.panels = append(o.panels, part.panels...)
 }
 
 const tableHead = `# Where it was tested

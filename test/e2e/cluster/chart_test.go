@@ -58,8 +58,10 @@ type release struct {
 func newRelease(t *testing.T) *release {
 	t.Helper()
 	r := newChartCluster(t)
-	// The same program under another tag, so that an upgrade replaces the pods.
-	lab.Administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, strings.TrimSuffix(payload.Image, "latest")+"next")
+	// The same program under another name, so that an upgrade replaces the pods.
+	for _, name := range []string{payload.ImageOfChart, nextImage()} {
+		lab.Administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, name)
+	}
 	reachAPIServer(t)
 	r.live = newLive(t, r.cluster)
 	return r
@@ -168,15 +170,15 @@ func (r *release) must(args ...string) {
 	r.Logf("helm %s: %v", args[0], time.Since(start).Round(time.Second))
 }
 
-// image returns the values for a tag of the image.
-func (*release) image(tag string) string {
-	return "--set=image.repository=" + strings.TrimSuffix(payload.Image, ":latest") + ",image.tag=" + tag
-}
+// nextImage is the image of an upgrade.
+func nextImage() string { return strings.TrimSuffix(payload.Image, "latest") + "next" }
 
-// runs verifies that the pod of the limits part is ready, and has this tag of the image.
-func (r *release) runs(tag string) {
+// chartPackage is the file of the packaged chart.
+func chartPackage() string { return filepath.Join(lab.Node.Payload, payload.Chart) }
+
+// runs verifies that the pod of the limits part is ready, and has this image.
+func (r *release) runs(want string) {
 	r.Helper()
-	want := strings.TrimSuffix(payload.Image, "latest") + tag
 	lab.Within(r.T, clusterDeadline, "the pod of the limits part runs "+want, func() error {
 		var list struct {
 			Items []struct {
@@ -257,7 +259,7 @@ func settings() (found []string, err error) {
 	return found, err
 }
 
-// TestChart installs the chart with the cluster part and an admission policy, upgrades it to another image, and uninstalls it.
+// TestChart installs the package of the chart with the cluster part and an admission policy, upgrades it to another image, and uninstalls it.
 // A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade,
 // `helm test` runs, and the release is rolled back and forth.
 func TestChart(t *testing.T) {
@@ -266,17 +268,15 @@ func TestChart(t *testing.T) {
 		t.Fatalf("the node has settings before the test: %q, %v", unset, err)
 	}
 	r := newRelease(t)
-	chart := filepath.Join(lab.Node.Payload, "deploy/helm/nri-blkio")
-
 	start := time.Now()
-	r.must("install", "nri-blkio", chart, r.image("latest"), chartParts, "--create-namespace")
+	r.must("install", "nri-blkio", chartPackage(), chartParts, "--create-namespace")
 	lab.Within(t, clusterDeadline, "the first limit is in force", r.inForce)
 	took := time.Since(start)
 	t.Logf("first limit in force %v after helm install", took.Round(100*time.Millisecond))
 	if *lab.Proof && took > firstLimit {
 		t.Errorf("the first limit was in force after %v, want at most %v", took, firstLimit)
 	}
-	r.runs("latest")
+	r.runs(payload.ImageOfChart)
 	r.mountToken()
 	r.apply(fmt.Sprintf(weightedManifest, lab.Limits, lab.Weight, cri.Image, lab.Volumes["ext4"]))
 	lab.Within(t, clusterDeadline, "a weight enables io.cost", func() error {
@@ -287,7 +287,7 @@ func TestChart(t *testing.T) {
 	})
 
 	upgrade := func() {
-		r.must("upgrade", "nri-blkio", chart, r.image("next"), chartParts, "--wait", "--timeout", helmTime)
+		r.must("upgrade", "nri-blkio", chartPackage(), "--set=image.digest=,image.tag=next", chartParts, "--wait", "--timeout", helmTime)
 	}
 	r.during(func() {
 		if *lab.Proof {
@@ -295,13 +295,13 @@ func TestChart(t *testing.T) {
 		} else {
 			upgrade()
 		}
-		r.runs("next")
+		r.runs(nextImage())
 		if *lab.Proof {
 			r.must("test", "nri-blkio", "--timeout", helmTime)
 			r.must("rollback", "nri-blkio", "1", "--wait", "--timeout", helmTime)
-			r.runs("latest")
+			r.runs(payload.ImageOfChart)
 			r.must("rollback", "nri-blkio", "2", "--wait", "--timeout", helmTime)
-			r.runs("next")
+			r.runs(nextImage())
 		}
 	})
 	if *lab.Proof {
@@ -337,7 +337,7 @@ func (r *release) testFails() {
 		r.Errorf("helm test succeeds without the plugin: %s", out)
 	}
 	selector("null")
-	r.runs("next")
+	r.runs(nextImage())
 }
 
 // isRemoved verifies that neither the node nor the cluster has anything of the release.
