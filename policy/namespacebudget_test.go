@@ -81,7 +81,7 @@ budgets:
 		}
 	}
 	p := parsed(t, "budgets: [{namespaces: ['*'], weight: 100}]")
-	if p.ConcernsUnannotated() || !p.BoundsWeights() || len(p.Warnings()) > 0 || parsed(t, budgeted).BoundsWeights() {
+	if p.ConcernsUnannotated() || !p.BoundsWeights() || len(p.Warnings()) > 0 || budgeted(t).BoundsWeights() {
 		t.Errorf("a budget of weights: concerns pods without annotations %t, warnings %q", p.ConcernsUnannotated(), p.Warnings())
 	}
 }
