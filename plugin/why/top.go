@@ -169,6 +169,14 @@ func (m *Measured) addTimes(all map[string]*waiter) map[uint64]owner {
 	return owners
 }
 
+// heldAt is where I/O of a cgroup is held: by a container, or by a pod as a whole.
+type heldAt struct {
+	op     wait.Op
+	cgroup uint64
+	dev    blkio.Dev
+	by     string
+}
+
 // rows returns a row for each disk. A container can wait at a disk where it has no I/O, as for the data of another one. The zero disk is
 // an unknown one.
 func (m *Measured) rows(w *waiter, owners map[uint64]owner) (out []Row) {
@@ -176,9 +184,13 @@ func (m *Measured) rows(w *waiter, owners map[uint64]owner) (out []Row) {
 	isOwn := func(c wait.Cause, by uint64) bool { return c == wait.Limit && owners[by].pod == pod }
 	held, others := map[blkio.Dev]float64{}, map[blkio.Dev]float64{}
 	seconds := max(m.Times.Duration.Seconds(), 1e-9)
+	// crun gives a container two cgroups with the same limits, one in the other, which hold the same I/O by turns.
+	byTurns := map[heldAt]float64{}
 	for at, t := range w.times {
 		if isOwn(at.Cause, at.By) {
-			held[at.Dev] = max(held[at.Dev], min(1, t.Wall.Seconds()/seconds))
+			by := heldAt{at.Op, at.Cgroup, at.Dev, owners[at.By].container}
+			byTurns[by] += t.Wall.Seconds() / seconds
+			held[at.Dev] = max(held[at.Dev], min(1, byTurns[by]))
 		}
 	}
 	times := m.Times
