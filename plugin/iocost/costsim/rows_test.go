@@ -86,9 +86,7 @@ func start(m mode, seed uint64) *sim {
 	s.ioc.set(fixedModel(.97))
 	s.ioc.setQOS(fixedQOS())
 	if m == naive {
-		p := &naivePrices{s: s, price: .5, safe: .97, setTo: .5, safeTo: .97}
-		s.ioc.set(p.model())
-		s.every(.5, p.step)
+		followPrices(s)
 	}
 	return s
 }

@@ -209,7 +209,7 @@ type workload struct {
 }
 
 // add adds a cgroup with workloads.
-func (s *sim) add(name string, weight float64, workloads ...*workload) *group {
+func (s *sim) add(name string, weight float64, workloads ...*workload) {
 	g := &group{Name: name, Weight: weight}
 	s.groups = append(s.groups, g)
 	for _, w := range workloads {
@@ -220,7 +220,6 @@ func (s *sim) add(name string, weight float64, workloads ...*workload) *group {
 			w.issue()
 		})
 	}
-	return g
 }
 
 func (w *workload) issue() {
