@@ -62,7 +62,6 @@ func newRelease(t *testing.T) *release {
 	for _, name := range []string{payload.ImageOfChart, nextImage()} {
 		lab.Administer(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", payload.Image, name)
 	}
-	reachAPIServer(t)
 	r.live = newLive(t, r.cluster)
 	return r
 }
@@ -75,6 +74,7 @@ func newChartCluster(t *testing.T) *release {
 	}
 	c := startCluster(t)
 	networkPods(t)
+	reachAPIServer(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, args := range [][]string{{"describe", "pods"}, {"logs", "--prefix", "--tail=40", "--selector", "app.kubernetes.io/name"}, {"get", "events"}} {

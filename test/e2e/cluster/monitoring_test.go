@@ -32,7 +32,7 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: weighted, namespace: default, annotations: {%[1]scontainers: "/data wiops=100", %[2]scontainers: "200"}}
+metadata: {name: weighted, namespace: default, annotations: {%[1]scontainers: "/data wiops=100", %[2]scontainers: "50"}}
 spec:
   hostNetwork: true
   terminationGracePeriodSeconds: 1
