@@ -51,7 +51,7 @@ func (n *Node) lendNow(of groupIdentity) (changed []event) {
 	defer n.state.Unlock()
 	var borrowing []*pod
 	for _, p := range of.in(s).pods {
-		if p.lent.Load() != nil {
+		if len(s.lentTo(p).Disks) > 0 {
 			borrowing = append(borrowing, p)
 		}
 		l, _ := s.liveOf(p.uid, p.namespace, p.name)
@@ -89,7 +89,7 @@ func (s *state) borrow(p *pod, gone []blkio.Disk) (_ event, isChanged bool) {
 		}
 	}
 	before, now := p.borrowed(), time.Now()
-	next := policy.Together(all...).Over(before.Without(gone))
+	next := policy.Together(all...).Over(s.lentTo(p).Without(gone))
 	if next.Equal(before) {
 		return event{}, false
 	}
@@ -104,6 +104,17 @@ func (s *state) borrow(p *pod, gone []blkio.Disk) (_ event, isChanged bool) {
 	p.lent.Store(&next)
 	s.markDirty(p.group.in(s))
 	return p.borrowedEvent(&next), !p.isObserved() && !slices.Equal(next.Limits, before.Limits)
+}
+
+// lentTo returns what is lent to any sandbox of a pod. A later one has it too, and keeps it when the earlier one is removed.
+func (s *state) lentTo(p *pod) policy.Lent {
+	out := p.borrowed()
+	for _, other := range p.group.in(s).pods {
+		if other != p && other.uid == p.uid && other.lent.Load() != nil {
+			out = out.Over(other.borrowed())
+		}
+	}
+	return out
 }
 
 // isObserved reports whether a container of the pod was decided in mode observe.

@@ -276,10 +276,8 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	}
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.identity()
-	for _, o := range g.pods {
-		if lent := o.lent.Load(); o.uid == p.uid && lent != nil {
-			p.lent.Store(lent)
-		}
+	if lent := s.lentTo(p); len(lent.Disks) > 0 {
+		p.lent.Store(&lent)
 	}
 	g.pods, s.pods[p.id] = append(g.pods, p), p
 	if s.namespaces[p.namespace] == nil {
