@@ -1,6 +1,8 @@
 CACHE    := $(or $(NRI_BLKIO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nri-blkio)
 FUZZTIME ?= 1m
 MODEL_TIME ?= 1m
+# The first seed of the random events in `make unit`, so that a run is about the commit. `make fuzz` has other seeds.
+MODEL_SEED ?= 2798510188
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # The chart and the program are released together.
 RELEASE  := $(shell sed -n 's/^version: //p' deploy/helm/nri-blkio/Chart.yaml)
@@ -42,7 +44,7 @@ lint: ## golangci-lint, of the version in tools/go.mod, on all modules
 	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
 
 unit: ## unit tests of all modules, with the race detector; MODEL_TIME (1m) of random events
-	MODEL_TIME=$(MODEL_TIME) go test -race ./...
+	MODEL_SEED=$(MODEL_SEED) MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.
 	cd tools/release && go vet ./... && go test ./...

@@ -295,7 +295,7 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 		for _, sb := range p.sandboxes {
 			sandboxes[sb.id] = sb
 			for _, c := range sb.containers {
-				containers[c.id], concerned[c.id] = c, r.isConcerned(p, sb)
+				containers[c.id], concerned[c.id] = c, r.isConcerned(p, sb) && !p.isOutdated(sb)
 			}
 		}
 	}
