@@ -68,8 +68,8 @@ const rootLong = `Block I/O limits of pods, from a workstation.
 
 "status -A" shows the problems of all nodes with one request: it reads the reports that the
 cluster part of nri-blkio keeps. The other commands run nri-blkio on the node of a pod, or on
---node, by "kubectl exec" in the pods of the plugin. The pod comes first, and what follows it
-are flags of nri-blkio there.
+--node, by "kubectl exec" in the pods of the plugin, and calibrate in a pod of its own. The pod
+comes first, and what follows it are flags of nri-blkio there.
 
 The exit status is that of nri-blkio on the node, or of kubectl.`
 

@@ -20,7 +20,7 @@ type app struct {
 	kubectl
 	namespace, node string // of the pod; "" for the namespace of the context, and for the node of the pod
 	plugin          string // the namespace of the plugin
-	all             bool   // all nodes
+	all, yes        bool   // all nodes; --yes
 	output          string // "" for the default
 }
 
@@ -41,6 +41,7 @@ func nodeCommands() []nodeCommand {
 		{"clear", "Remove the limits of a running pod", limits, "--pod=%s"},
 		{"devices", "Show the disks of a node and what each can enforce", limits, ""},
 		{"owner", "Name the container whose limit applies to writes to a file of a node", writeback, ""},
+		{"calibrate", "Measure a disk of a node for weights, in a privileged pod", limits, ""},
 	}
 }
 
@@ -50,6 +51,9 @@ const manifest = "--file=-"
 // command returns the command of kubectl for one of a node. It takes its own flags out of the arguments, and passes on the others.
 func (a *app) command(c nodeCommand) *cobra.Command {
 	cmd := &cobra.Command{Use: c.name + " POD [ARGUMENT]... | --node NODE [ARGUMENT]...", Short: c.short, DisableFlagParsing: true}
+	if c.pod == "" {
+		cmd.Use = c.name + " --node NODE [ARGUMENT]..."
+	}
 	cmd.Long = c.short + ".\n\nThe arguments are those of nri-blkio " + c.name + ", which runs on the node."
 	const env = "NRI_BLKIO_NAMESPACE"
 	f := cmd.Flags()
@@ -61,6 +65,11 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 	if c.name == "status" {
 		f.BoolVarP(&a.all, "all-nodes", "A", false, "the problems of all nodes, with -n those of pods of one namespace")
 		f.StringVarP(&a.output, "output", "o", "", "with -A table or json, otherwise as on the node")
+	}
+	runs := a.onNode
+	if c.name == "calibrate" {
+		runs, cmd.Long = a.calibrate, calibrateLong
+		f.BoolVar(&a.yes, "yes", false, "load the disk")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		own, rest := split(f, args)
@@ -81,7 +90,7 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 		if a.output != "" {
 			rest = append(rest, "--output="+a.output)
 		}
-		return a.onNode(cmd.Context(), c, rest)
+		return runs(cmd.Context(), c, rest)
 	}
 	return cmd
 }
@@ -138,15 +147,24 @@ func (a *app) onNode(ctx context.Context, c nodeCommand, args []string) error {
 			stdin = bytes.NewReader(p.data)
 		}
 	}
-	out, err := a.get(ctx, "pods", "--namespace="+a.plugin, "--selector=app.kubernetes.io/name="+c.part,
-		"--field-selector=status.phase=Running,spec.nodeName="+node, "--output=name")
+	out, err := a.part(ctx, c, node, "name")
 	if err != nil {
 		return err
 	}
 	if len(out) == 0 {
-		return fmt.Errorf("node %s: no pod %s runs there in namespace %s (--plugin-namespace names another one)", node, c.part, a.plugin)
+		return a.noPart(c, node)
 	}
 	return a.exec(ctx, a.plugin, strings.Fields(string(out))[0], stdin, append(command, args...)...)
+}
+
+// part returns the plugin's pods on a node in which a command runs.
+func (a *app) part(ctx context.Context, c nodeCommand, node, output string) ([]byte, error) {
+	return a.get(ctx, "pods", "--namespace="+a.plugin, "--selector=app.kubernetes.io/name="+c.part,
+		"--field-selector=status.phase=Running,spec.nodeName="+node, "--output="+output)
+}
+
+func (a *app) noPart(c nodeCommand, node string) error {
+	return fmt.Errorf("node %s: no pod %s runs there in namespace %s (--plugin-namespace names another one)", node, c.part, a.plugin)
 }
 
 // pod is what is read of a pod.

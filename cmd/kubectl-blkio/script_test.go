@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,22 +53,31 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+var randomName = regexp.MustCompile(`(nri-blkio-calibrate-)[a-z0-9]+`) // constant
+
 // fakeKubectl answers with files of the directory $CLUSTER, and adds its arguments to the file requests there.
 func fakeKubectl(args []string) (status int) {
 	cluster := os.Getenv("CLUSTER")
 	requests, err := os.OpenFile(filepath.Join(cluster, "requests"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
-		_, err = fmt.Fprintln(requests, strings.Join(args, " "))
+		_, err = fmt.Fprintln(requests, randomName.ReplaceAllString(strings.Join(args, " "), "${1}RANDOM"))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	for _, verb := range []string{"create", "wait", "delete"} {
+		if slices.Contains(args, verb) {
+			return fakeChange(cluster, verb)
+		}
 	}
 	if slices.Contains(args, "exec") {
 		return fakeExec(cluster, args)
 	}
 	answer := "leases"
 	switch {
+	case slices.ContainsFunc(args, randomName.MatchString):
+		answer = "state"
 	case slices.Contains(args, "pod"):
 		answer = "pod"
 	case slices.Contains(args, "pods"):
@@ -77,6 +89,30 @@ func fakeKubectl(args []string) (status int) {
 		return 1
 	}
 	os.Stdout.Write(data)
+	return 0
+}
+
+// fakeChange fails if the file VERB-fails exists. It keeps the manifest of a creation in the file created.
+func fakeChange(cluster, verb string) (status int) {
+	if message, err := os.ReadFile(filepath.Join(cluster, verb+"-fails")); err == nil {
+		os.Stderr.Write(message)
+		return 1
+	}
+	if verb == "create" {
+		var text bytes.Buffer
+		data, err := io.ReadAll(os.Stdin)
+		if err == nil {
+			err = json.Indent(&text, append(data, '\n'), "", "  ")
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(cluster, "created"), randomName.ReplaceAll(text.Bytes(), []byte("${1}RANDOM")), 0o600)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	fmt.Println("pod/x and what was done")
 	return 0
 }
 

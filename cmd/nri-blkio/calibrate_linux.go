@@ -29,7 +29,8 @@ writes are not measured, and the model has the rates of reads for them.
 
 It measures sequential and random blocks from 4 KiB to 1 MiB, and several queue
 depths. It takes less than a minute, uses the disk fully, and ends within a second
-of ^C. Run it on the node itself as root: the DaemonSet's pods have no disks.
+of ^C. Run it on the node itself as root, or by "kubectl blkio calibrate": the
+DaemonSet's pods have no disks.
 
 A busy disk is refused, with the cgroups that use it, because its figures would be
 too low. The exit status is 1 if the figures are implausible, for
