@@ -77,9 +77,9 @@ func (r *modelRuntime) keepsSome(p *modelPod, of []*modelContainer) bool {
 	return slices.ContainsFunc(of, func(c *modelContainer) bool { return r.keepsClaims(p, c) })
 }
 
-// ofClaims returns the part of a decision that comes from limits of claims.
+// ofClaims returns the part of a decision that comes from limits of the pod's own claims. What is lent follows its lender.
 func ofClaims(d policy.Desired) modelLimits {
-	isOfClaim := func(s policy.Setting) bool { return s.Source.Kind == policy.FromClaim }
+	isOfClaim := func(s policy.Setting) bool { return s.Source.Kind == policy.FromClaim && s.Basis != policy.LentLimit }
 	return grantedTo(policy.Desired{Settings: d.Settings.Where(isOfClaim), Lowered: d.Lowered.Where(isOfClaim)})
 }
 
