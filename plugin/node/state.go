@@ -80,7 +80,7 @@ type groupFacts struct {
 	// deadlines.
 	token chan struct{}
 	// written has what this process wrote to the group's cgroups. Only the holder of the token uses it.
-	written enforce.Written
+	written *enforce.Written
 }
 
 // in returns the group. It may not be part of the state any more.
@@ -89,7 +89,13 @@ func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 func (g *group) identity() groupIdentity { return groupIdentity{&g.groupFacts} }
 
 func newGroup(cgroup, key string) *group {
-	g := &group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}
+	// One allocation. A group is copied with the lock, and what is written is not, since it is used with the token only.
+	made := &struct {
+		group
+		written enforce.Written
+	}{group: group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}}
+	g := &made.group
+	g.written = &made.written
 	g.ref = guard.RefTo[state](g)
 	g.entry.Of = g.identity()
 	return g

@@ -207,7 +207,7 @@ func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 	} else {
 		v.Pod.Policy = v.request.Under(pol) // may parse the annotations, so without the lock
 	}
-	fresh := enforce.NewTargets(plan.New(v.View), &of.written)
+	fresh := enforce.NewTargets(plan.New(v.View), of.written)
 	n.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
