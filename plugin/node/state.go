@@ -95,8 +95,7 @@ func newGroup(cgroup, key string) *group {
 		written enforce.Written
 	}{group: group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}}
 	g := &made.group
-	g.written = &made.written
-	g.ref = guard.RefTo[state](g)
+	g.written, g.ref = &made.written, guard.RefTo[state](g)
 	g.entry.Of = g.identity()
 	return g
 }
