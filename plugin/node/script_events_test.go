@@ -43,8 +43,12 @@ func creations() map[string]command {
 			w.answer("create", neg, w.create(w.newContainer(args)))
 			w.isSilent = false
 		},
-		"sandbox POD": func(w *world, _ bool, args []string) {
-			w.mustPod(args[0]).newSandbox()
+		"sandbox POD [beside]": func(w *world, _ bool, args []string) { // beside: the runtime lists the former one still
+			p := w.mustPod(args[0])
+			p.newSandbox()
+			if len(args) > 1 {
+				p.sandboxes[len(p.sandboxes)-2].ready = true
+			}
 		},
 	}
 }
