@@ -35,6 +35,7 @@ type way struct {
 	name        string // of the column in docs/explanation/comparison.md
 	annotations lab.Annotations
 	change      func(mib int) // the limit; nil: there is none
+	ready       func()        // returns once all is in force for containers that run; nil: at once
 }
 
 // comparison has the rows of docs/explanation/comparison.md.
@@ -55,19 +56,20 @@ func TestCompare(t *testing.T) {
 			lab.ConfigureRuntime(t, withClasses(original, classes)) // it reads the file when it starts
 		}
 		configure(2)
-		c.measure(t, way{"class", lab.Annotations{key + "limited": "slow", key + "ended": "slow"}, configure})
+		c.measure(t, way{"class", lab.Annotations{key + "limited": "slow", key + "ended": "slow"}, configure, nil})
 	})
 	t.Run("nri-blkio", func(t *testing.T) {
 		const key = "class.blkio.noderesource.dev/container."
 		policy := lab.PolicyFile(t, fmt.Sprintf(pluginClass, 2))
 		p := lab.StartPlugin(t, "--policy", policy)
-		lab.AwaitWatched(t, "ext4")
 		reloads := 0
-		c.measure(t, way{"nri-blkio", lab.Annotations{key + "limited": "slow", key + "ended": "slow"}, func(mib int) {
+		change := func(mib int) {
 			lab.WritePolicy(t, policy, fmt.Sprintf(pluginClass, mib))
 			reloads++
 			p.Await(t, lab.LogReloaded, reloads)
-		}})
+		}
+		ready := func() { lab.AwaitWatched(t, "ext4") } // once a container with a limit uses it
+		c.measure(t, way{"nri-blkio", lab.Annotations{key + "limited": "slow", key + "ended": "slow"}, change, ready})
 	})
 	if t.Failed() {
 		return
@@ -96,6 +98,9 @@ func (c *comparison) measure(t *testing.T, w way) {
 	pod := lab.RunPod(t, w.name, w.annotations)
 	limited := pod.MustRun(lab.Sleeper("limited", "/data", "ext4"))
 	free := pod.MustRun(lab.Sleeper("free", "/data", "ext4"))
+	if w.ready != nil {
+		w.ready()
+	}
 	own := compared{t, limited, "own"}
 	for range compareRounds {
 		c.add(t, "direct writes to the node's root disk, MiB/s", w, compared{t, limited, ""}.rate("--direct"))
