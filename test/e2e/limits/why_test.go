@@ -38,12 +38,18 @@ func whyOf(t *testing.T, duration string, args ...string) answerOf {
 		t.Fatalf("%v in %q", err, out)
 	}
 	t.Logf("%s", answer.Text)
-	for _, u := range answer.Unknown {
+	isKnown(t, answer.Unknown)
+	return answer
+}
+
+// isKnown verifies that no cause is unknown.
+func isKnown(t *testing.T, unknown []string) {
+	t.Helper()
+	for _, u := range unknown {
 		if !strings.HasPrefix(u, "completions: ") { // Linux 6.1 has no io_cqring_wait that programs can be attached to
 			t.Errorf("unknown: %s", u)
 		}
 	}
-	return answer
 }
 
 // TestWhy asks why of pods whose cause is known. A limit is never blamed where none is.
@@ -119,9 +125,7 @@ func checkTop(t *testing.T, pod string) {
 	if err := json.Unmarshal([]byte(out), &top); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}
-	for _, u := range top.Unknown {
-		t.Errorf("unknown: %s", u)
-	}
+	isKnown(t, top.Unknown)
 	for _, r := range top.Rows {
 		if r.Pod != pod || r.Container != "a" || r.Disk != "vdb" {
 			continue
