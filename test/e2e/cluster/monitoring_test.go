@@ -179,6 +179,7 @@ func (r *release) shows() {
 	if out, _ := r.blkio(0, "check", "held"); !strings.Contains(out, "wbps=1Mi") {
 		r.Errorf("check: %s", out)
 	}
+	r.calibrates()
 	r.blkio(0, "clear", "live")
 	r.await("cleared", "", "", "")
 	for want, args := range map[string][]string{
@@ -189,6 +190,23 @@ func (r *release) shows() {
 			r.Errorf("kubectl blkio %s: %q, %q, want %s", strings.Join(args, " "), out, problem, want)
 		}
 	}
+}
+
+// calibrates verifies that a disk which no pod uses is calibrated on the node, and that the pod which does it is deleted.
+func (r *release) calibrates() {
+	r.Helper()
+	const disk = "vdj"
+	out, problem := r.blkio(0, "calibrate", "--node", "node", disk, "--yes")
+	if !strings.Contains(out, "calibrated "+time.Now().UTC().Format("2006-")) || !strings.Contains(out, `names: ["`+disk+`"]`) || !strings.Contains(out, "model: {rbps: ") {
+		r.Errorf("calibrate: %s%s", out, problem)
+	}
+	lab.Eventually(r.T, "the pod that calibrates is deleted", func() error {
+		left, err := kubectl("", "get", "pods", "--namespace", chartNamespace, "--selector=app.kubernetes.io/name=nri-blkio-calibrate", "--output=name")
+		if err == nil && left != "" {
+			err = errors.New(left)
+		}
+		return err
+	})
 }
 
 // isOnTop verifies that top shows a pod that its limit on vdb holds.
