@@ -201,7 +201,7 @@ func (r *release) calibrates() {
 		r.Errorf("calibrate: %s%s", out, problem)
 	}
 	lab.Eventually(r.T, "the pod that calibrates is deleted", func() error {
-		left, err := kubectl("", "get", "pods", "--namespace", chartNamespace, "--selector=app.kubernetes.io/name=nri-blkio-calibrate", "--output=name")
+		left, err := kubectl("", "get", "pods", "--namespace", chartNamespace, "--selector=app.kubernetes.io/name=nri-blkio-calibrate", "--output=name", "--ignore-not-found")
 		if err == nil && left != "" {
 			err = errors.New(left)
 		}
