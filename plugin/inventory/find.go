@@ -119,16 +119,18 @@ func (f *Finder) nameDisks(ctx context.Context, c *policy.Container) {
 			c.Links[dev] = f.Storage.Links(dev)
 		}
 	}
-	eachDisk(c, func(d blkio.Disk) {
-		if _, known := c.Under[d.Dev]; known {
-			return
+	for o := range c.Objects() {
+		for _, d := range o.Disks {
+			if _, known := c.Under[d.Dev]; known {
+				continue
+			}
+			c.Under[d.Dev] = f.Storage.Under(ctx, d.Dev)
+			link(d.Dev)
+			for _, below := range c.Under[d.Dev] {
+				link(below.Dev)
+			}
 		}
-		c.Under[d.Dev] = f.Storage.Under(ctx, d.Dev)
-		link(d.Dev)
-		for _, below := range c.Under[d.Dev] {
-			link(below.Dev)
-		}
-	})
+	}
 }
 
 // physical returns the physical disks below the disks of a container that are made of others. A
@@ -136,19 +138,21 @@ func (f *Finder) nameDisks(ctx context.Context, c *policy.Container) {
 // for the disk.
 func (f *Finder) physical(c *policy.Container) map[blkio.Dev][]blkio.Disk {
 	var out map[blkio.Dev][]blkio.Disk
-	eachDisk(c, func(d blkio.Disk) {
-		if _, known := out[d.Dev]; known {
-			return
+	for o := range c.Objects() {
+		for _, d := range o.Disks {
+			if _, known := out[d.Dev]; known {
+				continue
+			}
+			below, err := f.Storage.Physical(d.Dev)
+			if err != nil || len(below) == 1 && below[0].Dev == d.Dev {
+				continue
+			}
+			if out == nil {
+				out = map[blkio.Dev][]blkio.Disk{}
+			}
+			out[d.Dev] = below
 		}
-		below, err := f.Storage.Physical(d.Dev)
-		if err != nil || len(below) == 1 && below[0].Dev == d.Dev {
-			return
-		}
-		if out == nil {
-			out = map[blkio.Dev][]blkio.Disk{}
-		}
-		out[d.Dev] = below
-	})
+	}
 	return out
 }
 

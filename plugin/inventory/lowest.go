@@ -16,15 +16,17 @@ const loopDeadline = time.Second
 // call. Only a budget needs them.
 func (f *Finder) FindLowest(c *Container) {
 	devs := make([]blkio.Dev, 0, 8) // mostly enough
-	add := func(d blkio.Disk) {
-		if !slices.Contains(devs, d.Dev) {
-			devs = append(devs, d.Dev)
+	add := func(disks []blkio.Disk) {
+		for _, d := range disks {
+			if !slices.Contains(devs, d.Dev) {
+				devs = append(devs, d.Dev)
+			}
 		}
 	}
-	eachDisk(&c.Facts, add)
-	for _, d := range c.Facts.Undeclared {
-		add(d)
+	for o := range c.Facts.Objects() {
+		add(o.Disks)
 	}
+	add(c.Facts.Undeclared)
 	c.Facts.Lowest = Lowest(f.Storage, devs)
 }
 
