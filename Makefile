@@ -71,7 +71,7 @@ fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)
 
 generate: ## what is made from the Helm chart and from the types in deploy/ and docs/; with BPF=1 also the BPF programs, by clang
 	$(if $(BPF),go generate ./blkio/bpf)
-	UPDATE_ADMISSION=1 go test -count=1 -run '^TestFiles$$' ./policy/admission
+	cd test && UPDATE_ADMISSION=1 go test -count=1 -run '^TestFiles$$' ./admission/policies
 	cd test && UPDATE_DASHBOARD=1 go test -count=1 -run '^TestFile$$' ./dashboard
 	cd test && UPDATE_MANIFESTS=1 go test -count=1 -run '^TestManifests$$' ./chart
 	UPDATE_REFERENCE=1 go test -count=1 -run '^TestReference$$' ./policy

@@ -1,6 +1,9 @@
 package policy
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // Basis is the reason why a value counts.
 type Basis uint8
@@ -27,10 +30,6 @@ func (b Basis) String() string {
 
 // ParseBasis is the inverse of String.
 func ParseBasis(s string) (Basis, bool) {
-	for b, name := range bases {
-		if s == name {
-			return Basis(b), true
-		}
-	}
-	return 0, false
+	i := slices.Index(bases[:], s)
+	return Basis(max(i, 0)), i >= 0
 }

@@ -12,16 +12,16 @@ func (e *evaluation) byName(cs []Container) {
 	matched, isUnknown := false, false
 	for i := range cs {
 		c := &cs[i]
-		one := func(b *blkio.Backing, what string) {
-			if b.Err != nil { // it is unknown whether there is a disk
+		for o := range c.starred() {
+			if o.Err != nil { // it is unknown whether there is a disk
 				if !e.missed && hasLimit(e.values) {
 					e.missed = true
-					e.fail(e.unlimited(c, b, what))
+					e.fail(e.unlimited(c, o.Backing, o.Path))
 				}
-				return
+				continue
 			}
-			found := blkio.Backing{Warning: b.Warning}
-			for _, d := range b.Disks {
+			found := blkio.Backing{Warning: o.Warning}
+			for _, d := range o.Disks {
 				isUnknown = isUnknown || d.Dev.IsUnknown()
 				found.Disks = e.appendMatching(found.Disks, c, d)
 				for _, below := range c.Under[d.Dev] {
@@ -30,21 +30,9 @@ func (e *evaluation) byName(cs []Container) {
 			}
 			if len(found.Disks) > 0 {
 				matched = true
-				e.apply(&found, what, e.values)
+				e.apply(&found, o.Path, e.values)
 			}
 		}
-		one(&c.Rootfs, "rootfs")
-		for k := range c.Mounts {
-			m := &c.Mounts[k]
-			if m.Injected {
-				continue
-			}
-			one(&m.Backing, m.Destination)
-			for n := range m.Below {
-				one(&m.Below[n].Backing, m.Below[n].Path)
-			}
-		}
-		one(&blkio.Backing{Disks: c.Undeclared}, "what it uses")
 	}
 	switch {
 	case matched || e.missed:

@@ -291,50 +291,34 @@ func (e *evaluation) cannot(limit, weight string) string {
 func (e *evaluation) star(cs []Container) {
 	left := e.values // the keys that no disk was found for yet
 	skipped, first := 0, Skipped{}
-	one := func(c *Container, b *blkio.Backing, what string, lim byKey[blkio.Amount]) {
-		switch {
-		case lim == byKey[blkio.Amount]{}:
-		case b.Err != nil: // it is unknown whether there is a disk
-			left = byKey[blkio.Amount]{}
-			if !e.missed && hasLimit(lim) {
-				e.missed = true
-				e.fail(e.unlimited(c, b, what))
-			}
-		case len(b.Disks) == 0:
-			if s, isNew := e.skip(what, reason(b)); isNew {
-				if skipped++; skipped == 1 {
-					first = s
-				}
-			}
-		default:
-			e.apply(b, what, lim)
-			for k, rate := range lim {
-				if rate != blkio.Unset {
-					left[k] = blkio.Unset
-				}
-			}
-		}
-	}
 	for i := range cs {
-		one(&cs[i], &cs[i].Rootfs, "rootfs", e.values)
-		for j := range cs[i].Mounts {
-			m := &cs[i].Mounts[j]
+		for o := range cs[i].starred() {
 			lim := e.values
-			if m.ReadOnly {
+			if o.ReadOnly {
 				lim[blkio.Wbps], lim[blkio.Wiops] = blkio.Unset, blkio.Unset
 			}
-			if m.Injected {
-				continue
+			switch {
+			case lim == byKey[blkio.Amount]{}:
+			case o.Err != nil: // it is unknown whether there is a disk
+				left = byKey[blkio.Amount]{}
+				if !e.missed && hasLimit(lim) {
+					e.missed = true
+					e.fail(e.unlimited(&cs[i], o.Backing, o.Path))
+				}
+			case len(o.Disks) == 0:
+				if s, isNew := e.skip(o.Path, reason(o.Backing)); isNew {
+					if skipped++; skipped == 1 {
+						first = s
+					}
+				}
+			default:
+				e.apply(o.Backing, o.Path, lim)
+				for k, rate := range lim {
+					if rate != blkio.Unset {
+						left[k] = blkio.Unset
+					}
+				}
 			}
-			one(&cs[i], &m.Backing, m.Destination, lim)
-			for k := range m.Below {
-				// Read-only does not reach further than the mount itself: "ro" is not
-				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
-				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.values)
-			}
-		}
-		if len(cs[i].Undeclared) > 0 {
-			one(&cs[i], &blkio.Backing{Disks: cs[i].Undeclared}, "what it uses", e.values)
 		}
 	}
 	e.cover()

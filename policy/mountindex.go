@@ -26,7 +26,7 @@ func IndexMounts(mounts []Mount) MountIndex {
 	x := MountIndex{mounts: mounts}
 	if len(mounts) > fewDirs {
 		for i := range mounts {
-			x.dirs.add(mounts[i].Destination, i)
+			x.dirs.dirs = append(x.dirs.dirs, mounts[i].Destination)
 		}
 	}
 	return x
@@ -81,13 +81,7 @@ func (x *MountIndex) Find(path string) int {
 	if len(x.mounts) > fewDirs {
 		return x.dirs.find(path)
 	}
-	best, longest := -1, 0
-	for i := range x.mounts {
-		if dir := x.mounts[i].Destination; covers(dir, path) && len(dir) >= longest {
-			best, longest = i, len(dir)
-		}
-	}
-	return best
+	return deepest(path, len(x.mounts), func(i int) string { return x.mounts[i].Destination })
 }
 
 // backing returns the backing of a path that mount i covers, see Mount.BackingOf.
@@ -101,14 +95,14 @@ func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 	}
 	below := x.below[i]
 	if below == nil {
-		below = &dirIndex{dirs: make([]dirValue, 0, len(m.Below))}
-		for k := range slices.Backward(m.Below) { // the first one of two at the same place
-			below.add(m.Below[k].Path, k)
+		below = &dirIndex{dirs: make([]string, 0, len(m.Below))}
+		for _, b := range slices.Backward(m.Below) { // the first one of two at the same place
+			below.dirs = append(below.dirs, b.Path)
 		}
 		x.below[i] = below
 	}
 	if k := below.find(path); k >= 0 {
-		return &m.Below[k].Backing
+		return &m.Below[len(m.Below)-1-k].Backing
 	}
 	return &m.Backing
 }
@@ -120,14 +114,9 @@ const fewDirs = 32
 // dirIndex finds the deepest of many directories that covers a path. If they are more
 // than fewDirs, it makes a tree of the names in their paths.
 type dirIndex struct {
-	dirs     []dirValue
+	dirs     []string         // clean
 	children map[dirEntry]int // numbers of nodes; the root is 0, and has no name
-	values   []int            // of the nodes, -1 for none
-}
-
-type dirValue struct {
-	dir   string
-	value int
+	values   []int            // of the nodes: an index of dirs, -1 for none
 }
 
 type dirEntry struct {
@@ -135,21 +124,20 @@ type dirEntry struct {
 	name   string
 }
 
-// add sets the value of a directory, and replaces an earlier one. The path is clean.
-func (x *dirIndex) add(dir string, value int) {
-	x.dirs = append(x.dirs, dirValue{dir, value})
-	x.children = nil
-}
-
-// find returns the value of the deepest directory that is a path or above it, or -1.
+// find returns the index of the deepest directory that is a path or above it, of equal ones the last, or -1.
 func (x *dirIndex) find(path string) int {
 	if len(x.dirs) > fewDirs {
 		return x.findInTree(path)
 	}
+	return deepest(path, len(x.dirs), func(i int) string { return x.dirs[i] })
+}
+
+// deepest is dirIndex.find without a tree.
+func deepest(path string, n int, dirAt func(int) string) int {
 	best, longest := -1, 0
-	for i := range x.dirs {
-		if d := &x.dirs[i]; covers(d.dir, path) && len(d.dir) >= longest {
-			best, longest = d.value, len(d.dir)
+	for i := range n {
+		if dir := dirAt(i); covers(dir, path) && len(dir) >= longest {
+			best, longest = i, len(dir)
 		}
 	}
 	return best
@@ -175,9 +163,9 @@ func (x *dirIndex) findInTree(path string) int {
 
 func (x *dirIndex) makeTree() {
 	x.children, x.values = map[dirEntry]int{}, []int{-1}
-	for _, d := range x.dirs {
+	for i, dir := range x.dirs {
 		node := 0
-		for name := range strings.SplitSeq(strings.TrimRight(d.dir, "/"), "/") {
+		for name := range strings.SplitSeq(strings.TrimRight(dir, "/"), "/") {
 			entry := dirEntry{node, name}
 			next, ok := x.children[entry]
 			if !ok {
@@ -186,7 +174,7 @@ func (x *dirIndex) makeTree() {
 			}
 			node = next
 		}
-		x.values[node] = d.value
+		x.values[node] = i
 	}
 }
 

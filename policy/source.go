@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -30,12 +31,8 @@ func (k SourceKind) String() string { return sourceKinds[k] }
 
 // ParseSourceKind is the inverse of String.
 func ParseSourceKind(s string) (SourceKind, bool) {
-	for k, name := range sourceKinds {
-		if s == name {
-			return SourceKind(k), true
-		}
-	}
-	return 0, false
+	i := slices.Index(sourceKinds[:], s)
+	return SourceKind(max(i, 0)), i >= 0
 }
 
 // Source identifies where a value comes from, such as an annotation and its entry. Sources

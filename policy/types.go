@@ -137,22 +137,45 @@ type Omitted struct {
 	Unenforced []*annotation.Error
 }
 
-// Backings returns the backings of the writable layer and of all mounts.
-func (c *Container) Backings() iter.Seq[*blkio.Backing] {
-	return func(yield func(*blkio.Backing) bool) {
-		if !yield(&c.Rootfs) {
+// Object is a path of a container, with what is there.
+type Object struct {
+	*blkio.Backing
+	Path               string // "rootfs" for the writable layer
+	ReadOnly, Injected bool   // see Mount
+}
+
+// Objects returns the writable layer, and each mount with those below it.
+func (c *Container) Objects() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		if !yield(Object{Backing: &c.Rootfs, Path: "rootfs"}) {
 			return
 		}
 		for i := range c.Mounts {
 			m := &c.Mounts[i]
-			if !yield(&m.Backing) {
+			if !yield(Object{&m.Backing, m.Destination, m.ReadOnly, m.Injected}) {
 				return
 			}
 			for k := range m.Below {
-				if !yield(&m.Below[k].Backing) {
+				// Read-only does not reach further than the mount itself: "ro" is not
+				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
+				if !yield(Object{&m.Below[k].Backing, m.Below[k].Path, false, m.Injected}) {
 					return
 				}
 			}
+		}
+	}
+}
+
+// starred returns what "*" includes.
+func (c *Container) starred() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for o := range c.Objects() {
+			if !o.Injected && !yield(o) {
+				return
+			}
+		}
+		if len(c.Undeclared) > 0 {
+			yield(Object{Backing: &blkio.Backing{Disks: c.Undeclared}, Path: "what it uses"})
 		}
 	}
 }

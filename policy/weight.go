@@ -15,18 +15,9 @@ func (e *evaluation) weighAll(cs []Container) {
 		e.weight = e.cell(blkio.Amount(e.entry.Weight))
 	}
 	for i := range cs {
-		c := &cs[i]
-		e.weigh(&c.Rootfs)
-		for k := range c.Mounts {
-			if c.Mounts[k].Injected {
-				continue
-			}
-			e.weigh(&c.Mounts[k].Backing)
-			for n := range c.Mounts[k].Below {
-				e.weigh(&c.Mounts[k].Below[n].Backing)
-			}
+		for o := range cs[i].starred() {
+			e.weigh(o.Backing)
 		}
-		e.weigh(&blkio.Backing{Disks: c.Undeclared})
 	}
 }
 

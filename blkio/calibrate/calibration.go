@@ -51,7 +51,7 @@ func New(disk Identity, at time.Time, m *Measurement) (*Calibration, error) {
 }
 
 // Curve returns the rate of random operations over all block sizes.
-func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve(d.Random, 0) }
+func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve(d.Random) }
 
 // IsPlausible reports whether the disk itself can be as fast as it was measured.
 func (c *Calibration) IsPlausible() bool {

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // Point is one measurement: the rate that a disk reaches with blocks of one size.
@@ -44,20 +42,17 @@ type Curve struct {
 	Error float64
 }
 
-// FitCurve returns the curve that fits points of different sizes. maxIOPS is the largest number of operations
-// per second, 0 if only the points show it. The error names the points that are no measurement.
+// FitCurve returns the curve that fits points of different sizes. The error names the points that are no measurement.
 //
 // The knee is the point with which the curve fits best. It is not always the one with the largest throughput:
 // among points of about the same throughput, noise decides which one that is.
-func FitCurve(points []Point, maxIOPS float64) (Curve, error) {
+func FitCurve(points []Point) (Curve, error) {
 	points = slices.Clone(points)
 	slices.SortFunc(points, func(a, b Point) int { return a.Size - b.Size })
 	if err := check(points); err != nil {
 		return Curve{}, err
 	}
-	if maxIOPS == 0 {
-		maxIOPS = slices.MaxFunc(points, func(a, b Point) int { return cmp.Compare(a.IOPS, b.IOPS) }).IOPS
-	}
+	maxIOPS := slices.MaxFunc(points, func(a, b Point) int { return cmp.Compare(a.IOPS, b.IOPS) }).IOPS
 	best := Curve{Error: math.Inf(1)}
 	for knee := range points {
 		if c := fitWith(points, knee, maxIOPS); c.Error < best.Error {
@@ -101,25 +96,6 @@ func (c Curve) IOPS(size int) float64 {
 		rate = max(rate, c.throughput(c.Least)/float64(c.Least))
 	}
 	return min(rate, c.MaxIOPS)
-}
-
-// Bps returns the bytes per second that the disk reaches with blocks of a size.
-func (c Curve) Bps(size int) float64 { return c.IOPS(size) * float64(size) }
-
-// MaxBps returns the largest throughput with any block size, in bytes per second.
-func (c Curve) MaxBps() float64 { return c.throughput(c.Knee) }
-
-// Under returns the operations per second that a cgroup reaches on the disk with blocks of a size under two
-// limits. Each of bps and iops may be blkio.Unset or blkio.Max.
-func (c Curve) Under(size int, bps, iops blkio.Amount) float64 {
-	rate := c.IOPS(size)
-	if bps != blkio.Unset && bps != blkio.Max {
-		rate = min(rate, float64(bps)/float64(size))
-	}
-	if iops != blkio.Unset && iops != blkio.Max {
-		rate = min(rate, float64(iops))
-	}
-	return rate
 }
 
 // throughput returns the bytes per second without the bound of operations. A quadratic function

@@ -4,8 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 const kib = 1 << 10
@@ -21,8 +19,14 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 // bps is a point by its throughput.
 func bps(size int, throughput float64) Point { return Point{size, throughput / float64(size)} }
 
+// Bps returns the bytes per second that the disk reaches with blocks of a size.
+func (c Curve) Bps(size int) float64 { return c.IOPS(size) * float64(size) }
+
+// MaxBps returns the largest throughput with any block size, in bytes per second.
+func (c Curve) MaxBps() float64 { return c.throughput(c.Knee) }
+
 func TestSSD(t *testing.T) {
-	c, err := FitCurve([]Point{bps(16*kib, 460e6), bps(4*kib, 270e6), bps(8*kib, 400e6)}, 80_000)
+	c, err := FitCurve([]Point{bps(16*kib, 460e6), bps(4*kib, 270e6), bps(8*kib, 400e6)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +34,7 @@ func TestSSD(t *testing.T) {
 	near(t, "B", c.B, 57_000, 0.02)
 	near(t, "C", c.C, -2, 0.02)
 	for _, size := range []int{512, kib, 2 * kib} {
-		near(t, "below 4 KiB", c.IOPS(size), 80_000, 0)
+		near(t, "below 4 KiB", c.IOPS(size), 270e6/(4*kib), 0)
 	}
 	// 270 MB/s in blocks of 4000 bytes are 67,500 operations, of 4096 bytes 65,900.
 	near(t, "4 KiB", c.IOPS(4*kib), 70_000, 0.06)
@@ -49,7 +53,7 @@ func TestSSD(t *testing.T) {
 		x := float64(size)
 		points = append(points, bps(size, 70e6+57_000*x-2*x*x))
 	}
-	if c, err = FitCurve(points, 80_000); err != nil {
+	if c, err = FitCurve(points); err != nil {
 		t.Fatal(err)
 	}
 	// Its largest value is at 14,250 bytes, so the last points are about as fast as the knee.
@@ -62,7 +66,7 @@ func TestSSD(t *testing.T) {
 }
 
 func TestNVMe(t *testing.T) {
-	c, err := FitCurve([]Point{{4 * kib, 150_000}, {8 * kib, 150_000}, {16 * kib, 150_000}, {64 * kib, 37_500}}, 0)
+	c, err := FitCurve([]Point{{4 * kib, 150_000}, {8 * kib, 150_000}, {16 * kib, 150_000}, {64 * kib, 37_500}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,39 +78,20 @@ func TestNVMe(t *testing.T) {
 }
 
 func TestHardDisk(t *testing.T) {
-	c, err := FitCurve([]Point{{4 * kib, 100}, {16 * kib, 100}, {64 * kib, 100}}, 0)
+	c, err := FitCurve([]Point{{4 * kib, 100}, {16 * kib, 100}, {64 * kib, 100}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, size := range []int{512, 4 * kib, 32 * kib, 64 * kib} {
 		near(t, "up to the largest block", c.IOPS(size), 100, 1e-6)
 	}
-	one, err := FitCurve([]Point{{4 * kib, 100}}, 0)
+	one, err := FitCurve([]Point{{4 * kib, 100}})
 	if err != nil || one.IOPS(512) != 100 || one.IOPS(8*kib) != 50 || one.Error != 0 {
 		t.Errorf("one point: %+v, %v", one, err)
 	}
-	two, err := FitCurve([]Point{{4 * kib, 100}, {8 * kib, 80}}, 0)
+	two, err := FitCurve([]Point{{4 * kib, 100}, {8 * kib, 80}})
 	if err != nil || two.IOPS(512) != 100 || math.Abs(two.IOPS(8*kib)-80) > 1e-9 || two.Error > 1e-9 {
 		t.Errorf("two points: %+v, %v", two, err)
-	}
-}
-
-func TestUnder(t *testing.T) {
-	c := Curve{B: 1000, Knee: 16 * kib, MaxIOPS: 1000}
-	for _, tt := range []struct {
-		size      int
-		bps, iops blkio.Amount
-		want      float64
-	}{
-		{4 * kib, blkio.Unset, blkio.Max, 1000},
-		{4 * kib, 400 * kib, blkio.Unset, 100},
-		{4 * kib, 400 * kib, 50, 50},
-		{4 * kib, blkio.Max, 5000, 1000},
-		{32 * kib, 64 << 20, 5000, 500},
-	} {
-		if got := c.Under(tt.size, tt.bps, tt.iops); got != tt.want {
-			t.Errorf("%+v: got %g", tt, got)
-		}
 	}
 }
 
@@ -123,7 +108,7 @@ func TestCurveErrors(t *testing.T) {
 		{[]Point{{4 * kib, math.NaN()}}, "invalid point"},
 		{[]Point{{4 * kib, math.Inf(1)}}, "invalid point"},
 	} {
-		if c, err := FitCurve(tt.points, 0); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if c, err := FitCurve(tt.points); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %+v, %v, want %s", tt.points, c, err, tt.want)
 		}
 	}

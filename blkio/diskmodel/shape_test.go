@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // measured has the block sizes of a calibration.
@@ -40,7 +38,7 @@ func TestCurveShape(t *testing.T) {
 			for _, size := range measured() {
 				points = append(points, Point{size, rate(float64(size)) * (0.95 + rnd.Float64()/10)})
 			}
-			c, err := FitCurve(points, 0)
+			c, err := FitCurve(points)
 			if err != nil {
 				t.Fatalf("%s: seed %d: %v", name, seed, err)
 			}
@@ -63,7 +61,7 @@ func TestCurveShape(t *testing.T) {
 // fastest of them. The knee is where the throughput stops rising all the same.
 func TestKneeInNoise(t *testing.T) {
 	points := []Point{{4 * kib, 28_965}, {8 * kib, 29_182}, {16 * kib, 30_829}, {32 * kib, 31_179}, {64 * kib, 15_436}, {256 * kib, 3_771}, {1 << 20, 1_024}}
-	c, err := FitCurve(points, 0)
+	c, err := FitCurve(points)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +83,7 @@ func TestFewPoints(t *testing.T) {
 		{{4 * kib, 1000}, {8 * kib, 1140}, {16 * kib, 1200}},
 		{{4 * kib, 1000}, {8 * kib, 500}, {16 * kib, 250}},
 	} {
-		c, err := FitCurve(points, 0)
+		c, err := FitCurve(points)
 		if err != nil || c.Error > 1e-9 {
 			t.Errorf("%v: %+v, %v", points, c, err)
 		}
@@ -97,8 +95,5 @@ func TestFewPoints(t *testing.T) {
 		}
 		last := points[len(points)-1]
 		near(t, "blocks of 1 MiB", c.Bps(1<<20), last.bps(), 1e-9)
-		if got := c.Under(1<<20, blkio.Amount(last.bps()/2), blkio.Unset); math.Abs(got/c.IOPS(1<<20)-0.5) > 0.01 {
-			t.Errorf("%v: under half of the throughput: %g operations/s", points, got)
-		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 type DiskStat struct {
 	Reads, Writes           uint64 // operations completed
 	ReadBytes, WrittenBytes uint64
-	InFlight                uint64        // operations now
 	Active                  time.Duration // with operations in flight
 }
 
@@ -75,6 +74,6 @@ func parseDiskStat(line string) (DiskStat, error) {
 	}
 	return DiskStat{
 		Reads: n[0], ReadBytes: n[2] * sectorSize, Writes: n[4], WrittenBytes: n[6] * sectorSize,
-		InFlight: n[8], Active: time.Duration(n[9]) * time.Millisecond,
+		Active: time.Duration(n[9]) * time.Millisecond,
 	}, nil
 }

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -34,7 +33,7 @@ func (s *Storage) Filesystems() []Filesystem {
 			n = len(out)
 			at[m.Dev] = n
 			f := Filesystem{Dev: m.Dev, Type: m.FSType, Warning: writebackWarning(m)}
-			f.Devices, f.Err = snap.devicesBelow(m)
+			f.Devices, f.Err = snap.devicesOf(keyOf(m))
 			out = append(out, f)
 		}
 		out[n].Mounts = append(out[n].Mounts, m)
@@ -65,47 +64,6 @@ func (s *Storage) MountedDisks() map[blkio.Dev]bool {
 		}
 	}
 	return out
-}
-
-func (s *snapshot) devicesBelow(m *Mount) ([]blkio.Disk, error) {
-	if m.Dev.Major != 0 {
-		d, err := s.sys.device(m.Dev)
-		if err != nil {
-			return nil, err
-		}
-		realtime := m.realtime()
-		if realtime == "" {
-			return []blkio.Disk{d}, nil
-		}
-		of, err := s.node(realtime)
-		if err != nil {
-			return []blkio.Disk{d}, fmt.Errorf("the realtime device %s: %w", realtime, err)
-		}
-		data, err := s.sys.device(of)
-		return []blkio.Disk{d, data}, err
-	}
-	found := map[blkio.Dev]blkio.Disk{}
-	for source := range strings.SplitSeq(m.Source, ":") {
-		dev, err := s.node(source)
-		if err != nil {
-			return nil, fmt.Errorf("%s on %s: %w", m.FSType, source, err)
-		}
-		var members []blkio.Disk
-		if m.FSType == "btrfs" {
-			members, err = s.sys.BtrfsMembers(dev)
-		} else {
-			var d blkio.Disk
-			d, err = s.sys.device(dev)
-			members = []blkio.Disk{d}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s on %s: %w", m.FSType, source, err)
-		}
-		for _, d := range members {
-			found[d.Dev] = d
-		}
-	}
-	return sortedDisks(found), nil
 }
 
 // Locate returns a path of the node with its symlinks resolved, or "" if it cannot be

@@ -67,10 +67,7 @@ func (l *mountLister) begin() error {
 	if l.ids, err = listMounts(l.namespace, l.ids); err != nil {
 		return err
 	}
-	byID := make(map[int]*Mount, len(t.mounts))
-	for _, m := range t.mounts {
-		byID[m.ID] = m
-	}
+	byID := t.ByID()
 	l.known, l.table = make([]listedMount, 0, len(l.ids)), t
 	found := 0
 	for _, id := range l.ids {

@@ -85,6 +85,15 @@ func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTa
 // be changed, and may be shared with another table.
 func (t *MountTable) All() []*Mount { return t.mounts }
 
+// ByID returns all mounts by their IDs.
+func (t *MountTable) ByID() map[int]*Mount {
+	out := make(map[int]*Mount, len(t.mounts))
+	for _, m := range t.mounts {
+		out[m.ID] = m
+	}
+	return out
+}
+
 // Find returns the mount that an absolute path is on. It does not resolve symlinks. Of the
 // mounts on the longest mountpoint that covers the path, it returns the topmost. It leaves
 // out mounts that others hide.

@@ -228,10 +228,7 @@ func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, isDirect boo
 // beneath finds the mount that covers a path, without resolving symlinks, and without m and
 // the mounts on it.
 func (t *MountTable) beneath(m *Mount, p string) *Mount {
-	byID := make(map[int]*Mount, len(t.mounts))
-	for i := range t.mounts {
-		byID[t.mounts[i].ID] = t.mounts[i]
-	}
+	byID := t.ByID()
 	isOn := func(other *Mount) bool {
 		for range t.mounts { // bounded, should the parents go round in circles
 			if other == nil || other.ID == m.ID {

@@ -220,12 +220,17 @@ func (s *snapshot) deviceNode(m *Mount, p string) (*blkio.Backing, bool) {
 	return &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Disks: []blkio.Disk{disk}}, true
 }
 
-// disksOf returns the disks of a mount's filesystem.
-func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
+func keyOf(m *Mount) deviceKey {
 	key := deviceKey{dev: m.Dev, realtime: m.realtime()}
 	if m.Dev.Major == 0 {
 		key.fstype, key.source = m.FSType, m.Source
 	}
+	return key
+}
+
+// disksOf returns the disks of a mount's filesystem.
+func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
+	key := keyOf(m)
 	if disks, ok := s.devices.get(key); ok {
 		return disks, nil
 	}
@@ -250,19 +255,31 @@ func (m *Mount) realtime() string {
 
 // readDisks asks sysfs. The disks are at least one.
 func (s *snapshot) readDisks(key deviceKey) ([]blkio.Disk, error) {
+	devices, err := s.devicesOf(key)
+	switch {
+	case err != nil && key.dev.Major != 0 && len(devices) == 0:
+		return nil, fmt.Errorf("the filesystem's device is not in sysfs: %w", err)
+	case err != nil:
+		return nil, err
+	}
+	return s.sys.wholeDisks(devices)
+}
+
+// devicesOf returns the block devices of a filesystem, which may be partitions, sorted by number. With an error, some may be missing.
+func (s *snapshot) devicesOf(key deviceKey) ([]blkio.Disk, error) {
 	if key.dev.Major != 0 {
-		disk, err := s.sys.WholeDisk(key.dev)
+		d, err := s.sys.device(key.dev)
 		if err != nil {
-			return nil, fmt.Errorf("the filesystem's device is not in sysfs: %w", err)
+			return nil, err
 		}
 		if key.realtime == "" {
-			return []blkio.Disk{disk}, nil
+			return []blkio.Disk{d}, nil
 		}
-		realtime, err := s.fromSource("xfs", key.realtime)
+		data, err := s.fromSource("xfs", key.realtime)
 		if err != nil {
-			return nil, fmt.Errorf("the realtime device %s: %w", key.realtime, err)
+			return []blkio.Disk{d}, fmt.Errorf("the realtime device %s: %w", key.realtime, err)
 		}
-		return sortedDisks(map[blkio.Dev]blkio.Disk{disk.Dev: disk, realtime[0].Dev: realtime[0]}), nil
+		return sortedDisks(map[blkio.Dev]blkio.Disk{d.Dev: d, data[0].Dev: data[0]}), nil
 	}
 	if !strings.HasPrefix(key.source, "/dev/") {
 		return nil, fmt.Errorf("%s has no block device, only the device number %s", key.fstype, key.dev)
@@ -287,10 +304,10 @@ func (s *snapshot) fromSource(fstype, source string) ([]blkio.Disk, error) {
 		return nil, err
 	}
 	if fstype == "btrfs" {
-		return s.sys.Btrfs(dev)
+		return s.sys.BtrfsMembers(dev)
 	}
-	disk, err := s.sys.WholeDisk(dev)
-	return []blkio.Disk{disk}, err
+	d, err := s.sys.device(dev)
+	return []blkio.Disk{d}, err
 }
 
 // node returns the number of the block device that a path below /dev names.

@@ -185,7 +185,7 @@ func TestSysfsFails(t *testing.T) {
 		"sdb/dev":         func(s Sysfs) error { _, err := s.WholeDisk(blkio.Dev{Major: 8, Minor: 17}); return err },
 		"dm-0/slaves":     func(s Sysfs) error { _, err := s.Physical(blkio.Dev{Major: 253}); return err },
 		"class/block/sdb": func(s Sysfs) error { _, err := s.number("/dev/sdb"); return err },
-		"fs/btrfs":        func(s Sysfs) error { _, err := s.Btrfs(blkio.Dev{Major: 8, Minor: 32}); return err },
+		"fs/btrfs":        func(s Sysfs) error { _, err := s.BtrfsMembers(blkio.Dev{Major: 8, Minor: 32}); return err },
 		"devices/sda2":    func(s Sysfs) error { _, err := s.BtrfsMembers(blkio.Dev{Major: 8, Minor: 32}); return err },
 	} {
 		err := call(NewSysfs(failingFS{newFakeSysfs().MapFS, part, unix.EIO}))

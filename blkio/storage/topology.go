@@ -151,21 +151,21 @@ func (s Sysfs) physical(dev blkio.Dev, found map[blkio.Dev]blkio.Disk, depth int
 	return nil
 }
 
-// slaves returns the disks directly below the disk with the directory.
+// slaves returns the disks directly below the disk with the directory, sorted by number.
 func (s Sysfs) slaves(dir string) ([]blkio.Disk, error) {
-	return s.members(dir + "/slaves")
-}
-
-// members returns the whole disks that a directory of links to block devices
-// names, sorted by number. Without the directory there are none.
-func (s Sysfs) members(dir string) ([]blkio.Disk, error) {
-	devices, err := s.links(dir)
+	devices, err := s.links(dir + "/slaves")
 	if err != nil || len(devices) == 0 {
 		return nil, err
 	}
+	return s.wholeDisks(devices)
+}
+
+// wholeDisks returns the whole disks of devices, sorted by number.
+func (s Sysfs) wholeDisks(devices []blkio.Disk) ([]blkio.Disk, error) {
 	found := make(map[blkio.Dev]blkio.Disk)
 	for _, d := range devices {
-		if d, err = s.WholeDisk(d.Dev); err != nil {
+		d, err := s.WholeDisk(d.Dev)
+		if err != nil {
 			return nil, err
 		}
 		found[d.Dev] = d
@@ -195,16 +195,6 @@ func (s Sysfs) links(dir string) ([]blkio.Disk, error) {
 		found[d.Dev] = d
 	}
 	return sortedDisks(found), nil
-}
-
-// Btrfs returns the whole disks of the btrfs that has a device as a member, sorted by
-// number.
-func (s Sysfs) Btrfs(member blkio.Dev) ([]blkio.Disk, error) {
-	dir, err := s.btrfsDevices(member)
-	if err != nil {
-		return nil, err
-	}
-	return s.members(dir)
 }
 
 // BtrfsMembers returns the members of the btrfs that has a device as a member, sorted by

@@ -149,12 +149,14 @@ func TestBtrfs(t *testing.T) {
 	sys := NewSysfs(newFakeSysfs())
 	want := []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 0}, Name: "sda"}, {Dev: blkio.Dev{Major: 8, Minor: 32}, Name: "sdc"}}
 	for _, member := range []blkio.Dev{{Major: 8, Minor: 32}, {Major: 8, Minor: 2}} {
-		got, err := sys.Btrfs(member)
+		members, err := sys.BtrfsMembers(member)
+		checkError(t, err, "")
+		got, err := sys.wholeDisks(members)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", member, err, diff)
 		}
 	}
-	_, err := sys.Btrfs(blkio.Dev{Major: 8, Minor: 16})
+	_, err := sys.BtrfsMembers(blkio.Dev{Major: 8, Minor: 16})
 	checkError(t, err, "no btrfs has sdb as a member: no such disk")
 }
 

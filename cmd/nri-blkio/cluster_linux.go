@@ -105,31 +105,14 @@ func (r *runner) reportNode(ctx context.Context, rec *recorder.Recorder, p *plug
 
 // readDocuments has the plugin follow the documents of the cluster part until ctx ends, if there is an exchange directory.
 // It returns once the plugin knows those that are there: the runtime is about to list pods that they are about.
-func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) collectors {
+func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) []prometheus.Collector {
 	if r.exchange == "" {
 		return nil
 	}
 	documents := p.NewDocuments(r.exchangeDir(), r.shareExchangeDir)
 	documents.Read()
 	go r.recovery.Loop(ctx, "read documents", documents.Run)
-	return collectors{documents}
-}
-
-// collectors are the metrics of several values, as those of one.
-type collectors []prometheus.Collector
-
-// Describe implements prometheus.Collector.
-func (cs collectors) Describe(out chan<- *prometheus.Desc) {
-	for _, c := range cs {
-		c.Describe(out)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (cs collectors) Collect(out chan<- prometheus.Metric) {
-	for _, c := range cs {
-		c.Collect(out)
-	}
+	return []prometheus.Collector{documents}
 }
 
 // clusterPart returns the part that speaks with the API server.
@@ -152,7 +135,7 @@ func (r *runner) clusterPart() (part.Part, error) {
 	}
 	p := cluster.New(c)
 	run := func(ctx context.Context) error { return p.Run(ctx) }
-	return part.Part{Collector: p, Reload: func(*policy.Policy) {}, Run: r.publishing(health.ClusterDir(r.exchangeDir()), p.Health, run)}, nil
+	return part.Part{Metrics: []prometheus.Collector{p}, Reload: func(*policy.Policy) {}, Run: r.publishing(health.ClusterDir(r.exchangeDir()), p.Health, run)}, nil
 }
 
 // apiServer returns how a pod reaches the API server, without a node.

@@ -84,7 +84,7 @@ func TestReadDocuments(t *testing.T) {
 nri_blkio_pod_documents{state="read"} 1
 nri_blkio_pod_documents{state="unreadable"} 0
 `
-	if err := testutil.CollectAndCompare(metrics, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(metrics[0], strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"path"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/part"
@@ -34,7 +36,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
 		Layers: runtimeconfig.Unasked(), ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
 	}
-	metrics := collectors{}
+	var metrics []prometheus.Collector
 	events := r.newRecorder()
 	if events != nil {
 		cfg.Events, metrics = events, append(metrics, events)
@@ -59,7 +61,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	running := r.RunConfig
 	running.Distribute = distribute
 	run := func(ctx context.Context) error { return p.Run(ctx, running) }
-	return part.Part{Collector: metrics, Reload: p.Reload, Run: r.publishing(r.opts.stateDir, p.Health, run)}, nil
+	return part.Part{Metrics: metrics, Reload: p.Reload, Run: r.publishing(r.opts.stateDir, p.Health, run)}, nil
 }
 
 // listMounts has the mount table read with faster system calls from now on, if the kernel has them.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -130,7 +131,7 @@ func (r *runner) warnOf(p *policy.Policy) {
 func (r *runner) validator() part.Part {
 	v := plugin.NewValidator(r.log, r.recovery)
 	run := func(ctx context.Context) error { return v.Run(ctx, r.RunConfig) }
-	return part.Part{Collector: v, Reload: func(*policy.Policy) {}, Run: r.publishing(r.opts.stateDir, v.Health, run)}
+	return part.Part{Metrics: []prometheus.Collector{v}, Reload: func(*policy.Policy) {}, Run: r.publishing(r.opts.stateDir, v.Health, run)}
 }
 
 // publishing returns a function that calls run, and publishes the state of its part in dir meanwhile.

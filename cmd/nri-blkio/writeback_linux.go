@@ -27,7 +27,7 @@ func (r *runner) writeback(ctx context.Context, n *node) part.Part {
 		repairer, err := load(ctx)
 		load = func(context.Context) (*repair.Repairer, error) { return repairer, err }
 	}
-	return part.Part{Collector: w, Reload: w.reload, Run: func(ctx context.Context) error {
+	return part.Part{Metrics: []prometheus.Collector{w}, Reload: w.reload, Run: func(ctx context.Context) error {
 		r.awaitRegistration(ctx)
 		repairer, err := load(ctx)
 		if ctx.Err() != nil {

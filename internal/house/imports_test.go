@@ -42,7 +42,6 @@ policy/spelling         pure    policy/quote
 policy/annotation       pure    blkio policy/quote policy/spelling quantity k8s.io/apimachinery/pkg/api/validate/content
 policy/grant            pure    blkio policy policy/annotation
 policy/budget           pure    blkio policy policy/annotation policy/quote
-policy/admission        pure    blkio policy/annotation policy/quote # its test writes the files
 policy/strict           pure    io policy/quote policy/spelling field go.yaml.in/yaml/v3 sigs.k8s.io/json sigs.k8s.io/yaml # io.EOF of a decoder
 
 plugin/bounded          pure

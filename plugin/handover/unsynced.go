@@ -127,19 +127,9 @@ func (f *finder) isLimited(ctx context.Context, disk blkio.Dev) (bool, error) {
 
 // addKnown adds the known filesystems that the container can write to.
 func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error {
-	c := &disks.Facts
-	if err := f.add(ctx, &c.Rootfs); err != nil { // the kubelet keeps the layers of ended containers
-		return err
-	}
-	for i := range c.Mounts {
-		m := &c.Mounts[i]
-		if !m.ReadOnly && !m.Injected {
-			if err := f.add(ctx, &m.Backing); err != nil {
-				return err
-			}
-		}
-		for k := range m.Below { // a read-only mount does not make these read-only
-			if err := f.add(ctx, &m.Below[k].Backing); err != nil {
+	for o := range disks.Facts.Objects() { // also the writable layer: the kubelet keeps those of ended containers
+		if !o.ReadOnly && !o.Injected {
+			if err := f.add(ctx, o.Backing); err != nil {
 				return err
 			}
 		}

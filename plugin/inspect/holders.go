@@ -66,7 +66,7 @@ func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orpha
 		return nil
 	}
 	f.orphans, f.spaces = orphans, map[int]*mountSpace{}
-	ids := byID(host)
+	ids := host.ByID()
 	for i := range orphans {
 		f.parents = append(f.parents, ids[orphans[i].mount.Parent])
 	}
@@ -111,15 +111,6 @@ func (f *holderFinder) processes() []int {
 	return out
 }
 
-func byID(t *storage.MountTable) map[int]*storage.Mount {
-	mounts := t.All()
-	out := make(map[int]*storage.Mount, len(mounts))
-	for _, m := range mounts {
-		out[m.ID] = m
-	}
-	return out
-}
-
 // follows reports whether the kernel removes a mount of another namespace when the node unmounts the
 // filesystem. It does in the namespaces of most services and agents: for mounts at the same place on the peers
 // and slaves of the parent mount.
@@ -152,7 +143,7 @@ func (f *holderFinder) space(t *storage.MountTable, first int) *mountSpace {
 			continue
 		}
 		if ids == nil {
-			ids = byID(t)
+			ids = t.ByID()
 		}
 		s.mounts[m.ID], s.points[m.Mountpoint] = of, of
 		if first != 0 && f.follows(ids[m.Parent], of) {

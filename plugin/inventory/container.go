@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"cmp"
 	"math"
 	"path"
 	"slices"
@@ -105,20 +104,12 @@ func (c *Container) SetCompared() { c.isUncompared = false }
 // Err returns why the disks of a mount, or of the writable layer, could not be found. A
 // later try may succeed. Mounts that were left out by Spec.Reduce do not cause an error.
 func (c *Container) Err() error {
-	err := c.Facts.Rootfs.Err
-	add := func(b *blkio.Backing) {
-		if !isLeftOut(b) {
-			err = cmp.Or(err, b.Err)
+	for o := range c.Facts.Objects() {
+		if o.Err != nil && !isLeftOut(o.Backing) {
+			return o.Err
 		}
 	}
-	for i := range c.Facts.Mounts {
-		m := &c.Facts.Mounts[i]
-		add(&m.Backing)
-		for k := range m.Below {
-			add(&m.Below[k].Backing)
-		}
-	}
-	return err
+	return nil
 }
 
 // Unresolved returns the mounts that the container can write to, or below, and that no target of the request selects. Their disks
@@ -152,8 +143,10 @@ func (s *Spec) propagates(t annotation.Targets) bool {
 // grows reports whether something is on a filesystem that can be given more disks, or on
 // a device that is away.
 func grows(facts *policy.Container) bool {
-	can := func(b *blkio.Backing) bool { return b.Missing || b.FSType == "btrfs" || b.FSType == "bcachefs" }
-	return can(&facts.Rootfs) || slices.ContainsFunc(facts.Mounts, func(m policy.Mount) bool {
-		return can(&m.Backing) || slices.ContainsFunc(m.Below, func(b policy.Below) bool { return can(&b.Backing) })
-	})
+	for o := range facts.Objects() {
+		if o.Missing || o.FSType == "btrfs" || o.FSType == "bcachefs" {
+			return true
+		}
+	}
+	return false
 }

@@ -80,8 +80,11 @@ func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec)
 		}
 		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], of[:len(of)-len(named)])
 	}
-	if pod.Targets.Weights {
-		out.Physical = f.physical(&out)
+	if pod.Targets.Weights { // of a disk whose members cannot be read the weight has no effect, which is reported for the disk
+		out.Physical = madeOf(devsOf(&out), func(dev blkio.Dev) []blkio.Disk {
+			below, _ := f.Storage.Physical(dev)
+			return below
+		})
 	}
 	if pod.Targets.Disks {
 		f.nameDisks(unhurried, &out)
@@ -119,37 +122,18 @@ func (f *Finder) nameDisks(ctx context.Context, c *policy.Container) {
 			c.Links[dev] = f.Storage.Links(dev)
 		}
 	}
-	eachDisk(c, func(d blkio.Disk) {
-		if _, known := c.Under[d.Dev]; known {
-			return
+	for o := range c.Objects() {
+		for _, d := range o.Disks {
+			if _, known := c.Under[d.Dev]; known {
+				continue
+			}
+			c.Under[d.Dev] = f.Storage.Under(ctx, d.Dev)
+			link(d.Dev)
+			for _, below := range c.Under[d.Dev] {
+				link(below.Dev)
+			}
 		}
-		c.Under[d.Dev] = f.Storage.Under(ctx, d.Dev)
-		link(d.Dev)
-		for _, below := range c.Under[d.Dev] {
-			link(below.Dev)
-		}
-	})
-}
-
-// physical returns the physical disks below the disks of a container that are made of others. A
-// disk whose members cannot be read has none: its weight has no effect then, which is reported
-// for the disk.
-func (f *Finder) physical(c *policy.Container) map[blkio.Dev][]blkio.Disk {
-	var out map[blkio.Dev][]blkio.Disk
-	eachDisk(c, func(d blkio.Disk) {
-		if _, known := out[d.Dev]; known {
-			return
-		}
-		below, err := f.Storage.Physical(d.Dev)
-		if err != nil || len(below) == 1 && below[0].Dev == d.Dev {
-			return
-		}
-		if out == nil {
-			out = map[blkio.Dev][]blkio.Disk{}
-		}
-		out[d.Dev] = below
-	})
-	return out
+	}
 }
 
 // declaredMounts returns the mounts and the raw block volumes of a container, in the order of the runtime. It

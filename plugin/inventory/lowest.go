@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // loopDeadline bounds the search for the disk below a loop device: its file may be on a filesystem that does not answer.
@@ -14,26 +15,36 @@ const loopDeadline = time.Second
 
 // FindLowest finds the physical disks below the disks of a container, undeclared ones included. They may have changed since the last
 // call. Only a budget needs them.
-func (f *Finder) FindLowest(c *Container) {
+func (f *Finder) FindLowest(c *Container) { c.Facts.Lowest = Lowest(f.Storage, devsOf(&c.Facts)) }
+
+// devsOf returns the disks of a container, undeclared ones included.
+func devsOf(c *policy.Container) []blkio.Dev {
 	devs := make([]blkio.Dev, 0, 8) // mostly enough
-	add := func(d blkio.Disk) {
-		if !slices.Contains(devs, d.Dev) {
-			devs = append(devs, d.Dev)
+	add := func(disks []blkio.Disk) {
+		for _, d := range disks {
+			if !slices.Contains(devs, d.Dev) {
+				devs = append(devs, d.Dev)
+			}
 		}
 	}
-	eachDisk(&c.Facts, add)
-	for _, d := range c.Facts.Undeclared {
-		add(d)
+	for o := range c.Objects() {
+		add(o.Disks)
 	}
-	c.Facts.Lowest = Lowest(f.Storage, devs)
+	add(c.Undeclared)
+	return devs
 }
 
 // Lowest returns the physical disks below those of some devices that are made of others, see policy.Container.Lowest. A device whose
 // members cannot be read is left out: it counts as a disk of its own.
 func Lowest(s Storage, devs []blkio.Dev) map[blkio.Dev][]blkio.Disk {
+	return madeOf(devs, func(dev blkio.Dev) []blkio.Disk { return lowest(s, dev) })
+}
+
+// madeOf returns the disks below each of some devices that is made of others.
+func madeOf(devs []blkio.Dev, disksOf func(blkio.Dev) []blkio.Disk) map[blkio.Dev][]blkio.Disk {
 	var out map[blkio.Dev][]blkio.Disk
 	for _, dev := range devs {
-		below := lowest(s, dev)
+		below := disksOf(dev)
 		if len(below) == 0 || len(below) == 1 && below[0].Dev == dev {
 			continue
 		}

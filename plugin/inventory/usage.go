@@ -93,47 +93,21 @@ func (s *Stacks) FindUndeclared(ctx context.Context, facts *policy.Container, la
 // has are not among them: "*" means those that it uses.
 func declaredDisks(facts *policy.Container) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
-	anyDeclared(facts, func(d blkio.Disk) bool {
-		out[d.Dev] = true
-		return false
-	})
+	for o := range facts.Objects() {
+		for _, d := range o.Disks {
+			if !o.Injected {
+				out[d.Dev] = true
+			}
+		}
+	}
 	return out
 }
 
 // isDeclared reports whether a disk is one of declaredDisks.
 func isDeclared(facts *policy.Container, dev blkio.Dev) bool {
-	return anyDeclared(facts, func(d blkio.Disk) bool { return d.Dev == dev })
-}
-
-func anyDeclared(facts *policy.Container, is func(blkio.Disk) bool) bool {
-	return anyOf(facts, func(m *policy.Mount) bool { return !m.Injected }, is)
-}
-
-// eachDisk calls do for each disk of a container, also for those of the host's devices. A disk can come twice.
-func eachDisk(facts *policy.Container, do func(blkio.Disk)) {
-	anyOf(facts, func(*policy.Mount) bool { return true }, func(d blkio.Disk) bool {
-		do(d)
-		return false
-	})
-}
-
-// anyOf reports whether is returns true for a disk of the writable layer, or of a mount that counts.
-func anyOf(facts *policy.Container, counts func(*policy.Mount) bool, is func(blkio.Disk) bool) bool {
-	if slices.ContainsFunc(facts.Rootfs.Disks, is) {
-		return true
-	}
-	for i := range facts.Mounts {
-		m := &facts.Mounts[i]
-		if !counts(m) {
-			continue
-		}
-		if slices.ContainsFunc(m.Backing.Disks, is) {
+	for o := range facts.Objects() {
+		if !o.Injected && slices.ContainsFunc(o.Disks, func(d blkio.Disk) bool { return d.Dev == dev }) {
 			return true
-		}
-		for k := range m.Below {
-			if slices.ContainsFunc(m.Below[k].Backing.Disks, is) {
-				return true
-			}
 		}
 	}
 	return false

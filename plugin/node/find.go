@@ -235,8 +235,8 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 // hasOtherDisks reports whether other disks were found for the container than before, or others for one of its mounts: also among
 // the same disks, a mount can bring a higher limit, or a use that was none.
 func (c *snapshot) hasOtherDisks(before *snapshot) bool {
-	now, former := slices.Collect(c.disks.Facts.Backings()), slices.Collect(before.disks.Facts.Backings())
-	return !slices.EqualFunc(now, former, func(a, b *blkio.Backing) bool { return slices.Equal(a.Disks, b.Disks) })
+	now, former := slices.Collect(c.disks.Facts.Objects()), slices.Collect(before.disks.Facts.Objects())
+	return !slices.EqualFunc(now, former, func(a, b policy.Object) bool { return slices.Equal(a.Disks, b.Disks) })
 }
 
 // hangs reports whether a search for the disks of the container has been under way for too long.

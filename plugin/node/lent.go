@@ -119,12 +119,9 @@ func (s *state) lentTo(p *pod) policy.Lent {
 
 // isObserved reports whether a container of the pod was decided in mode observe.
 func (p *pod) isObserved() bool {
-	for _, c := range p.containers {
-		if c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.containers, func(c *container) bool {
+		return c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve
+	})
 }
 
 // borrowed returns what is lent to the pod.

@@ -152,17 +152,9 @@ func (c *snapshot) lines() (out []notice) {
 	}
 	for _, m := range c.disks.Added {
 		x := add(diskAdded, nil, "A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
-		x.subject, x.line.fields["mountpoint"], x.line.fields["disks"] = m.Mountpoint, m.Mountpoint, names(m.Backing.Disks)
+		x.subject, x.line.fields["mountpoint"], x.line.fields["disks"] = m.Mountpoint, m.Mountpoint, strings.Join(blkio.DiskNames(m.Backing.Disks), " ")
 	}
 	return out
-}
-
-func names(disks []blkio.Disk) string {
-	var out []string
-	for _, d := range disks {
-		out = append(out, d.Name)
-	}
-	return strings.Join(out, " ")
 }
 
 // facts returns the notices about facts of a container's decision.

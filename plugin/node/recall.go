@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -42,12 +43,7 @@ func (n *Node) mayRecall(of groupIdentity) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	for _, p := range g.pods {
-		if !p.restored {
-			return true
-		}
-	}
-	return !g.recorded.read
+	return !g.recorded.read || slices.ContainsFunc(g.pods, func(p *pod) bool { return !p.restored })
 }
 
 // noteRecalled takes over the record of a pod, which is nil if there is none.

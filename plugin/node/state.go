@@ -222,14 +222,7 @@ func (p *pod) remove(c *container) {
 }
 
 // hasLiveContainer reports whether a container of the pod may have a part of a budget.
-func (p *pod) hasLiveContainer() bool {
-	for _, c := range p.containers {
-		if c.isLive() {
-			return true
-		}
-	}
-	return false
-}
+func (p *pod) hasLiveContainer() bool { return slices.ContainsFunc(p.containers, (*container).isLive) }
 
 // grantedTo returns what was granted to a sandbox as a whole, and nil for nothing. What is carried is of containers of the sandboxes that this process
 // found: for another one, it stands where the policy refuses what asks for it.
@@ -253,14 +246,8 @@ func (g *group) shared() bool {
 
 // hasLate reports whether the budget had no room for a live container of a group.
 func (g *group) hasLate() bool {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.isLive() && c.isLate() {
-				return true
-			}
-		}
-	}
-	return false
+	isLate := func(c *container) bool { return c.isLive() && c.isLate() }
+	return slices.ContainsFunc(g.pods, func(p *pod) bool { return slices.ContainsFunc(p.containers, isLate) })
 }
 
 // groupKey returns the key of a group in state.groups. A pod without a cgroup gets a key of its own.

@@ -12,11 +12,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Part is one part of run, with its metrics.
+// Part is one part of run.
 type Part struct {
-	prometheus.Collector
-	Reload func(*policy.Policy)        // puts a new policy into force
-	Run    func(context.Context) error // runs until the context ends
+	Metrics []prometheus.Collector
+	Reload  func(*policy.Policy)        // puts a new policy into force
+	Run     func(context.Context) error // runs until the context ends
 }
 
 // Parts are the parts of one process.
@@ -46,7 +46,9 @@ func (ps Parts) Reload(p *policy.Policy) {
 func (ps Parts) Collectors(r *recovery.Recovery) []prometheus.Collector {
 	out := []prometheus.Collector{r}
 	for _, part := range ps {
-		out = append(out, r.Collector(part))
+		for _, c := range part.Metrics {
+			out = append(out, r.Collector(c))
+		}
 	}
 	return out
 }

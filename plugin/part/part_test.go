@@ -32,9 +32,9 @@ func TestPartsGoOn(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	panics := recovery.New(log)
 	var got []policy.Mode
-	broken := Part{Collector: brokenCollector{}, Reload: func(*policy.Policy) { panic("no such key") }}
+	broken := Part{Metrics: []prometheus.Collector{brokenCollector{}}, Reload: func(*policy.Policy) { panic("no such key") }}
 	pods := prometheus.NewGauge(prometheus.GaugeOpts{Name: "pods", Help: "Pods."})
-	sound := Part{Collector: pods, Reload: func(p *policy.Policy) { got = append(got, p.Mode) }}
+	sound := Part{Metrics: []prometheus.Collector{pods}, Reload: func(p *policy.Policy) { got = append(got, p.Mode) }}
 	ps := Parts{broken, sound}.Guarded(panics)
 	ps.Reload(policy.Default())
 	if d := cmp.Diff([]policy.Mode{policy.ModeEnforce}, got); d != "" {

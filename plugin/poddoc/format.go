@@ -52,17 +52,10 @@ func volumeSize(v *policy.Volume) int {
 		size += entrySize + len(m.Container) + len(m.Path)
 	}
 	if c := v.Class; c != nil {
-		size += entrySize + len(c.Name) + ratesSize(c.Rates)
+		size += entrySize + len(c.Name) + entriesSize(c.Rates)
 	}
 	if a := v.Attachment; a != nil {
-		size += entrySize + len(a.Driver) + ratesSize(a.Rates)
-	}
-	return size
-}
-
-func ratesSize(rates map[string]string) (size int) {
-	for key, value := range rates {
-		size += entrySize + len(key) + len(value)
+		size += entrySize + len(a.Driver) + entriesSize(a.Rates)
 	}
 	return size
 }

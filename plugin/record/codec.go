@@ -52,6 +52,8 @@ type wire struct {
 	Unvetted bool           `json:"unvetted,omitempty"`
 	Exits    []wireExit     `json:"exits,omitempty"`
 	Edit     *podfacts.Edit `json:"edit,omitempty"`
+
+	err error // of settings
 }
 
 // wireSettings has the lists of settings of a record.
@@ -266,39 +268,25 @@ func (w *wire) record() (*Record, error) {
 		}
 		r.Disks[dev] = w.Disks[text]
 	}
-	var err error
-	if r.Settings, err = w.settings(w.Settings); err != nil {
-		return nil, err
-	}
-	if r.Weights, err = w.settings(w.Weights); err != nil {
-		return nil, err
-	}
-	if r.Lowered, err = w.settings(w.Lowered); err != nil {
-		return nil, err
-	}
-	if r.Lent, err = w.settings(w.Lent); err != nil {
-		return nil, err
-	}
+	r.Settings, r.Weights, r.Lowered = w.settings(w.Settings), w.settings(w.Weights), w.settings(w.Lowered)
+	r.Lent = w.settings(w.Lent)
 	for _, e := range w.Exits {
-		limits, err := w.settings(e.Limits)
-		if err != nil {
-			return nil, err
-		}
-		r.Exits = append(r.Exits, Exit{e.Container, e.CgroupIDs, limits, e.At})
+		r.Exits = append(r.Exits, Exit{e.Container, e.CgroupIDs, w.settings(e.Limits), e.At})
 	}
-	return r, nil
+	return r, w.err
 }
 
-func (w *wire) settings(lines []string) (policy.Settings, error) {
+// settings decodes a list of settings. It keeps the first error in err.
+func (w *wire) settings(lines []string) policy.Settings {
 	var out []policy.Setting
 	for _, line := range lines {
 		list, err := w.line(line)
-		if err != nil {
-			return nil, fmt.Errorf("setting %.80q: %w", line, err)
+		if err != nil && w.err == nil {
+			w.err = fmt.Errorf("setting %.80q: %w", line, err)
 		}
 		out = append(out, list...)
 	}
-	return policy.NewSettings(out...), nil
+	return policy.NewSettings(out...)
 }
 
 // line parses "SOURCE FILE KEY=VALUE... DEVICE...".

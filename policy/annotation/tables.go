@@ -1,7 +1,7 @@
 package annotation
 
 // The tables in this file describe the grammar to generators of other forms of it, such as
-// the admission policies of package policy/admission.
+// the admission policies of test/admission/policies.
 
 // Scopes returns the scopes that are whole words. The other scopes are container.NAME.
 func Scopes() []string { return []string{ScopeEach, ScopeTotal} }

@@ -13,8 +13,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
-	"github.com/nri-blkio/nri-blkio/policy/admission"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/test/admission/policies"
 )
 
 const (
@@ -70,7 +70,7 @@ func (p *validating) expect(t *testing.T, name string, r *request, want ...strin
 // TestClaimMessages verifies that a denial has the annotation, the text, the cause and the correction, on a claim and on
 // a template of claims.
 func TestClaimMessages(t *testing.T) {
-	p := readValidating(t, admission.GrammarFile, ofClaims)
+	p := readValidating(t, policies.GrammarFile, ofClaims)
 	const target = `the first word is a target (the limits of a claim have none; write for example "wbps=50Mi")`
 	for value, want := range map[string]string{
 		"rbps=200Mi wbps=50Mi":                 "",
@@ -111,7 +111,7 @@ func TestClaimMessages(t *testing.T) {
 
 // TestClaimUpdates verifies that an update may leave a claim as it is, and not make a mistake. A pod's resource has no claims.
 func TestClaimUpdates(t *testing.T) {
-	p := readValidating(t, admission.GrammarFile, ofClaims)
+	p := readValidating(t, policies.GrammarFile, ofClaims)
 	for name, tt := range map[string]struct{ before, after, want string }{
 		"no annotation":       {unset, unset, ""},
 		"an older mistake":    {"x", "x", ""},
@@ -142,7 +142,7 @@ func TestClaimUpdates(t *testing.T) {
 // TestClaimKeys verifies that other keys of the domain are rejected on a claim, except for those of pods. For these there is
 // a warning.
 func TestClaimKeys(t *testing.T) {
-	p, warn := readValidating(t, admission.GrammarFile, ofClaims), readValidating(t, admission.GrammarFile, ofClaims+"-warn")
+	p, warn := readValidating(t, policies.GrammarFile, ofClaims), readValidating(t, policies.GrammarFile, ofClaims+"-warn")
 	const unknown, unused = ": unknown annotation of a claim" + claimHint, ": the annotation has no effect on a claim, only on pods" + claimHint
 	for key, want := range map[string]struct{ denial, warning string }{
 		claimKey:        {},
@@ -177,7 +177,7 @@ func isUnseen(err *annotation.Error) bool {
 
 // TestOfPod verifies that the limits of a pod cause a warning on a claim, and are not rejected.
 func TestOfPod(t *testing.T) {
-	p, warn := readValidating(t, admission.GrammarFile, ofClaims), readValidating(t, admission.GrammarFile, ofClaims+"-warn")
+	p, warn := readValidating(t, policies.GrammarFile, ofClaims), readValidating(t, policies.GrammarFile, ofClaims+"-warn")
 	const warning = claimKey + `: limits with targets are those of a pod, and have no effect on a claim (write for example "wbps=50Mi")`
 	for value, want := range map[string]string{
 		"* wbps=50Mi": warning, "# a\n\"/a b;c\" wbps=1;@data x\n": warning, "rootfs": warning, "wbps=1Mi": "", "": "", "# *": "",
@@ -216,7 +216,7 @@ func agreesOnClaim(t testing.TB, p *validating, value string) (isRejected bool) 
 // TestClaimGrammar verifies that the policy rejects the texts of the grammar's tests that are no limits of a claim, and no others.
 func TestClaimGrammar(t *testing.T) {
 	t.Parallel()
-	p := readValidating(t, admission.GrammarFile, ofClaims)
+	p := readValidating(t, policies.GrammarFile, ofClaims)
 	valid := 0
 	for _, text := range literals(t) {
 		for _, prefix := range []string{"", "wbps=", "wiops=", "wbps=1Mi ", "rbps=1;"} {
@@ -237,7 +237,7 @@ func FuzzClaimGrammar(f *testing.F) {
 			f.Add(text, "1Mi")
 		}
 	}
-	p, classes := readValidating(f, admission.GrammarFile, ofClaims), readValidating(f, admission.GrammarFile, ofClasses)
+	p, classes := readValidating(f, policies.GrammarFile, ofClaims), readValidating(f, policies.GrammarFile, ofClasses)
 	f.Fuzz(func(t *testing.T, value, rate string) {
 		if !utf8.ValidString(value) || !utf8.ValidString(rate) {
 			return // the API server rejects it
@@ -250,8 +250,8 @@ func FuzzClaimGrammar(f *testing.F) {
 // TestLargeClaims verifies that limits of claims of all sizes can be evaluated within the bounds of the API server.
 func TestLargeClaims(t *testing.T) {
 	t.Parallel()
-	p, tenants := readValidating(t, admission.GrammarFile, ofClaims), readValidating(t, admission.TenantsFile)
-	warn := readValidating(t, admission.GrammarFile, ofClaims+"-warn")
+	p, tenants := readValidating(t, policies.GrammarFile, ofClaims), readValidating(t, policies.TenantsFile)
+	warn := readValidating(t, policies.GrammarFile, ofClaims+"-warn")
 	fill := func(text string) string { return strings.Repeat(text, poddoc.MaxText/len(text)) }
 	for name, tt := range map[string]struct {
 		value    string
@@ -303,7 +303,7 @@ func TestLargeClaims(t *testing.T) {
 
 // TestClaimTenants verifies that a namespace that may not use limits may not set those of claims.
 func TestClaimTenants(t *testing.T) {
-	p := readValidating(t, admission.TenantsFile)
+	p := readValidating(t, policies.TenantsFile)
 	for label, want := range map[string]string{
 		"all": "", "limits": "", "weight.limits": "",
 		"none":   claimKey + `: claims of namespace tenant may not have this annotation (remove it, or ask an administrator; the label blkio.noderesource.dev/allow of the namespace is "none")`,
@@ -312,23 +312,23 @@ func TestClaimTenants(t *testing.T) {
 	} {
 		annotations := map[string]string{claimKey: "wbps=1Mi", limits: "* wbps=1", "example.com/a": "b"}
 		inSet := createSet(nil, annotations)
-		inSet.namespace.Labels = map[string]string{admission.AllowLabel: label}
-		for _, r := range []*request{createClaim(annotations, admission.AllowLabel, label), inSet} {
+		inSet.namespace.Labels = map[string]string{policies.AllowLabel: label}
+		for _, r := range []*request{createClaim(annotations, policies.AllowLabel, label), inSet} {
 			if denials, errs := p.decide(t, r); strings.Join(denials, "") != want || len(errs) > 0 {
 				t.Errorf("%s with %q: %q, %v", r.kind, label, denials, errs)
 			}
 			r.old = r.object
 			p.expect(t, label+" from before the policy", r)
 		}
-		p.expect(t, label+" without the annotation", createClaim(map[string]string{limits: "x"}, admission.AllowLabel, label))
+		p.expect(t, label+" without the annotation", createClaim(map[string]string{limits: "x"}, policies.AllowLabel, label))
 	}
-	r := createClaim(map[string]string{claimKey: "wbps=2Mi"}, admission.AllowLabel, "none")
+	r := createClaim(map[string]string{claimKey: "wbps=2Mi"}, policies.AllowLabel, "none")
 	r.old = claim(map[string]string{claimKey: "wbps=1Mi"})
 	if denials, errs := p.decide(t, r); len(denials) != 1 || len(errs) > 0 {
 		t.Errorf("a changed annotation: %q, %v", denials, errs)
 	}
 	// A pod can have the key of a claim.
-	if denials, _ := p.decide(t, create(map[string]string{claimKey: "x"}, admission.AllowLabel, "none")); len(denials) != 1 || !strings.Contains(denials[0], ": pods of namespace") {
+	if denials, _ := p.decide(t, create(map[string]string{claimKey: "x"}, policies.AllowLabel, "none")); len(denials) != 1 || !strings.Contains(denials[0], ": pods of namespace") {
 		t.Errorf("on a pod: %q", denials)
 	}
 }

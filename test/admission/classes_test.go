@@ -9,8 +9,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/nri-blkio/nri-blkio/plugin/poddoc"
-	"github.com/nri-blkio/nri-blkio/policy/admission"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/test/admission/policies"
 )
 
 // createClass returns the request to create a VolumeAttributesClass.
@@ -29,7 +29,7 @@ func createClass(parameters map[string]string) *request {
 // TestClassMessages verifies which parameters of a class are rejected: those of the plugin's domain, but no
 // parameters of other drivers.
 func TestClassMessages(t *testing.T) {
-	p := readValidating(t, admission.GrammarFile, ofClasses)
+	p := readValidating(t, policies.GrammarFile, ofClasses)
 	const own = annotation.OwnPrefix
 	const unknown = `unknown key (the keys are rbps, wbps, riops and wiops, and for both directions bps and iops)`
 	for _, tt := range []struct {
@@ -95,7 +95,7 @@ func agreesOnRate(t testing.TB, p *validating, value string) {
 // TestClassGrammar verifies that the policy rejects the texts of the grammar's tests that are no rates, and no others.
 func TestClassGrammar(t *testing.T) {
 	t.Parallel()
-	p := readValidating(t, admission.GrammarFile, ofClasses)
+	p := readValidating(t, policies.GrammarFile, ofClasses)
 	for _, text := range literals(t) {
 		agreesOnRate(t, p, text)
 	}

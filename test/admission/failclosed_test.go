@@ -7,7 +7,7 @@ import (
 	validator "github.com/containerd/nri/plugins/default-validator"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/policy/admission"
+	"github.com/nri-blkio/nri-blkio/test/admission/policies"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // TestFailClosed verifies that the mutation adds the plugins to the lists that a pod already has. The API
 // server then admits the pod if and only if the runtime requires both plugins for each container.
 func TestFailClosed(t *testing.T) {
-	m, p := readMutating(t, admission.FailClosedFile), readValidating(t, admission.FailClosedFile)
+	m, p := readMutating(t, policies.FailClosedFile), readValidating(t, policies.FailClosedFile)
 	const ofDB = required + "/container.db"
 	for name, tt := range map[string]struct {
 		before, after map[string]string
@@ -73,7 +73,7 @@ func isRequired(t *testing.T, annotations map[string]string) bool {
 		return v.ValidateContainerAdjustment(t.Context(), request) == nil
 	}
 	for _, container := range []string{"db", "web"} {
-		if accepts(container, "nri-blkio") || accepts(container, "nri-blkio-validator") || !accepts(container, admission.Plugins()...) {
+		if accepts(container, "nri-blkio") || accepts(container, "nri-blkio-validator") || !accepts(container, policies.Plugins()...) {
 			return false
 		}
 	}
@@ -82,7 +82,7 @@ func isRequired(t *testing.T, annotations map[string]string) bool {
 
 // TestFailClosedMessages verifies what the API server rejects without the mutation, and after an update.
 func TestFailClosedMessages(t *testing.T) {
-	p := readValidating(t, admission.FailClosedFile)
+	p := readValidating(t, policies.FailClosedFile)
 	for _, tt := range []struct {
 		before, after map[string]string
 		want          []string

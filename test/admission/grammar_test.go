@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/nri-blkio/nri-blkio/policy/admission"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/test/admission/policies"
 )
 
 const passes = "testdata/passes.txt"
@@ -23,7 +23,7 @@ const passes = "testdata/passes.txt"
 // accepts. testdata/passes.txt lists the invalid ones that the policy does not reject.
 func TestGrammar(t *testing.T) {
 	t.Parallel()
-	p := readValidating(t, admission.GrammarFile)
+	p := readValidating(t, policies.GrammarFile)
 	var passed []string
 	rejected := 0
 	for _, s := range samples(t) {
@@ -69,7 +69,7 @@ func agrees(t testing.TB, p *validating, annotations map[string]string) (isRejec
 // grammar's tests.
 func TestMixtures(t *testing.T) {
 	t.Parallel()
-	p := readValidating(t, admission.GrammarFile)
+	p := readValidating(t, policies.GrammarFile)
 	random := rand.New(rand.NewPCG(1, 2))
 	pieces := [][]string{
 		literals(t),
@@ -106,7 +106,7 @@ func FuzzGrammar(f *testing.F) {
 			f.Add(s.key, s.value)
 		}
 	}
-	p := readValidating(f, admission.GrammarFile)
+	p := readValidating(f, policies.GrammarFile)
 	f.Fuzz(func(t *testing.T, key, value string) {
 		if len(validation.IsQualifiedName(strings.ToLower(key))) > 0 || !utf8.ValidString(value) {
 			return // the API server rejects it
@@ -127,7 +127,7 @@ func TestLarge(t *testing.T) {
 		return b.String()
 	}
 	const limits = "limits." + annotation.Domain + "/container."
-	p := readValidating(t, admission.GrammarFile)
+	p := readValidating(t, policies.GrammarFile)
 	for name, tt := range map[string]struct {
 		value    string
 		keys     int

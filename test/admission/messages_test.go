@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/nri-blkio/nri-blkio/policy/admission"
+	"github.com/nri-blkio/nri-blkio/test/admission/policies"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // TestMessages verifies that a denial has the annotation, the entry, the cause and the correction.
 func TestMessages(t *testing.T) {
-	p := readValidating(t, admission.GrammarFile)
+	p := readValidating(t, policies.GrammarFile)
 	for _, tt := range []struct{ key, value, want string }{
 		{limits, wrong, wrongWhy},
 		{limits, "# first\n* wbps=1Mi; /a wbps", limits + `: entry 2 "/a wbps": a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)`},
@@ -75,7 +75,7 @@ func TestMessages(t *testing.T) {
 // TestBareKeys verifies that a key without a scope is an error beside another value with the scope containers, if one of them is new, and
 // that the annotation of a claim is not rejected on a pod, but causes a warning.
 func TestBareKeys(t *testing.T) {
-	p, warn := readValidating(t, admission.GrammarFile), readValidating(t, admission.GrammarFile, "nri-blkio-grammar-warn")
+	p, warn := readValidating(t, policies.GrammarFile), readValidating(t, policies.GrammarFile, "nri-blkio-grammar-warn")
 	const bare, bareWeight = "limits.blkio.noderesource.dev", "weight.blkio.noderesource.dev"
 	const conflict = ": the key without a scope means /containers, and both have different values (remove one of them)"
 	const ofClaim = bare + `: limits without a target are those of a claim, and have no effect on a pod (write "* wbps=50Mi" to limit each container)`
@@ -116,7 +116,7 @@ func TestBareKeys(t *testing.T) {
 
 // TestLargeOfClaim verifies that the annotation of a claim on a pod can be evaluated at each size, and is never rejected.
 func TestLargeOfClaim(t *testing.T) {
-	p, warn := readValidating(t, admission.GrammarFile), readValidating(t, admission.GrammarFile, "nri-blkio-grammar-warn")
+	p, warn := readValidating(t, policies.GrammarFile), readValidating(t, policies.GrammarFile, "nri-blkio-grammar-warn")
 	for name, value := range map[string]string{
 		"entries":  "wbps=1" + strings.Repeat(";bps=", 6<<10),
 		"letters":  "wbps=" + strings.Repeat("x", 32<<10-5),
@@ -135,7 +135,7 @@ func TestLargeOfClaim(t *testing.T) {
 
 // TestClasses verifies that the policy accepts exactly the classes that the grammar accepts.
 func TestClasses(t *testing.T) {
-	p := readValidating(t, admission.GrammarFile)
+	p := readValidating(t, policies.GrammarFile)
 	for _, value := range []string{"bronze", " bronze\n", "a b", "A", "", "none", " none\n"} {
 		annotations := map[string]string{class: value}
 		if isRejected := agrees(t, p, annotations); isRejected != (len(mistakes(annotations)) > 0) {
@@ -147,7 +147,7 @@ func TestClasses(t *testing.T) {
 // TestWorkloads verifies that the templates of workloads are checked, and that an update is accepted if it does
 // not change the annotations.
 func TestWorkloads(t *testing.T) {
-	p := readValidating(t, admission.GrammarFile)
+	p := readValidating(t, policies.GrammarFile)
 	for _, w := range workloads() {
 		for name, tt := range map[string]struct {
 			before, after map[string]string
@@ -202,7 +202,7 @@ func workloads() []workload {
 
 // TestTenants verifies that a namespace may use what its label names, and nothing if the label is invalid.
 func TestTenants(t *testing.T) {
-	p := readValidating(t, admission.TenantsFile)
+	p := readValidating(t, policies.TenantsFile)
 	for label, denied := range map[string]string{
 		"all":                 "",
 		"none":                "limits weight class unknown",
@@ -225,12 +225,12 @@ func TestTenants(t *testing.T) {
 				want = []string{key + `: pods of namespace tenant may not have this annotation (remove it, or ask an administrator; ` +
 					`the label blkio.noderesource.dev/allow of the namespace is "` + label + `")`}
 			}
-			denials, errs := p.decide(t, create(map[string]string{key: "x", "example.com/a": "b"}, admission.AllowLabel, label))
+			denials, errs := p.decide(t, create(map[string]string{key: "x", "example.com/a": "b"}, policies.AllowLabel, label))
 			if diff := cmp.Diff(want, denials); diff != "" || len(errs) > 0 {
 				t.Errorf("%s with %q: %v, -want +got:\n%s", kind, label, errs, diff)
 			}
 		}
-		if denials, errs := p.decide(t, create(nil, admission.AllowLabel, label)); len(denials)+len(errs) > 0 {
+		if denials, errs := p.decide(t, create(nil, policies.AllowLabel, label)); len(denials)+len(errs) > 0 {
 			t.Errorf("no annotation with %q: %v, %v", label, denials, errs)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/mutation"
 	"sigs.k8s.io/yaml"
 
-	policyadmission "github.com/nri-blkio/nri-blkio/policy/admission"
+	"github.com/nri-blkio/nri-blkio/test/admission/policies"
 )
 
 // The oldest versions of Kubernetes that have each kind of policy.
@@ -255,11 +255,11 @@ func (m *mutating) patched(t testing.TB, r *request) map[string]string {
 
 // TestCompiles verifies that the oldest API server that supports this kind of policy has all its functions.
 func TestCompiles(t *testing.T) {
-	for _, file := range []string{policyadmission.GrammarFile, policyadmission.TenantsFile, policyadmission.FailClosedFile} {
+	for _, file := range []string{policies.GrammarFile, policies.TenantsFile, policies.FailClosedFile} {
 		readValidating(t, file)
 	}
 	for _, name := range []string{ofClaims, ofClaims + "-warn", ofClasses} {
-		readValidating(t, policyadmission.GrammarFile, name)
+		readValidating(t, policies.GrammarFile, name)
 	}
-	readMutating(t, policyadmission.FailClosedFile)
+	readMutating(t, policies.FailClosedFile)
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// MaxMark is the largest length of a mark.
-const MaxMark = 64
-
 // specFiles are the control files of an OCI spec whose values the plugin keeps in force.
 func specFiles() [2]string { return [...]string{blkio.IOMax, blkio.IOWeight} }
 

@@ -1,7 +1,5 @@
 package lifecycle
 
-import "strings"
-
 // Actions is a set of actions that a transition of a container asks for.
 type Actions uint8
 
@@ -23,24 +21,10 @@ const (
 	RecordExit
 	// FindLeftovers makes the drain of the pod wait for the data of a container that ended unseen.
 	FindLeftovers
-
-	numActions = iota
 )
 
 // Has reports whether the set contains an action.
 func (a Actions) Has(one Actions) bool { return a&one != 0 }
-
-// String returns the names of the actions, separated by commas.
-func (a Actions) String() string {
-	names := [numActions]string{"Begin", "FindUndeclared", "LeaveNothing", "LeaveData", "HandOver", "RecordExit", "FindLeftovers"}
-	var out []string
-	for i, name := range names {
-		if a.Has(1 << i) {
-			out = append(out, name)
-		}
-	}
-	return strings.Join(out, ", ")
-}
 
 // Writes is whether limits hold for the writes of a container.
 type Writes int

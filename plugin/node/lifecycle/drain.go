@@ -30,15 +30,6 @@ const (
 	numDrainPhases
 )
 
-// String returns the name of the phase.
-func (p DrainPhase) String() string {
-	names := [numDrainPhases]string{"Unused", "InUse", "InUseLeftovers", "Leftovers", "LeftoversClean", "Drained"}
-	if p < 0 || p >= numDrainPhases {
-		return "unknown phase"
-	}
-	return names[p]
-}
-
 // DrainEvent is an event of the drain of a pod.
 type DrainEvent int
 
@@ -61,15 +52,6 @@ const (
 
 	numDrainEvents
 )
-
-// String returns the name of the event.
-func (e DrainEvent) String() string {
-	names := [numDrainEvents]string{"ContainerBegan", "ContainerWritten", "ContainerLeft", "EndedUnseen", "PodChanged", "KernelClean", "KernelDirty"}
-	if e < 0 || e >= numDrainEvents {
-		return "unknown event"
-	}
-	return names[e]
-}
 
 // drainCell is the transition of one drain phase by one event. to holds while another
 // container is open, last if none is.

@@ -234,7 +234,7 @@ func TestNames(t *testing.T) {
 	for e := range numEvents {
 		check(e.String())
 	}
-	for i := range numActions {
+	for i := range actionNames {
 		check(Actions(1 << i).String())
 	}
 	for p := range numDrainPhases {

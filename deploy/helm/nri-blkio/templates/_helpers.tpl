@@ -77,7 +77,7 @@ Where pods run. Arguments: root, indent, and pool: a node pool, "" for the nodes
 {{- if $fields }}{{ toYaml $fields | nindent (int .indent) }}{{ end -}}
 {{- end -}}
 
-{{/* Admission policies that policy/admission generates from the grammar of annotations. Arguments: root, name. */}}
+{{/* Admission policies that test/admission/policies generates from the grammar of annotations. Arguments: root, name. */}}
 {{- define "nri-blkio.admission" -}}
 {{- $labels := include "nri-blkio.labels" (dict "root" .root "indent" 2) -}}
 {{ .root.Files.Get (printf "files/admission/%s.yaml" .name) | replace "\nmetadata:" (print "\nmetadata:" $labels) }}

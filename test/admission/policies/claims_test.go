@@ -1,4 +1,4 @@
-package admission
+package policies
 
 import (
 	"regexp"

@@ -1,4 +1,4 @@
-package admission
+package policies
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 
 // dirs returns the directories of the files: for kubectl, and for Helm, which reads no file outside of its chart.
 func dirs() []string {
-	return []string{"../../deploy/admission", "../../deploy/helm/nri-blkio/files/admission"}
+	return []string{"../../../deploy/admission", "../../../deploy/helm/nri-blkio/files/admission"}
 }
 
 // TestFiles verifies that deploy/admission and the chart have what the tables of the grammar give.
@@ -40,7 +40,7 @@ func TestFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(got), want); diff != "" {
-				t.Errorf("%s differs from the tables; run UPDATE_ADMISSION=1 go test ./policy/admission: -file +tables:\n%s", path, diff)
+				t.Errorf("%s differs from the tables; run make generate: -file +tables:\n%s", path, diff)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package admission
+package policies
 
 // Plugins returns the names of the NRI plugins of nri-blkio, which fail-closed pods require.
 func Plugins() []string { return []string{"nri-blkio", "nri-blkio-validator"} }
