@@ -147,13 +147,14 @@ func scrape(t *testing.T) (out []series) {
 	k.Replace(".", "io.stat", stat)
 	k.Replace("pod", "io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n")
 	vda := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "vda"}
-	pod := podmetrics.Pod{Namespace: "prod", Name: "db-0", Cgroup: "pod", Disks: []blkio.Disk{vda}}
+	pod := podmetrics.Pod{Namespace: "prod", Name: "db-0", Cgroup: "pod"}
 	for _, key := range []blkio.Key{blkio.Rbps, blkio.Wiops} {
 		pod.Limits = append(pod.Limits, blkio.Value{Address: blkio.Address{Key: key, Dev: vda.Dev}, Amount: 1 << 20})
 	}
+	pod.Parts = []podmetrics.Part{{Cgroup: "pod", Limits: pod.Limits}}
 	for _, collectors := range [][]prometheus.Collector{
 		{p, &repair.Repairer{}},
-		{podmetrics.New(func() []podmetrics.Pod { return []podmetrics.Pod{pod} }, tree, nil), weights.Collector{Report: func() *health.Weights {
+		{podmetrics.New(func() []podmetrics.Pod { return []podmetrics.Pod{pod} }, func(blkio.Dev) string { return vda.Name }, tree, nil), weights.Collector{Report: func() *health.Weights {
 			return &health.Weights{Disks: []health.CostDisk{{Disk: "vda", Enabled: true, Vrate: 90}}, Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 100, Share: 0.5}}}
 		}}},
 	} {
