@@ -62,15 +62,16 @@ func podsCollector(t *testing.T) prometheus.Collector {
 	t.Helper()
 	k := fakenode.NewKernel(t)
 	k.Make("pod", true)
-	k.Replace("pod", "io.stat", "")
+	k.Replace("pod", "io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n")
 	k.Replace("pod", "io.pressure", "some total=1\nfull total=1\n")
 	k.Replace(".", "io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n")
 	vda := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "vda"}
-	pod := podmetrics.Pod{Cgroup: "pod", Disks: []blkio.Disk{vda}}
+	pod := podmetrics.Pod{Cgroup: "pod"}
 	for _, key := range []blkio.Key{blkio.Rbps, blkio.Riops} {
 		pod.Limits = append(pod.Limits, blkio.Value{Address: blkio.Address{Key: key, Dev: vda.Dev}, Amount: 1})
 	}
-	return podmetrics.New(func() []podmetrics.Pod { return []podmetrics.Pod{pod} }, k.Open(t, t.Context().Done()), nil)
+	pod.Parts = []podmetrics.Part{{Cgroup: "pod", Limits: pod.Limits}}
+	return podmetrics.New(func() []podmetrics.Pod { return []podmetrics.Pod{pod} }, func(blkio.Dev) string { return vda.Name }, k.Open(t, t.Context().Done()), nil)
 }
 
 // serve returns a page of metrics.

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// BenchmarkScrape measures a scrape of a node of 250 pods with two containers each, and counts its series. The cgroups are
-// plain files, or real ones as for BenchmarkReconcile.
+// BenchmarkScrape measures a scrape of a node of 250 pods with two containers each, of which all or a half have limits, and counts its
+// series. The cgroups are plain files, or real ones as for BenchmarkReconcile.
 func BenchmarkScrape(b *testing.B) {
 	n := newReconciledNode(b)
 	for i := range benchPods {
@@ -19,8 +19,23 @@ func BenchmarkScrape(b *testing.B) {
 			write(b, filepath.Join(n.dir, cg, "io.pressure"), "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n")
 		}
 	}
+	b.Run("limited=250", func(b *testing.B) { scrape(b, n.p) })
+	for i := range benchPods / 2 {
+		sb, db, sidecar := plainPod(i, "dev")
+		n.p.RemovedPod(sb.ID)
+		for _, c := range []*Container{db, sidecar} {
+			if n.p.PassBy(sb, c, Running, n.p.Policy()) {
+				b.Fatal("a limit concerns the pod")
+			}
+		}
+	}
+	b.Run("limited=125", func(b *testing.B) { scrape(b, n.p) })
+}
+
+// scrape fails the benchmark unless each pod has the time that it waited, and its use of disks.
+func scrape(b *testing.B, n *Node) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(n.p)
+	registry.MustRegister(n)
 	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	body := ""
 	b.ReportAllocs()
@@ -29,7 +44,7 @@ func BenchmarkScrape(b *testing.B) {
 		handler.ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
 		body = r.Body.String()
 	}
-	pods := strings.Count(body, "\nnri_blkio_pod_operations_total{")
+	waiting, using := strings.Count(body, "\nnri_blkio_pod_io_waiting_seconds_total{"), strings.Count(body, "\nnri_blkio_pod_operations_total{")
 	series := 0
 	for line := range strings.Lines(body) {
 		if !strings.HasPrefix(line, "#") {
@@ -37,8 +52,8 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(series), "series")
-	b.ReportMetric(float64(pods), "pods")
-	if pods != benchPods || series > 2000 {
-		b.Errorf("%d pods, %d series", pods, series)
+	b.ReportMetric(float64(waiting), "pods")
+	if waiting != benchPods || using != benchPods || series > 2000 {
+		b.Errorf("%d pods, %d with use, %d series", waiting, using, series)
 	}
 }

@@ -162,7 +162,7 @@ func New(cfg Config) (*Node, error) {
 		layers:  layers.New(cfg.Layers),
 		metrics: newMetrics(),
 	}
-	n.metrics.pods = podmetrics.New(n.Measured, cfg.Cgroups, n.recovery.Count)
+	n.metrics.pods = podmetrics.New(n.Measured, n.diskName, cfg.Cgroups, n.recovery.Count)
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.Read, n.layers.Calls, n.layers.Moved = cfg.ReadLayers, &n.inFlight.passes, n.layersMoved
 	n.setExits(cfg.Sync)

@@ -15,11 +15,3 @@ func (n *Node) settle(ctx context.Context) {
 	}
 	n.endPass()
 }
-
-// groups returns all groups.
-func (n *Node) groups() (out []groupIdentity) {
-	for _, g := range n.peek().groups {
-		out = append(out, g.identity())
-	}
-	return out
-}

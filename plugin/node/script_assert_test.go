@@ -140,13 +140,10 @@ func (w *world) metric(_ bool, args []string) {
 	w.same(args[0], strconv.FormatFloat(value, 'g', -1, 64), args[1])
 }
 
-// measured returns the pods that have metrics as "POD: LIMITS (container LIMITS, pod LIMITS...)".
+// measured returns the pods that have metrics as "POD: LIMITS (container LIMITS, pod LIMITS...)", without what they do not have.
 func (w *world) measured() (out []string) {
-	format := func(values []blkio.Value, disks ...blkio.Disk) string {
+	format := func(values []blkio.Value) string {
 		limits := map[blkio.Dev]blkio.Limits{}
-		for _, d := range disks {
-			limits[d.Dev] = blkio.Limits{}
-		}
 		for _, v := range values {
 			of := limits[v.Dev]
 			of[v.Key] = v.Amount
@@ -155,6 +152,10 @@ func (w *world) measured() (out []string) {
 		return w.format(limits)
 	}
 	for _, p := range w.node.Measured() {
+		text := p.Name
+		if len(p.Limits) > 0 {
+			text += ": " + format(p.Limits)
+		}
 		var parts []string
 		for _, part := range p.Parts {
 			of := "container"
@@ -163,8 +164,10 @@ func (w *world) measured() (out []string) {
 			}
 			parts = append(parts, of+" "+format(part.Limits))
 		}
-		slices.Sort(parts)
-		out = append(out, p.Name+": "+format(p.Limits, p.Disks...)+" ("+strings.Join(parts, ", ")+")")
+		if slices.Sort(parts); len(parts) > 0 {
+			text += " (" + strings.Join(parts, ", ") + ")"
+		}
+		out = append(out, text)
 	}
 	slices.Sort(out)
 	return out

@@ -16,6 +16,7 @@ import (
 // Collector gives the metrics of pods.
 type Collector struct {
 	pods    func() []Pod
+	name    func(blkio.Dev) string
 	cgroups *cgroupfs.Hierarchy
 	calls   bounded.Calls // scrapes that read cgroups
 
@@ -23,9 +24,10 @@ type Collector struct {
 	last map[string]*reading // by the cgroup of the pod
 }
 
-// New returns a Collector. pods reads nothing of the node. panicked is called after a panic in a read.
-func New(pods func() []Pod, cgroups *cgroupfs.Hierarchy, panicked func()) *Collector {
-	return &Collector{pods: pods, cgroups: cgroups, calls: bounded.Calls{Panicked: panicked}}
+// New returns a Collector. pods reads nothing of the node, and name, which returns the name of a disk, nothing that can hang. panicked is
+// called after a panic in a read.
+func New(pods func() []Pod, name func(blkio.Dev) string, cgroups *cgroupfs.Hierarchy, panicked func()) *Collector {
+	return &Collector{pods: pods, name: name, cgroups: cgroups, calls: bounded.Calls{Panicked: panicked}}
 }
 
 // readDeadline bounds the time in which a scrape reads cgroups. A thousand files take about twenty milliseconds.
@@ -34,13 +36,13 @@ const readDeadline = 2 * time.Second
 var (
 	limitBytesDesc = desc("pod_limit_bytes_per_second", "Limit of a pod on a disk: its own, or the sum of its containers' if all of them have one.", "namespace", "pod", "disk", "op")
 	limitOpsDesc   = desc("pod_limit_operations_per_second", "Limit of a pod on a disk: its own, or the sum of its containers' if all of them have one.", "namespace", "pod", "disk", "op")
-	bytesDesc      = desc("pod_bytes_total", "Bytes that a pod with limits or weights has read and written on a disk.", "namespace", "pod", "disk", "op")
-	opsDesc        = desc("pod_operations_total", "Operations of a pod with limits or weights on a disk.", "namespace", "pod", "disk")
+	bytesDesc      = desc("pod_bytes_total", "Bytes that a pod has read and written on a disk.", "namespace", "pod", "disk", "op")
+	opsDesc        = desc("pod_operations_total", "Operations of a pod on a disk.", "namespace", "pod", "disk")
 	limitTimeDesc  = desc("pod_limit_seconds_total", "Time that the I/O takes at the limits of its containers and of the pod: at most so long have limits held it.", "namespace", "pod", "disk")
 	waitingDesc    = desc("pod_io_waiting_seconds_total", "Time in which some thread of the pod waited for I/O, whatever the cause.", "namespace", "pod")
-	leftOutDesc    = desc("pods_left_out", "Pods that the metrics of pods leave out, because they would be too many series.")
-	diskBytesDesc  = desc("disk_bytes_total", "Bytes that the whole node has read and written on a disk on which a pod has limits or weights.", "disk", "op")
-	diskOpsDesc    = desc("disk_operations_total", "Operations of the whole node on a disk on which a pod has limits or weights.", "disk")
+	leftOutDesc    = desc("pods_left_out", "Pods that the metrics of pods leave out, or whose use of disks they leave out, because they would be too many series.")
+	diskBytesDesc  = desc("disk_bytes_total", "Bytes that the whole node has read and written on a disk that a pod uses.", "disk", "op")
+	diskOpsDesc    = desc("disk_operations_total", "Operations of the whole node on a disk that a pod uses.", "disk")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -52,20 +54,21 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeB
 
 // Collect implements prometheus.Collector. If the reads are late, the I/O is missing in this scrape.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	pods, leftOut := bound(c.pods(), maxSeries)
-	p := page{out: out, given: map[sample]bool{}}
-	p.send(leftOutDesc, prometheus.GaugeValue, float64(leftOut))
-	for i := range pods {
-		p.addLimits(&pods[i])
-	}
-	readings, node := c.read(pods)
+	readings, node := c.read(c.pods())
 	c.count(readings)
-	for _, r := range readings {
-		p.addUse(r, node)
+	lines, leftOut := bound(readings, maxSeries)
+	p := page{out: out, name: c.name, names: map[blkio.Dev]string{}, given: map[sample]bool{}}
+	p.send(leftOutDesc, prometheus.GaugeValue, float64(leftOut))
+	for _, l := range lines {
+		if l.disks == nil {
+			p.addWaiting(l.of)
+		} else {
+			p.addUse(l.of, node)
+		}
 	}
 }
 
-// read reads the I/O of pods and of the node, or returns nil if that is late.
+// read reads the I/O of pods and of the node. If that is late, the readings are empty.
 func (c *Collector) read(pods []Pod) (readings []*reading, node map[blkio.Dev]blkio.Stat) {
 	ctx, cancel := context.WithTimeout(context.Background(), readDeadline)
 	defer cancel()
@@ -73,9 +76,7 @@ func (c *Collector) read(pods []Pod) (readings []*reading, node map[blkio.Dev]bl
 	err := c.calls.Within(ctx, "", func(context.Context) error {
 		var all []*reading
 		for i := range pods {
-			if r := pods[i].read(c.cgroups); r != nil {
-				all = append(all, r)
-			}
+			all = append(all, pods[i].read(c.cgroups))
 		}
 		stats, _ := c.cgroups.Cgroup(".").ReadIOStat() // without it, the metrics of disks are missing
 		done <- func() { readings, node = all, stats }
@@ -83,16 +84,23 @@ func (c *Collector) read(pods []Pod) (readings []*reading, node map[blkio.Dev]bl
 	})
 	if err == nil {
 		(<-done)()
+		return readings, node
 	}
-	return readings, node
+	for i := range pods {
+		readings = append(readings, &reading{pod: &pods[i]})
+	}
+	return readings, nil
 }
 
-// count counts the time at limits, and forgets pods without a reading. A pod starts at zero.
+// count counts the time at limits, and forgets pods that were removed. A pod starts at zero.
 func (c *Collector) count(readings []*reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := map[string]*reading{}
 	for _, r := range readings {
+		if !r.isRead() {
+			continue
+		}
 		if earlier := c.last[r.pod.Cgroup]; earlier != nil {
 			r.countSince(earlier)
 		}
@@ -106,6 +114,8 @@ func (c *Collector) count(readings []*reading) {
 // page sends metrics. Two with the same labels would be an error of the scrape, so it sends the first.
 type page struct {
 	out   chan<- prometheus.Metric
+	name  func(blkio.Dev) string
+	names map[blkio.Dev]string // those that were asked for
 	given map[sample]bool
 }
 
@@ -127,38 +137,48 @@ func (p *page) send(d *prometheus.Desc, kind prometheus.ValueType, value float64
 	}
 }
 
-func (p *page) addLimits(pod *Pod) {
-	names := map[blkio.Dev]string{}
-	for _, d := range pod.Disks {
-		names[d.Dev] = d.Name
+// disk returns the name of a disk.
+func (p *page) disk(dev blkio.Dev) string {
+	if p.names[dev] == "" {
+		p.names[dev] = p.name(dev)
 	}
+	return p.names[dev]
+}
+
+func (p *page) addWaiting(r *reading) {
+	pod := r.pod
 	for _, l := range pod.Limits {
 		of := [blkio.NumLimits]struct {
 			desc *prometheus.Desc
 			op   string
 		}{{limitBytesDesc, "read"}, {limitBytesDesc, "write"}, {limitOpsDesc, "read"}, {limitOpsDesc, "write"}}[l.Key]
-		p.send(of.desc, prometheus.GaugeValue, float64(l.Amount), pod.Namespace, pod.Name, names[l.Dev], of.op)
+		p.send(of.desc, prometheus.GaugeValue, float64(l.Amount), pod.Namespace, pod.Name, p.disk(l.Dev), of.op)
+	}
+	if r.waiting != nil {
+		p.send(waitingDesc, prometheus.CounterValue, r.waiting.Some.Seconds(), pod.Namespace, pod.Name)
+	}
+	if !r.isRead() {
+		return
+	}
+	for _, dev := range pod.limited() {
+		p.send(limitTimeDesc, prometheus.CounterValue, r.atLimits[dev], pod.Namespace, pod.Name, p.disk(dev))
 	}
 }
 
 func (p *page) addUse(r *reading, node map[blkio.Dev]blkio.Stat) {
 	pod := r.pod
-	count := func(d *prometheus.Desc, value float64, labels ...string) {
-		p.send(d, prometheus.CounterValue, value, labels...)
+	count := func(d *prometheus.Desc, value uint64, labels ...string) {
+		p.send(d, prometheus.CounterValue, float64(value), labels...)
 	}
-	if r.waiting != nil {
-		count(waitingDesc, r.waiting.Some.Seconds(), pod.Namespace, pod.Name)
-	}
-	for _, d := range pod.Disks {
-		s := r.stats[pod.Cgroup][d.Dev]
-		count(bytesDesc, float64(s.Rbytes), pod.Namespace, pod.Name, d.Name, "read")
-		count(bytesDesc, float64(s.Wbytes), pod.Namespace, pod.Name, d.Name, "write")
-		count(opsDesc, float64(s.Rios+s.Wios), pod.Namespace, pod.Name, d.Name)
-		count(limitTimeDesc, r.atLimits[d.Dev], pod.Namespace, pod.Name, d.Name)
-		if all, known := node[d.Dev]; known {
-			count(diskBytesDesc, float64(all.Rbytes), d.Name, "read")
-			count(diskBytesDesc, float64(all.Wbytes), d.Name, "write")
-			count(diskOpsDesc, float64(all.Rios+all.Wios), d.Name)
+	for _, dev := range r.used {
+		s, disk := r.stats[pod.Cgroup][dev], p.disk(dev)
+		count(bytesDesc, s.Rbytes, pod.Namespace, pod.Name, disk, "read")
+		count(bytesDesc, s.Wbytes, pod.Namespace, pod.Name, disk, "write")
+		count(opsDesc, s.Rios+s.Wios, pod.Namespace, pod.Name, disk)
+		if all, known := node[dev]; known {
+			count(diskBytesDesc, all.Rbytes, disk, "read")
+			count(diskBytesDesc, all.Wbytes, disk, "write")
+			count(diskOpsDesc, all.Rios+all.Wios, disk)
 		}
 	}
 }

@@ -147,13 +147,14 @@ func scrape(t *testing.T) (out []series) {
 	k.Replace(".", "io.stat", stat)
 	k.Replace("pod", "io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n")
 	vda := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "vda"}
-	pod := podmetrics.Pod{Namespace: "prod", Name: "db-0", Cgroup: "pod", Disks: []blkio.Disk{vda}}
+	pod := podmetrics.Pod{Namespace: "prod", Name: "db-0", Cgroup: "pod"}
 	for _, key := range []blkio.Key{blkio.Rbps, blkio.Wiops} {
 		pod.Limits = append(pod.Limits, blkio.Value{Address: blkio.Address{Key: key, Dev: vda.Dev}, Amount: 1 << 20})
 	}
+	pod.Parts = []podmetrics.Part{{Cgroup: "pod", Limits: pod.Limits}}
 	for _, collectors := range [][]prometheus.Collector{
 		{p, &repair.Repairer{}},
-		{podmetrics.New(func() []podmetrics.Pod { return []podmetrics.Pod{pod} }, tree, nil), weights.Collector{Report: func() *health.Weights {
+		{podmetrics.New(func() []podmetrics.Pod { return []podmetrics.Pod{pod} }, func(blkio.Dev) string { return vda.Name }, tree, nil), weights.Collector{Report: func() *health.Weights {
 			return &health.Weights{Disks: []health.CostDisk{{Disk: "vda", Enabled: true, Vrate: 90}}, Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 100, Share: 0.5}}}
 		}}},
 	} {
@@ -263,7 +264,7 @@ func TestPanels(t *testing.T) {
 }
 
 // TestLimitsThatWork verifies that 250 pods at their limits cause no alert: some are held all the time, others most of it or in
-// turns. One pod more that waits without a limit does.
+// turns. Nor do pods without limits that do much of the I/O themselves, or wait little. Two more pods that wait do, of which one has a limit.
 func TestLimitsThatWork(t *testing.T) {
 	of := func(metric, values string, labels ...any) series {
 		name := fmt.Sprintf(`nri_blkio_%s{job="nri-blkio", instance="a"`, metric)
@@ -304,8 +305,12 @@ func TestLimitsThatWork(t *testing.T) {
 			t.Error(err, out)
 		}
 	}
+	free := func(name, waiting, operations string) []series {
+		labels := []any{"namespace", "prod", "pod", name}
+		return []series{of("pod_io_waiting_seconds_total", waiting, labels...), of("pod_operations_total", operations, append(labels, "disk", "vda")...)}
+	}
+	all = slices.Concat(all, free("scan", "0+60x60", "0+5000x60"), free("quiet", "0+6x60", "0+60x60"))
 	test(all, 0)
-	victim := []any{"namespace", "prod", "pod", "victim"}
-	test(append(all, of("pod_io_waiting_seconds_total", "0+50x60", victim...), of("pod_limit_seconds_total", "0+0x60", append(victim, "disk", "vda")...),
-		of("pod_operations_total", "0+60x60", append(victim, "disk", "vda")...)), 1)
+	limited := of("pod_limit_seconds_total", "0+0x60", "namespace", "prod", "pod", "victim", "disk", "vda")
+	test(slices.Concat(all, free("victim", "0+50x60", "0+60x60"), []series{limited}, free("database", "0+50x60", "0+60x60")), 2)
 }

@@ -51,23 +51,23 @@ func podRows() []Row {
 			{"Weights without effect", "Containers and pods with a weight that the kernel does not follow on a disk.", units.Short, true, []Query{
 				{`count(nri_blkio_weight_share_ratio{` + ofPod + `} == 0) or vector(0)`, "weights"},
 			}},
-			{"Pods left out", "Pods that this dashboard does not show, because their node has too many series.", units.Short, true, []Query{
+			{"Pods left out", "Pods that this dashboard does not show, or whose bytes and operations it does not, because their node has too many series.", units.Short, true, []Query{
 				{`sum(nri_blkio_pods_left_out{` + onNode + `})`, "pods"},
 			}},
 		}},
 		{"Pods", []Panel{
-			{"Waiting that limits do not explain", "Least part of the time in which some thread of the pod waited for I/O for another cause than the pod's limits: for others, or for the disk. `nri-blkio why` names it.", units.PercentUnit, false, []Query{
-				{`topk(10, clamp_min(rate(nri_blkio_pod_io_waiting_seconds_total{` + ofPod + `}[$__rate_interval]) - sum without (disk) (rate(nri_blkio_pod_limit_seconds_total{` + ofPod + `}[$__rate_interval])), 0))`, "{{namespace}}/{{pod}}"},
+			{"Waiting that limits do not explain", "Least part of the time in which some thread of the pod waited for I/O for another cause than the pod's limits, if it has any: for others, or for the disk. `nri-blkio why` names it.", units.PercentUnit, false, []Query{
+				{`topk(10, clamp_min(rate(nri_blkio_pod_io_waiting_seconds_total{` + ofPod + `}[$__rate_interval]) - sum without (disk) (rate(nri_blkio_pod_limit_seconds_total{` + ofPod + `}[$__rate_interval])), 0) or rate(nri_blkio_pod_io_waiting_seconds_total{` + ofPod + `}[$__rate_interval]))`, "{{namespace}}/{{pod}}"},
 			}},
 			{"Waiting, and what limits explain", "Part of the time in which some thread of the pod waited for I/O, and the largest part of the time that its limits can have held it. A pod at its limit has both at the same height.", units.PercentUnit, false, []Query{
 				{`topk(10, rate(nri_blkio_pod_io_waiting_seconds_total{` + ofPod + `}[$__rate_interval]))`, "{{namespace}}/{{pod}} waits"},
 				{`topk(10, clamp_max(sum without (disk) (rate(nri_blkio_pod_limit_seconds_total{` + ofPod + `}[$__rate_interval])), 1))`, "{{namespace}}/{{pod}} at its limits"},
 			}},
-			{"Bytes", "Bytes per second of pods with limits or weights, and the limits of pods as a whole.", units.BytesPerSecondIEC, false, []Query{
+			{"Bytes", "Bytes per second of pods, and the limits of pods as a whole.", units.BytesPerSecondIEC, false, []Query{
 				{`topk(10, rate(nri_blkio_pod_bytes_total{` + ofPod + `}[$__rate_interval]))`, "{{namespace}}/{{pod}} {{disk}} {{op}}"},
 				{`topk(10, nri_blkio_pod_limit_bytes_per_second{` + ofPod + `})`, "{{namespace}}/{{pod}} {{disk}} {{op}} limit"},
 			}},
-			{"Operations", "Operations per second of pods with limits or weights, and the limits of pods as a whole.", units.IOOpsPerSecond, false, []Query{
+			{"Operations", "Operations per second of pods, and the limits of pods as a whole.", units.IOOpsPerSecond, false, []Query{
 				{`topk(10, rate(nri_blkio_pod_operations_total{` + ofPod + `}[$__rate_interval]))`, "{{namespace}}/{{pod}} {{disk}}"},
 				{`topk(10, nri_blkio_pod_limit_operations_per_second{` + ofPod + `})`, "{{namespace}}/{{pod}} {{disk}} {{op}} limit"},
 			}},
@@ -83,7 +83,7 @@ func podRows() []Row {
 
 func nodeRows() []Row {
 	return []Row{
-		{"Disks with limits or weights", []Panel{
+		{"Disks that pods use", []Panel{
 			{"Bytes of the node", "Bytes per second of everything on the node.", units.BytesPerSecondIEC, false, []Query{
 				{`rate(nri_blkio_disk_bytes_total{` + onNode + `}[$__rate_interval])`, "{{instance}} {{disk}} {{op}}"},
 			}},

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPodMetrics verifies with the kernel's own counters that a pod that is held by its limit waits, that its limit explains that, and
-// what it and its disk are counted for.
+// what it and its disk are counted for; and that a pod without limits has metrics as well.
 func TestPodMetrics(t *testing.T) {
 	lab.StartPlugin(t, "--metrics-address", soakMetrics)
 	load := loadCase{"c", "/data wbps=1Mi", "ext4", []string{"write", "--block", "64Ki", "--direct"}, "vdb", "wbytes", lab.MiB}
@@ -48,5 +48,20 @@ func TestPodMetrics(t *testing.T) {
 	}
 	if rate[3] < 0.8 || rate[3] > 1.1 || rate[4]-rate[3] > 0.2 || rate[4] < 0.5 {
 		t.Error("the limit explains nearly all of the waiting")
+	}
+	load.name = "free"
+	free := lab.RunPod(t, load.name, nil)
+	free.MustRun(load.config(t))
+	of = fmt.Sprintf("namespace=\"default\",pod=%q}", free.Name)
+	for _, name := range []string{`nri_blkio_pod_operations_total{disk="vdb",` + of, "nri_blkio_pod_io_waiting_seconds_total{" + of} {
+		lab.Eventually(t, name+" counts", func() error {
+			if value, err := scrape(name); err != nil || value <= 0 {
+				return fmt.Errorf("it is %v: %w", value, err)
+			}
+			return nil
+		})
+	}
+	if value, err := scrape(`nri_blkio_pod_limit_seconds_total{disk="vdb",` + of); err == nil {
+		t.Errorf("without limits it is at its limits for %v s", value)
 	}
 }
