@@ -207,6 +207,18 @@ func (s Sysfs) Btrfs(member blkio.Dev) ([]blkio.Disk, error) {
 	return s.members(dir)
 }
 
+// HasBtrfs reports whether a whole disk, or a partition of it, is a member of a btrfs. It is true if that cannot be read.
+func (s Sysfs) HasBtrfs(disk blkio.Dev) bool {
+	all, _ := fs.ReadDir(s.fsys, "fs/btrfs") // without btrfs there is none
+	for _, uuid := range all {
+		members, err := s.members("fs/btrfs/" + uuid.Name() + "/devices")
+		if err != nil || slices.ContainsFunc(members, func(d blkio.Disk) bool { return d.Dev == disk }) {
+			return true
+		}
+	}
+	return false
+}
+
 // BtrfsMembers returns the members of the btrfs that has a device as a member, sorted by
 // number. They may be partitions.
 func (s Sysfs) BtrfsMembers(member blkio.Dev) ([]blkio.Disk, error) {
