@@ -66,7 +66,7 @@ func (a *app) whyCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&o.duration, "for", o.duration, "measure for this long")
 	a.opts.addEndpointFlag(cmd, endpointForNames)
 	o.output.add(cmd)
-	cmd.ValidArgsFunction = a.completed(recordedTarget)
+	cmd.ValidArgsFunction = a.completed(recordedTarget, a.running)
 	return cmd
 }
 
