@@ -177,8 +177,7 @@ func jsonFields(of reflect.Type) (lines string) {
 	if of.Kind() != reflect.Struct {
 		return ""
 	}
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 			lines += fmt.Sprintf(" %q:\n", name)
 		}
