@@ -27,10 +27,7 @@ const earlier = "0.9.0"
 func TestPackage(t *testing.T) {
 	t.Cleanup(func() { dpkg(t, "--purge", "nri-blkio") })
 	units := []string{"nri-blkio", "nri-blkio-writeback"}
-	versions := []string{"1.0.0", "1.1.0", "1.0.0"}
-	if *lab.Proof {
-		versions = []string{earlier, "1.0.0", earlier, "1.0.0"}
-	}
+	versions := updates()
 	installVersion(t, versions[0])
 	for _, unit := range append(units, "nri-blkio-validator") {
 		if state := unitState(t, unit); state != "inactive disabled" {
@@ -88,6 +85,14 @@ func TestPackage(t *testing.T) {
 			t.Errorf("after the purge there is %s: %v", file, err)
 		}
 	}
+}
+
+// updates returns the versions to install one after another.
+func updates() []string {
+	if *lab.Proof {
+		return []string{earlier, "1.0.0", earlier, "1.0.0"}
+	}
+	return []string{"1.0.0", "1.1.0", "1.0.0"}
 }
 
 // installVersion installs the package under a version. The payload has it without the program, and the program.
