@@ -197,6 +197,22 @@ func (s Sysfs) links(dir string) ([]blkio.Disk, error) {
 	return sortedDisks(found), nil
 }
 
+// HasBtrfs reports whether a whole disk, or a partition of it, is a member of a btrfs. It is true if that cannot be read.
+func (s Sysfs) HasBtrfs(disk blkio.Dev) bool {
+	all, _ := fs.ReadDir(s.fsys, "fs/btrfs") // without btrfs there is none
+	for _, uuid := range all {
+		devices, err := s.links("fs/btrfs/" + uuid.Name() + "/devices")
+		if err != nil {
+			return true
+		}
+		members, err := s.wholeDisks(devices)
+		if err != nil || slices.ContainsFunc(members, func(d blkio.Disk) bool { return d.Dev == disk }) {
+			return true
+		}
+	}
+	return false
+}
+
 // BtrfsMembers returns the members of the btrfs that has a device as a member, sorted by
 // number. They may be partitions.
 func (s Sysfs) BtrfsMembers(member blkio.Dev) ([]blkio.Disk, error) {

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -253,5 +254,20 @@ func TestUnreadableSysfs(t *testing.T) {
 		if got, err := NewSysfs(f).Stack(); err == nil {
 			t.Errorf("%s: a stack of %d devices", name, len(got))
 		}
+	}
+}
+
+// TestHasBtrfs verifies that a whole disk has the btrfs of its partitions.
+func TestHasBtrfs(t *testing.T) {
+	for disk, want := range map[blkio.Disk]bool{sda: true, sdb: false, sdc: true, sdd: false} {
+		if got := NewSysfs(newFakeSysfs()).HasBtrfs(disk.Dev); got != want {
+			t.Errorf("%s: %t, want %t", disk.Name, got, want)
+		}
+	}
+	if !NewSysfs(failingFS{newFakeSysfs().MapFS, "devices/sda2", unix.EIO}).HasBtrfs(sdb.Dev) {
+		t.Error("a disk has no btrfs although that cannot be read")
+	}
+	if NewSysfs(fstest.MapFS{}).HasBtrfs(sda.Dev) {
+		t.Error("a disk has btrfs without the module")
 	}
 }

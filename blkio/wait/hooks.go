@@ -3,6 +3,7 @@ package wait
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -100,6 +101,30 @@ func (t types) check(h *hook) error {
 		}
 	}
 	return nil
+}
+
+// errNotRoot is what a wait for a journal needs. The pods of the plugin do not have it.
+var errNotRoot = errors.New("this needs CAP_SYS_ADMIN: run it as root on the node")
+
+// reason returns why the programs of a hook could not be attached. The library finds the functions of a module by the number of its types, for
+// which the kernel requires CAP_SYS_ADMIN. Without that it takes them for unsupported.
+func (t types) reason(h *hook, err error, isRoot bool) error {
+	if err == nil || h.of == "" || isRoot {
+		return err
+	}
+	if _, inModule := find[*btf.Struct](t[:1], h.of); inModule == nil {
+		return err
+	}
+	return fmt.Errorf("the filesystem is a kernel module: %w", errNotRoot)
+}
+
+// mayFindTypes reports whether this process can open types by their number. 1 is that of the kernel's own.
+func mayFindTypes() bool {
+	handle, err := btf.NewHandleFromID(1)
+	if err == nil {
+		_ = handle.Close()
+	}
+	return !errors.Is(err, fs.ErrPermission)
 }
 
 // params returns the parameters of a function, or of a tracepoint by the name of its type.

@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -56,5 +57,30 @@ func TestCheck(t *testing.T) {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestReason verifies that a missing right is told where the library takes a function of a module for unsupported, and only there.
+func TestReason(t *testing.T) {
+	kernel, err := btf.LoadSpec("../bpf/testdata/linux-6.12.btf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("not supported")
+	for name, tt := range map[string]struct {
+		hook   hook
+		err    error
+		isRoot bool
+		want   error
+	}{
+		"module":           {hook{of: "of_a_module"}, refused, false, errNotRoot},
+		"root":             {hook{of: "of_a_module"}, refused, true, refused},
+		"built in":         {hook{of: "journal_s"}, refused, false, refused},
+		"of no filesystem": {hook{}, refused, false, refused},
+		"attached":         {hook{of: "of_a_module"}, nil, false, nil},
+	} {
+		if got := (types{kernel}).reason(&tt.hook, tt.err, tt.isRoot); !errors.Is(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
 	}
 }

@@ -27,8 +27,8 @@ type Observer struct {
 	unknown  map[Cause]error
 }
 
-// Attach loads and attaches the programs. It requires CAP_BPF and CAP_PERFMON, and for an XFS that is a module CAP_SYS_ADMIN. If
-// this kernel hides a cause, Attach succeeds, and [Observer.Unknown] has the cause with the reason.
+// Attach loads and attaches the programs. It requires CAP_BPF and CAP_PERFMON, and for the journal of a filesystem that is a module
+// CAP_SYS_ADMIN. If this kernel hides a cause, Attach succeeds, and [Observer.Unknown] has the cause with the reason.
 func Attach() (_ *Observer, err error) {
 	types, err := loadTypes()
 	if err != nil {
@@ -66,7 +66,7 @@ func Attach() (_ *Observer, err error) {
 	// All at once takes less time. If the kernel refuses one of them, the others are attached alone.
 	if o.attach(spec, types, able...) != nil {
 		for _, h := range able {
-			o.note(h, o.attach(spec, types, h))
+			o.note(h, types.reason(h, o.attach(spec, types, h), mayFindTypes()))
 		}
 	}
 	if len(o.links) == 0 {

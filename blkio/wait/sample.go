@@ -60,6 +60,14 @@ func (s *Samples) Sample(proc string, pids []int) error {
 	return nil
 }
 
+// MaySample returns an error if this process cannot read stacks.
+func MaySample(proc string) error {
+	if _, err := os.ReadFile(filepath.Join(proc, "thread-self", "stack")); errors.Is(err, fs.ErrPermission) {
+		return errNotRoot
+	}
+	return nil
+}
+
 func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 func (s *Samples) sampleThread(dir string) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 )
 
 func TestSample(t *testing.T) {
@@ -57,5 +58,21 @@ func TestSampleSince(t *testing.T) {
 	earlier, later := at(" 1\n"), at(" 2\n")
 	if diff := cmp.Diff(map[Cause]int{Journal: 1}, later.Since(&earlier)); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// TestMaySample verifies that a stack which cannot be read is told.
+func TestMaySample(t *testing.T) {
+	proc := t.TempDir()
+	if err := MaySample(proc); err != nil {
+		t.Errorf("a kernel without stacks: %v", err)
+	}
+	var has [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0]); err != nil {
+		t.Fatal(err)
+	}
+	isRoot := has[0].Effective>>unix.CAP_SYS_ADMIN&1 == 1
+	if err := MaySample("/proc"); (err == nil) != isRoot {
+		t.Errorf("with CAP_SYS_ADMIN %t: %v", isRoot, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
 // TestCompleted verifies that words are sorted, each once, and without those that a terminal cannot show; and that a shell does not
@@ -28,6 +29,15 @@ func TestCompleted(t *testing.T) {
 	got, directive := a.completed(words)(nil, []string{"a"}, "")
 	if want := []string{"a", "db", "log", "z"}; !slices.Equal(got, want) || directive != cobra.ShellCompDirectiveNoFileComp {
 		t.Errorf("got %q, %v, want %q", got, directive, want)
+	}
+	running := func() []*record.Record {
+		return recordsOf([]runtimeconfig.Pod{{Namespace: "test", Name: "free", Containers: map[string]string{"0a": "app"}}})
+	}
+	for _, tt := range []struct{ args, want []string }{{nil, []string{"prod/db-0", "test/free"}}, {[]string{"free"}, []string{"app"}}} {
+		got, _ := a.completed(recordedTarget, running)(nil, tt.args, "")
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("with the pods that run: %q after %q, want %q", got, tt.args, tt.want)
+		}
 	}
 	ended := make(chan struct{})
 	defer close(ended)

@@ -88,7 +88,7 @@ func (a *app) top(ctx context.Context, o *topOptions) (err error) {
 	defer h.Close()
 	names := podNames{app: a}
 	names.ask(ctx)
-	w, err := why.NewWatch(why.Node{Cgroups: h.Cgroups, Pods: names.pods, Disk: h.DiskName, Attach: a.attach})
+	w, err := why.NewWatch(why.Node{Cgroups: h.Cgroups, Pods: names.pods, Disk: h.DiskName, Btrfs: h.Sysfs.HasBtrfs, Attach: a.attach})
 	if err != nil {
 		return err
 	}

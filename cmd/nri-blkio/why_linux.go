@@ -34,13 +34,15 @@ CAUSE is one of
   predecessor            data is queued for a container that has ended
   busy-disk              the disk itself, or its queue
   unattributed           I/O of which nothing tells where it was
+  nothing-of-disk        no I/O
+  unknown                no I/O that is seen, and commits of the filesystem cannot be
 The line also says how much of the time it waits for a CPU or for memory, if that is much,
 or if nothing is due to disks.
 
 It works for any pod of the node, with limits or without, whether the plugin runs or not.
 BPF programs count the waits while it measures, and are removed after that. They need root,
-or CAP_BPF and CAP_PERFMON, and a kernel with BTF. What a kernel does not tell is listed as
-unknown. Without BPF the causes are guessed from rates, limits and pressure, and it says so.
+or CAP_BPF and CAP_PERFMON, and a kernel with BTF. Commits of a filesystem that is a kernel
+module are only seen as root. What is not seen is listed as unknown. Without BPF the causes are guessed from rates, limits and pressure, and it says so.
 
 Names of pods without limits are asked of the runtime.`
 
@@ -64,7 +66,7 @@ func (a *app) whyCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&o.duration, "for", o.duration, "measure for this long")
 	a.opts.addEndpointFlag(cmd, endpointForNames)
 	o.output.add(cmd)
-	cmd.ValidArgsFunction = a.completed(recordedTarget)
+	cmd.ValidArgsFunction = a.completed(recordedTarget, a.running)
 	return cmd
 }
 
@@ -102,7 +104,7 @@ func (a *app) why(ctx context.Context, args []string, o *whyOptions) error {
 	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(f, "measuring for %s\n", o.duration)
 	}
-	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Proc: a.opts.host("/proc"), Attach: a.attach}
+	node := why.Node{Cgroups: h.Cgroups, Pods: pods, Disk: h.DiskName, Btrfs: h.Sysfs.HasBtrfs, Proc: a.opts.host("/proc"), Attach: a.attach}
 	m, err := why.Measure(ctx, node, target, o.duration)
 	if err != nil {
 		if podsErr != nil {

@@ -14,6 +14,7 @@ const (
 	Predecessor    = "predecessor"     // the same, and that container has ended
 	BusyDisk       = "busy-disk"       // the disk, or its queue
 	Unattributed   = "unattributed"    // I/O, and nothing tells where it was
+	Unseen         = "unknown"         // it waits for no I/O that is seen, but waits for a journal are not
 	NothingOfDisks = "nothing-of-disk" // it does not wait for I/O
 )
 

@@ -35,6 +35,9 @@ func Explain(m Measured) Answer {
 	}
 	if len(a.Causes) == 0 {
 		a.Cause, a.Text = NothingOfDisks, m.nothing()
+		if m.isUnseen() {
+			a.Cause = Unseen
+		}
 		return a
 	}
 	a.Cause, a.Text = a.Causes[0].Cause, fmt.Sprintf("%s: %s", m.Target, a.waits())
@@ -130,10 +133,16 @@ func percent(part float64) string {
 	return fmt.Sprintf("%.0f %%", 100*part)
 }
 
+// isUnseen reports whether waits for a journal are not seen. Pressure has none of them.
+func (m *Measured) isUnseen() bool { return m.NoWaits != nil || m.Unknown[wait.Journal] != nil }
+
 // nothing is the answer for a target that does not wait for I/O.
 func (m *Measured) nothing() string {
 	text := fmt.Sprintf("%s does not wait for I/O", m.Target)
-	if len(m.Unknown) > 0 {
+	switch {
+	case m.isUnseen():
+		text += " that is seen, but perhaps for a commit of its filesystem, see what is unknown"
+	case len(m.unknown()) > 0:
 		text += " as far as this kernel tells"
 	}
 	if others := m.others(least); others != "" {
@@ -168,6 +177,9 @@ func (m *Measured) unknownCauses() []string {
 	out := []string{}
 	for _, c := range slices.Sorted(maps.Keys(m.Unknown)) {
 		out = append(out, c.String()+": "+m.Unknown[c].Error())
+	}
+	if m.Unsampled != nil && m.Unknown[wait.Journal] == nil {
+		out = append(out, fmt.Sprintf("%s, for a wait that began before: %v", wait.Journal, m.Unsampled))
 	}
 	if m.Times.Lost > 0 {
 		out = append(out, fmt.Sprintf("%d waits, which were too many to count", m.Times.Lost))

@@ -185,6 +185,14 @@ var answered = map[string]func(m *Measured){
 		none := 0.0
 		m.Cgroups[0].Some, m.Unknown = &none, map[wait.Cause]error{wait.Journal: errors.New("no jbd2_log_wait_commit")}
 	},
+	"unsampled": func(m *Measured) { // no thread's stack could be read
+		none := 0.0
+		m.Cgroups[0].Some, m.Unsampled = &none, errors.New("this needs CAP_SYS_ADMIN: run it as root on the node")
+	},
+	"no-bpf-nothing": func(m *Measured) {
+		none, some := 0.0, 0.5
+		m.Cgroups[0].Some, m.CPU, m.NoWaits = &none, &some, errors.New("operation not permitted")
+	},
 	"completions-of-sockets": func(m *Measured) { m.Times.At[own(wait.Async, 0, wait.None)] = wait.Time{Sum: d} }, // of io_uring: the pressure is theirs
 	"hook-missing":           func(m *Measured) { m.Unknown = map[wait.Cause]error{wait.Limit: errors.New("no __blk_throtl_bio")} },
 }
@@ -200,7 +208,7 @@ func TestExplain(t *testing.T) {
 			for i := range a.Causes {
 				parts += a.Causes[i].Part
 			}
-			if a.Cause == NothingOfDisks != (parts == 0) || parts > 1+1e-9 {
+			if (a.Cause == NothingOfDisks || a.Cause == Unseen) != (parts == 0) || parts > 1+1e-9 {
 				t.Errorf("%s: the parts add up to %v", a.Cause, parts)
 			}
 			compareGolden(t, name, a)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -30,8 +31,10 @@ type Measured struct {
 	// counted.
 	Unknown map[wait.Cause]error
 	NoWaits error
-	Unread  error    // why cgroups and records are missing
-	Cgroups []Cgroup // pods, containers and those above the target: the target, its pod, and the others
+	// Unsampled is the reason why waits for a journal that began before, and have not ended, are not seen.
+	Unsampled error
+	Unread    error    // why cgroups and records are missing
+	Cgroups   []Cgroup // pods, containers and those above the target: the target, its pod, and the others
 	// CPU and Memory are the parts of the time in which some thread of the target waited for a CPU, or for memory; nil
 	// if the kernel has no pressure stall information.
 	CPU, Memory *float64
@@ -52,7 +55,8 @@ type Node struct {
 	Cgroups *cgroupfs.Hierarchy
 	Pods    []runtimeconfig.Pod // nil: the runtime did not answer
 	Disk    func(blkio.Dev) string
-	Proc    string // where procfs is mounted
+	Btrfs   func(blkio.Dev) bool // reports whether a disk has btrfs
+	Proc    string               // where procfs is mounted
 	Attach  func() (Observer, error)
 }
 
@@ -94,6 +98,7 @@ func Measure(ctx context.Context, node Node, target Target, duration time.Durati
 	if threads := n.sample(node, subject).Since(began)[wait.Journal]; threads > 0 && m.NoWaits == nil {
 		m.Times.At[wait.Place{Cause: wait.Journal, Cgroup: m.id}] = wait.Time{Sum: time.Duration(threads) * m.Times.Duration}
 	}
+	m.Unsampled = wait.MaySample(node.Proc)
 	if len(m.Cgroups) == 0 || m.Cgroups[0].Cgroup != subject.Cgroup {
 		return Measured{}, fmt.Errorf("%s ended while it was measured", subject)
 	}
@@ -190,6 +195,29 @@ func (m *Measured) compare(node Node, n *names, earlier, later map[string]readin
 		}
 		if dir == m.Target.Cgroup {
 			m.id = id
+		}
+	}
+}
+
+// noteBtrfs makes waits for a journal unknown if the target, or without one any pod, uses a disk with btrfs. No program counts its
+// commits, and pressure has no wait for them.
+func (m *Measured) noteBtrfs(node Node) {
+	used := m.Used
+	if m.Target == (Subject{}) {
+		used = map[blkio.Dev]bool{}
+		for i := range m.Cgroups {
+			for _, d := range m.Cgroups[i].Disks {
+				used[d.Dev] = true
+			}
+		}
+	}
+	for _, dev := range slices.SortedFunc(maps.Keys(used), blkio.Dev.Compare) {
+		if used[dev] && m.NoWaits == nil && m.Unknown[wait.Journal] == nil && node.Btrfs(dev) {
+			m.Unknown = maps.Clone(m.Unknown)
+			if m.Unknown == nil {
+				m.Unknown = map[wait.Cause]error{}
+			}
+			m.Unknown[wait.Journal] = fmt.Errorf("commits of btrfs, which %s has, are not counted: look for btrfs_ in /proc/PID/stack of its threads", node.Disk(dev))
 		}
 	}
 }

@@ -126,12 +126,14 @@ func (counted) Read() (wait.Times, error)     { return wait.Times{At: map[wait.P
 func (counted) Unknown() map[wait.Cause]error { return nil }
 func (c counted) Close() error                { *c.closed = true; return nil }
 
+func noBtrfs(blkio.Dev) bool { return false }
+
 // TestMeasure verifies what is read of the node, and that the programs are removed.
 func TestMeasure(t *testing.T) {
 	tree, dir := newTree(t)
 	closed := false
 	node := Node{
-		Cgroups: tree, Pods: pods, Disk: func(blkio.Dev) string { return "vdb" },
+		Cgroups: tree, Pods: pods, Disk: func(blkio.Dev) string { return "vdb" }, Btrfs: noBtrfs,
 		Attach: func() (Observer, error) {
 			go func() {
 				time.Sleep(20 * time.Millisecond)
@@ -176,7 +178,7 @@ func TestMeasureStuck(t *testing.T) {
 	}
 	closed := false
 	node := Node{
-		Cgroups: tree, Pods: pods, Proc: proc, Disk: func(blkio.Dev) string { return "vdb" },
+		Cgroups: tree, Pods: pods, Proc: proc, Disk: func(blkio.Dev) string { return "vdb" }, Btrfs: noBtrfs,
 		Attach: func() (Observer, error) { return counted{&closed}, nil },
 	}
 	m, err := Measure(t.Context(), node, Target{"prod", "db-0", ""}, 20*time.Millisecond)
@@ -252,5 +254,32 @@ func TestMeasureMany(t *testing.T) {
 	m.compare(Node{Cgroups: tree}, n, nil, nil)
 	if !m.Within[1<<40] || m.Within[1<<41] || m.Subjects[1<<40].Container != "db" || m.Subjects[1<<41] != (Subject{}) {
 		t.Errorf("within %v, subjects %v", m.Within, m.Subjects)
+	}
+}
+
+// TestBtrfs verifies that waits for a journal are unknown only if the target, or for top some pod, uses a disk with btrfs.
+func TestBtrfs(t *testing.T) {
+	node := Node{Disk: func(blkio.Dev) string { return "vdc" }, Btrfs: func(d blkio.Dev) bool { return d.Minor == 32 }}
+	neighbour := []Cgroup{{Activity: wait.Activity{Disks: []wait.DiskUse{{Dev: blkio.Dev{Major: 254, Minor: 32}}}}}}
+	target := Subject{Pod: "db-0"}
+	for name, tt := range map[string]struct {
+		Measured
+		unknown string
+	}{
+		"another disk":    {Measured{Target: target, Used: map[blkio.Dev]bool{vdb: true}, Cgroups: neighbour}, ""},
+		"never used":      {Measured{Target: target, Used: map[blkio.Dev]bool{{Major: 254, Minor: 32}: false}}, ""},
+		"btrfs":           {Measured{Target: target, Used: map[blkio.Dev]bool{vdb: true, {Major: 254, Minor: 32}: true}}, "commits of btrfs, which vdc has"},
+		"top":             {Measured{Cgroups: neighbour}, "commits of btrfs, which vdc has"},
+		"nothing counted": {Measured{NoWaits: errors.New("no BPF"), Cgroups: neighbour}, ""},
+		"no hook either":  {Measured{Unknown: map[wait.Cause]error{wait.Journal: errors.New("no hook")}, Cgroups: neighbour}, "no hook"},
+	} {
+		tt.noteBtrfs(node)
+		got := ""
+		if err := tt.Unknown[wait.Journal]; err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tt.unknown) || (got == "") != (tt.unknown == "") {
+			t.Errorf("%s: unknown: %q, want %q", name, got, tt.unknown)
+		}
 	}
 }

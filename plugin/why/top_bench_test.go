@@ -97,7 +97,7 @@ func BenchmarkTop(b *testing.B) {
 	const pods = 250
 	tree, ids := newPods(b, pods)
 	w, err := NewWatch(Node{
-		Cgroups: tree, Disk: func(dev blkio.Dev) string { return dev.String() },
+		Cgroups: tree, Btrfs: noBtrfs, Disk: func(dev blkio.Dev) string { return dev.String() },
 		Attach: func() (Observer, error) { return busy{ids, new(int)}, nil },
 	})
 	if err != nil {

@@ -130,7 +130,7 @@ func TestIsWaiting(t *testing.T) {
 func TestWatch(t *testing.T) {
 	tree, dir := newTree(t)
 	closed := false
-	w, err := NewWatch(Node{Cgroups: tree, Disk: func(blkio.Dev) string { return "vdb" }, Attach: func() (Observer, error) { return counted{&closed}, nil }})
+	w, err := NewWatch(Node{Cgroups: tree, Btrfs: noBtrfs, Disk: func(blkio.Dev) string { return "vdb" }, Attach: func() (Observer, error) { return counted{&closed}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestWatchAttachesAgain(t *testing.T) {
 	tree, _ := newTree(t)
 	for isFull, want := range map[bool]int{true: 2, false: 1} {
 		closed, attached := false, 0
-		w, err := NewWatch(Node{Cgroups: tree, Attach: func() (Observer, error) {
+		w, err := NewWatch(Node{Cgroups: tree, Btrfs: noBtrfs, Attach: func() (Observer, error) {
 			if attached++; attached > 1 {
 				return counted{new(bool)}, nil
 			}
@@ -221,7 +221,7 @@ func (unread) Read() (wait.Times, error) { return wait.Times{}, errors.New("read
 func TestWatchFails(t *testing.T) {
 	tree, _ := newTree(t)
 	closed := false
-	node := Node{Cgroups: tree, Attach: func() (Observer, error) { return unread{counted{&closed}}, nil }}
+	node := Node{Cgroups: tree, Btrfs: noBtrfs, Attach: func() (Observer, error) { return unread{counted{&closed}}, nil }}
 	if _, err := NewWatch(node); err == nil || !closed {
 		t.Errorf("closed %v, %v", closed, err)
 	}

@@ -80,6 +80,7 @@ func (w *Watch) Next() (Measured, error) {
 	maps.Copy(n.pods, later.pods)
 	readings := readAll(w.node.Cgroups, n, w.target)
 	m.compare(w.node, n, w.readings, readings)
+	m.noteBtrfs(w.node)
 	w.begin, w.readings, w.names = now, readings, later
 	if m.Times.Full && w.target == (Subject{}) { // of cgroups that have ended; other losses would only be more without the programs
 		return m, errors.Join(w.Close(), w.attach())

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
@@ -56,7 +57,11 @@ func TestClusterFigures(t *testing.T) {
 				t.Errorf("%d bytes of memory, at most %d", peak, maxMemory)
 			}
 			p.livePods(api)
-			p.edit(api, fmt.Sprintf("app-%d-0", tt.pods))
+			var edited []string
+			for i := range 25 {
+				edited = append(edited, fmt.Sprintf("app-%d-%d", tt.pods, i))
+			}
+			p.edit(api, edited...)
 			p.manyEvents(api)
 		})
 	}
@@ -103,6 +108,7 @@ func (p *part) clientset() *kubernetes.Clientset {
 	p.Helper()
 	config := &rest.Config{Host: "https://" + server.address, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: server.ca}}
 	config.CertData, config.KeyData = server.cert, server.key
+	config.ContentType = runtime.ContentTypeProtobuf
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		p.Fatal(err)
@@ -191,15 +197,18 @@ func usualPod(node, name string) *corev1.Pod {
 
 // edit measures the time from the answer of the API server to an edited annotation until the document
 // has it. The goal, 2 s until the limit is in force, is measured on a node by TestLiveFigures: here a disk that is
-// busy with a build has delayed one of 100 edits by nine seconds.
-func (p *part) edit(api *kubernetes.Clientset, name string) {
+// busy with a build has delayed one of 100 edits by nine seconds. The part writes a pod's document once a second, so these pods are
+// edited by turns.
+func (p *part) edit(api *kubernetes.Clientset, names ...string) {
 	p.Helper()
-	pod, err := api.CoreV1().Pods("figures").Get(p.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		p.Fatal(err)
-	}
 	var took []time.Duration
 	for i := range 100 {
+		name := names[i%len(names)]
+		pod, err := api.CoreV1().Pods("figures").Get(p.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			p.Fatal(err)
+		}
+		time.Sleep(time.Second / time.Duration(len(names)))
 		value := fmt.Sprintf("* wbps=%dMi", 1+i)
 		patch := fmt.Sprintf(`{"metadata": {"annotations": {"limits.blkio.noderesource.dev/containers": %q}}}`, value)
 		if _, err := api.CoreV1().Pods("figures").Patch(p.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {

@@ -35,6 +35,11 @@ func Run(ctx context.Context, file, module string, test payload.Program, args []
 	if err := payload.Build(ctx, module, dir, test); err != nil {
 		return 1, err
 	}
+	if slices.Contains(args, "-proof") {
+		if err := payload.AddEarlier(ctx, module, dir, test); err != nil {
+			return 1, err
+		}
+	}
 	if err := copyTo(ctx, ssh, dir); err != nil {
 		return 1, err
 	}

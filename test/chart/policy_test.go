@@ -126,6 +126,26 @@ func TestPolicyErrors(t *testing.T) {
 	}
 }
 
+// TestPolicyPasses verifies that the chart takes these invalid policies, which change-the-policy.md lists, and that the plugin does not.
+func TestPolicyPasses(t *testing.T) {
+	c := open(t)
+	for _, text := range []string{
+		"floors: {bps: 1Mi}\nclasses: {a: {limits: ['* wbps=64Ki']}}", "bounds: {min: ['* wbps=2Mi'], max: ['* wbps=1Mi']}", "floors: {bps: 1}",
+		"classes: {a: {limits: ['* wbps=99999999999999999999']}}", "classes: {a: {limits: ['* wbps=1Mi', '* riops=8']}}", "classes: {a: {limits: ['* wbps=1Mi wbps=2Mi']}}",
+		"rules: [{name: a}, {name: a}]", "classes: {a: {weight: 5}}\nclasses: {b: {weight: 5}}", "classes: {A: {weight: 5}}", "rules: [{name: a b}]",
+		"rules: [{name: a, match: {namespaces: [A_b]}}]", "rules: [{name: a, match: {podSelector: {matchLabels: {'a b': c}}}}]", "disks: [{match: {names: ['[a']}}]",
+		"classes: {a: {}}", "budgets: [{namespaces: [a]}]", "budgets: [{namespaces: [a], limits: ['/data wbps=1Mi']}]", "bounds: {min: ['/data wbps=2Mi']}",
+		"disks: [{model: {rbps: 1Mi}}]", "disks: [{qos: {rpct: 95}}]", "reserve: {system: 95%}", "writeback: {dirtyGuard: 1}",
+	} {
+		if _, err := policy.ParseFile([]byte(header + text)); err == nil {
+			t.Errorf("%s: the plugin accepts it", text)
+		}
+		if _, err := c.Template(t.Context(), Render{Values: image + policyValues(header+text)}); err != nil {
+			t.Errorf("%s: the chart does not let it pass: %v", text, err)
+		}
+	}
+}
+
 // TestDefaultPolicy verifies that the chart's policy is the plugin's built-in one.
 func TestDefaultPolicy(t *testing.T) {
 	text, err := Policy(render(t, "")["templates/policy.yaml"])

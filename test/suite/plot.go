@@ -16,7 +16,9 @@ import (
 // Pixels of docs/images/neighbour.svg and docs/images/weights.svg.
 const (
 	plotWidth = 720
-	plotLeft  = 250 // of the bars
+	plotLeft  = 250 // of the bars, at least
+	plotGap   = 10  // between a label and its bar
+	plotChar  = 8   // for a character of a label, most of which are narrower
 	plotRight = 90  // for the figure behind a bar
 	plotTop   = 34  // for the title of a panel
 	barHeight = 26
@@ -132,12 +134,17 @@ func measuredOn(commit string, o outcome) string {
 
 // draw writes panels one below the other.
 func draw(file, title, caption string, panels ...panel) error {
-	top := 0
+	top, left := 0, plotLeft
+	for i := range panels {
+		for _, r := range panels[i].Rows {
+			left = max(left, 2*plotGap+plotChar*len(r.label))
+		}
+	}
 	for i := range panels {
 		p := &panels[i]
 		p.Head = top + 20
 		var err error
-		if p.Bars, err = barsOf(p.Rows, top+plotTop); err != nil {
+		if p.Bars, err = barsOf(p.Rows, left, top+plotTop); err != nil {
 			return fmt.Errorf("plot %q: %w", p.Title, err)
 		}
 		top += plotTop + len(p.Bars)*barStep
@@ -159,7 +166,7 @@ func writeSVG(file, name string, width, height int, data map[string]any) error {
 }
 
 // barsOf returns the bars of figures. The greatest value fills the width.
-func barsOf(rows []plotted, top int) ([]bar, error) {
+func barsOf(rows []plotted, left, top int) ([]bar, error) {
 	greatest := 0.0
 	for _, r := range rows {
 		if r.figure.Greatest <= 0 {
@@ -167,14 +174,14 @@ func barsOf(rows []plotted, top int) ([]bar, error) {
 		}
 		greatest = max(greatest, r.figure.Greatest)
 	}
-	pixels := func(f float64) int { return int(f * (plotWidth - plotLeft - plotRight) / greatest) }
+	pixels := func(f float64) int { return int(f * float64(plotWidth-left-plotRight) / greatest) }
 	var bars []bar
 	for i, r := range rows {
 		top := top + i*barStep
 		bars = append(bars, bar{
 			Label: r.label, Value: generated.Number(r.figure.Median),
-			Left: plotLeft, Top: top, Middle: top + barHeight/2, Base: top + barHeight/2 + 5,
-			Width: max(1, pixels(r.figure.Median)), Height: barHeight, Low: plotLeft + pixels(r.figure.Least), High: plotLeft + pixels(r.figure.Greatest),
+			Left: left, Top: top, Middle: top + barHeight/2, Base: top + barHeight/2 + 5,
+			Width: max(1, pixels(r.figure.Median)), Height: barHeight, Low: left + pixels(r.figure.Least), High: left + pixels(r.figure.Greatest),
 		})
 	}
 	return bars, nil

@@ -37,6 +37,11 @@ func TestE2E(t *testing.T) {
 	if err := payload.Build(t.Context(), "..", dir, programs...); err != nil {
 		t.Fatal(err)
 	}
+	if r.proof && r.table == "" {
+		if err := payload.AddEarlier(t.Context(), "..", dir, programs...); err != nil {
+			t.Fatal(err)
+		}
+	}
 	runs := r.runs()
 	var outcomes []outcome
 	for i, run := range runs {

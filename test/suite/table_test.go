@@ -108,6 +108,13 @@ func TestWritePlot(t *testing.T) {
 			t.Errorf("the plot has no %q:\n%s", want, got)
 		}
 	}
+	o.neighbours = append(o.neighbours, strings.Repeat("w", 40)+"|1|1|1")
+	if err := writePlot(file, "c1", o); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = os.ReadFile(file); err != nil || !strings.Contains(string(got), `<text x="340" y="52" dx="-10"`) {
+		t.Errorf("a label of 40 characters, which are of 8 pixels at most, has not its room: %v\n%s", err, got)
+	}
 	for _, row := range []string{"alone", "alone|1|2", "alone|1|2|x", "alone|0|0|0"} {
 		if err := writePlot(file, "c2", outcome{neighbours: []string{row}}); err == nil {
 			t.Errorf("a plot was drawn of the invalid row %q", row)

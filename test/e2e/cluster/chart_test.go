@@ -261,7 +261,7 @@ func settings() (found []string, err error) {
 
 // TestChart installs the package of the chart with the cluster part and an admission policy, upgrades it to another image, and uninstalls it.
 // A running pod keeps its limits until then, and nothing of them remains afterwards. With a proof, pods churn during the upgrade,
-// `helm test` runs, and the release is rolled back and forth.
+// `helm test` runs, and the release is rolled back and forth, also to the chart and the program of an earlier commit.
 func TestChart(t *testing.T) {
 	unset, err := settings()
 	if err != nil || len(unset) > 0 {
@@ -302,6 +302,7 @@ func TestChart(t *testing.T) {
 			r.runs(payload.ImageOfChart)
 			r.must("rollback", "nri-blkio", "2", "--wait", "--timeout", helmTime)
 			r.runs(nextImage())
+			r.meetsEarlier()
 		}
 	})
 	if *lab.Proof {
@@ -310,6 +311,19 @@ func TestChart(t *testing.T) {
 	r.followsEdits()
 	r.must("uninstall", "nri-blkio", "--wait", "--timeout", helmTime)
 	r.isRemoved()
+}
+
+// meetsEarlier goes back to the chart and the program of an earlier commit, and updates again.
+func (r *release) meetsEarlier() {
+	r.Helper()
+	if err := lab.ImportImage(r.Context(), filepath.Join(payload.Earlier, "nri-blkio.tar")); err != nil {
+		r.Fatal(err)
+	}
+	chart := filepath.Join(lab.Node.Payload, payload.Earlier, payload.Chart)
+	r.must("upgrade", "nri-blkio", chart, "--set=image.digest=,image.tag=earlier", chartParts, "--wait", "--timeout", helmTime)
+	r.runs(payload.EarlierImage)
+	r.must("rollback", "nri-blkio", "2", "--wait", "--timeout", helmTime)
+	r.runs(nextImage())
 }
 
 // followsEdits verifies that the cluster part and the admission policies work as they are installed.

@@ -172,9 +172,16 @@ func (r *release) shows() {
 		r.Errorf("status of one pod: %s", out)
 	}
 	r.isOnTop("held")
-	var why struct{ Cause, Text string }
+	var why struct {
+		Cause, Text string
+		Unknown     []string
+	}
 	if r.reports(&why, "why", "default/held", "--for=5s"); why.Cause != "own-limit" || !strings.Contains(why.Text, "wbps=1Mi") {
 		r.Errorf("why: %+v", why)
+	}
+	// The part has no right to see what waits for a journal, and must tell.
+	if unknown := strings.Join(why.Unknown, "\n"); !strings.Contains(unknown, "journal") || !strings.Contains(unknown, "CAP_SYS_ADMIN") {
+		r.Errorf("unknown to why: %q", why.Unknown)
 	}
 	if out, _ := r.blkio(0, "check", "held"); !strings.Contains(out, "wbps=1Mi") {
 		r.Errorf("check: %s", out)

@@ -13,16 +13,22 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
 const policyFile = "/etc/nri-blkio/policy.yaml"
 
+// earlier is the version under which the package of an earlier commit is installed.
+const earlier = "0.9.0"
+
 // TestPackage verifies that the package installs what runs, that the limits of a running pod are in force all the time that an update and
-// the way back take, and that a removal leaves no limits, and a purge no files.
+// the way back take, and that a removal leaves no limits, and a purge no files. With a proof, the update is from another program, and the way back
+// to it. Otherwise both are the same program under two versions.
 func TestPackage(t *testing.T) {
 	t.Cleanup(func() { dpkg(t, "--purge", "nri-blkio") })
 	units := []string{"nri-blkio", "nri-blkio-writeback"}
-	installVersion(t, "1.0.0")
+	versions := updates()
+	installVersion(t, versions[0])
 	for _, unit := range append(units, "nri-blkio-validator") {
 		if state := unitState(t, unit); state != "inactive disabled" {
 			t.Errorf("after the installation %s is %s, want inactive disabled", unit, state)
@@ -40,9 +46,9 @@ func TestPackage(t *testing.T) {
 	}
 	own = append(own, "# changed\n"...)
 	lab.WriteFile(t, policyFile, string(own))
-	for _, version := range []string{"1.1.0", "1.0.0"} {
+	for i, version := range versions[1:] {
 		before := mainPID(t, units[0])
-		holds := watch(t, cgroups[0])
+		holds := watch(t, cgroups...)
 		began := time.Now()
 		installVersion(t, version)
 		t.Logf("version %s took %v", version, time.Since(began))
@@ -53,7 +59,7 @@ func TestPackage(t *testing.T) {
 		if err := holds(); err != nil {
 			t.Errorf("while version %s was installed: %v", version, err)
 		}
-		k := pod.MustRun(lab.Sleeper("on-"+strings.ReplaceAll(version, ".", "-"), "/data", "ext4"))
+		k := pod.MustRun(lab.Sleeper(fmt.Sprint("after-", i), "/data", "ext4"))
 		cgroups = append(cgroups, k.Cgroup)
 		lab.Eventually(t, "a new container is limited", func() error { return lab.CheckIOMax(k.Cgroup, lab.LimitedDisk) })
 	}
@@ -81,6 +87,14 @@ func TestPackage(t *testing.T) {
 	}
 }
 
+// updates returns the versions to install one after another.
+func updates() []string {
+	if *lab.Proof {
+		return []string{earlier, "1.0.0", earlier, "1.0.0"}
+	}
+	return []string{"1.0.0", "1.1.0", "1.0.0"}
+}
+
 // installVersion installs the package under a version. The payload has it without the program, and the program.
 func installVersion(t *testing.T, version string) {
 	t.Helper()
@@ -89,8 +103,12 @@ func installVersion(t *testing.T, version string) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+	from := lab.Node.Payload
+	if version == earlier {
+		from = filepath.Join(from, payload.Earlier)
+	}
 	root, file := filepath.Join(dir, "root"), filepath.Join(dir, "nri-blkio.deb")
-	run(t, "dpkg-deb", "--raw-extract", filepath.Join(lab.Node.Payload, "nri-blkio.deb"), root)
+	run(t, "dpkg-deb", "--raw-extract", filepath.Join(from, "nri-blkio.deb"), root)
 	control := filepath.Join(root, "DEBIAN/control")
 	text, err := os.ReadFile(control)
 	if err != nil {
@@ -98,17 +116,17 @@ func installVersion(t *testing.T, version string) {
 	}
 	lab.WriteFile(t, control, regexp.MustCompile(`(?m)^Version: .*`).ReplaceAllString(string(text), "Version: "+version))
 	lab.MustMkdir(t, filepath.Join(root, "usr/bin"))
-	if err := os.Link(filepath.Join(lab.Node.Payload, "nri-blkio"), filepath.Join(root, "usr/bin/nri-blkio")); err != nil {
+	if err := os.Link(filepath.Join(from, "nri-blkio"), filepath.Join(root, "usr/bin/nri-blkio")); err != nil {
 		t.Fatal(err)
 	}
 	run(t, "dpkg-deb", "-Znone", "--root-owner-group", "--build", root, file)
 	dpkg(t, "--install", file)
 }
 
-// dpkg runs dpkg as an unattended update does: it asks nothing.
+// dpkg runs dpkg as an unattended update does: it asks nothing, and keeps a changed policy.
 func dpkg(t *testing.T, args ...string) {
 	t.Helper()
-	run(t, "dpkg", append([]string{"--force-unsafe-io"}, args...)...)
+	run(t, "dpkg", append([]string{"--force-unsafe-io", "--force-confold"}, args...)...)
 }
 
 // run runs a command of the node, also at the end of the test.
@@ -123,15 +141,17 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// watch reads a limit again and again. The function that it returns ends that, and returns the first error.
-func watch(t *testing.T, cgroup string) func() error {
+// watch reads the limits of containers again and again. The function that it returns ends that, and returns the first error.
+func watch(t *testing.T, cgroups ...string) func() error {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		var first error
 		for {
-			if err := lab.CheckIOMax(cgroup, lab.LimitedDisk); first == nil && err != nil {
-				first = err
+			for _, cgroup := range cgroups {
+				if err := lab.CheckIOMax(cgroup, lab.LimitedDisk); first == nil && err != nil {
+					first = err
+				}
 			}
 			select {
 			case <-stop:
