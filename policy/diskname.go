@@ -39,9 +39,9 @@ func (e *evaluation) byName(cs []Container) {
 			if m.Injected {
 				continue
 			}
-			one(&m.Backing, m.Destination)
+			one(m.Backing, m.Destination)
 			for n := range m.Below {
-				one(&m.Below[n].Backing, m.Below[n].Path)
+				one(m.Below[n].Backing, m.Below[n].Path)
 			}
 		}
 		one(&blkio.Backing{Disks: c.Undeclared}, "what it uses")

@@ -326,11 +326,11 @@ func (e *evaluation) star(cs []Container) {
 			if m.Injected {
 				continue
 			}
-			one(&cs[i], &m.Backing, m.Destination, lim)
+			one(&cs[i], m.Backing, m.Destination, lim)
 			for k := range m.Below {
 				// Read-only does not reach further than the mount itself: "ro" is not
 				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
-				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.values)
+				one(&cs[i], m.Below[k].Backing, m.Below[k].Path, e.values)
 			}
 		}
 		if len(cs[i].Undeclared) > 0 {

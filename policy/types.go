@@ -77,15 +77,15 @@ type Mount struct {
 	// Volume is the name of the pod's volume that is mounted, and VolumePlugin the
 	// kubelet's plugin for that volume. Each is "" if it is unknown.
 	Volume, VolumePlugin string
-	Backing              blkio.Backing
-	Below                []Below // mounts below the volume's directory, which the container sees as well
+	Backing              *blkio.Backing // never nil; shared by the mounts of a filesystem, and must not be changed
+	Below                []Below        // mounts below the volume's directory, which the container sees as well
 }
 
 // Below is a mount below the directory of a volume. Runtimes bind volumes recursively
 // (rbind), so the container has that mount as well.
 type Below struct {
-	Path    string // inside the container, absolute and clean, below the Destination
-	Backing blkio.Backing
+	Path    string         // inside the container, absolute and clean, below the Destination
+	Backing *blkio.Backing // as that of a Mount
 }
 
 // Skipped is a target that is left out without an error. Examples are a tmpfs in "*", and a mount that the
@@ -145,11 +145,11 @@ func (c *Container) Backings() iter.Seq[*blkio.Backing] {
 		}
 		for i := range c.Mounts {
 			m := &c.Mounts[i]
-			if !yield(&m.Backing) {
+			if !yield(m.Backing) {
 				return
 			}
 			for k := range m.Below {
-				if !yield(&m.Below[k].Backing) {
+				if !yield(m.Below[k].Backing) {
 					return
 				}
 			}

@@ -21,9 +21,9 @@ func (e *evaluation) weighAll(cs []Container) {
 			if c.Mounts[k].Injected {
 				continue
 			}
-			e.weigh(&c.Mounts[k].Backing)
+			e.weigh(c.Mounts[k].Backing)
 			for n := range c.Mounts[k].Below {
-				e.weigh(&c.Mounts[k].Below[n].Backing)
+				e.weigh(c.Mounts[k].Below[n].Backing)
 			}
 		}
 		e.weigh(&blkio.Backing{Disks: c.Undeclared})

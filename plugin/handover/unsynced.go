@@ -44,7 +44,7 @@ type Storage interface {
 	// Refresh re-reads the mount table if the kernel reports that it changed.
 	Refresh(ctx context.Context) error
 	// Submounts returns all mounts below hostPath.
-	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, *blkio.Backing]
 	// FilesystemAt returns the number of the filesystem that is mounted at a path of the host, or zero if there
 	// is none.
 	FilesystemAt(mountpoint string) blkio.Dev
@@ -134,12 +134,12 @@ func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error
 	for i := range c.Mounts {
 		m := &c.Mounts[i]
 		if !m.ReadOnly && !m.Injected {
-			if err := f.add(ctx, &m.Backing); err != nil {
+			if err := f.add(ctx, m.Backing); err != nil {
 				return err
 			}
 		}
 		for k := range m.Below { // a read-only mount does not make these read-only
-			if err := f.add(ctx, &m.Below[k].Backing); err != nil {
+			if err := f.add(ctx, m.Below[k].Backing); err != nil {
 				return err
 			}
 		}
@@ -159,7 +159,7 @@ func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount)
 		if b.Err != nil {
 			return b.Err
 		}
-		if err := f.add(ctx, &b); err != nil {
+		if err := f.add(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount)
 			if b.Err != nil {
 				return b.Err
 			}
-			if err := f.add(ctx, &b); err != nil {
+			if err := f.add(ctx, b); err != nil {
 				return err
 			}
 		}

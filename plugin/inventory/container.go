@@ -113,9 +113,9 @@ func (c *Container) Err() error {
 	}
 	for i := range c.Facts.Mounts {
 		m := &c.Facts.Mounts[i]
-		add(&m.Backing)
+		add(m.Backing)
 		for k := range m.Below {
-			add(&m.Below[k].Backing)
+			add(m.Below[k].Backing)
 		}
 	}
 	return err
@@ -132,9 +132,9 @@ func (c *Container) Unresolved() (out []UnresolvedMount) {
 		u := UnresolvedMount{
 			Source: m.Source,
 			Self:   known.Backing.Unresolved && !known.ReadOnly,
-			Below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
+			Below:  m.IsRecursive(), // read-only does not reach those
 		}
-		if u.Self || u.Below {
+		if m.IsBind() && (u.Self || u.Below) {
 			out = append(out, u)
 		}
 	}
@@ -154,6 +154,6 @@ func (s *Spec) propagates(t annotation.Targets) bool {
 func grows(facts *policy.Container) bool {
 	can := func(b *blkio.Backing) bool { return b.Missing || b.FSType == "btrfs" || b.FSType == "bcachefs" }
 	return can(&facts.Rootfs) || slices.ContainsFunc(facts.Mounts, func(m policy.Mount) bool {
-		return can(&m.Backing) || slices.ContainsFunc(m.Below, func(b policy.Below) bool { return can(&b.Backing) })
+		return can(m.Backing) || slices.ContainsFunc(m.Below, func(b policy.Below) bool { return can(b.Backing) })
 	})
 }
