@@ -83,9 +83,9 @@ func TestBackstopOfOneUser(t *testing.T) {
 		c.Mounts = []Mount{m}
 		return c
 	}
-	data := Mount{Destination: "/data", Backing: blkio.Backing{Disks: []blkio.Disk{sdb}}}
+	data := Mount{Destination: "/data", Backing: &blkio.Backing{Disks: []blkio.Disk{sdb}}}
 	readOnly, hung := data, data
-	readOnly.ReadOnly, hung.Backing = true, blkio.Backing{Err: errors.New("no answer")}
+	readOnly.ReadOnly, hung.Backing = true, &blkio.Backing{Err: errors.New("no answer")}
 	free := "limits.blkio.noderesource.dev/container.b"
 	tests := []struct {
 		name    string

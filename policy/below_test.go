@@ -13,9 +13,9 @@ import (
 func host() Mount {
 	m := mount("/host", on(sda))
 	m.Below = []Below{
-		{Path: "/host/ext4", Backing: on(sdb)},
-		{Path: "/host/ext4/a/b", Backing: on(sdc)},
-		{Path: "/host/run", Backing: tmpfs()},
+		{Path: "/host/ext4", Backing: new(on(sdb))},
+		{Path: "/host/ext4/a/b", Backing: new(on(sdc))},
+		{Path: "/host/run", Backing: new(tmpfs())},
 	}
 	return m
 }

@@ -204,7 +204,7 @@ func (e *evaluation) claim(cs []Container) {
 	for i := range cs {
 		for _, at := range e.pod.volumes.placesOf(e.entry.Target.Claim, cs[i].Name) {
 			if k := e.index(cs, i).at(at); k >= 0 {
-				e.explicit(&cs[i], &cs[i].Mounts[k].Backing, at)
+				e.explicit(&cs[i], cs[i].Mounts[k].Backing, at)
 			} else {
 				e.warn(quote.Text(at) + " is on no mount of the container")
 				e.unenforced("", "")

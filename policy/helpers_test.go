@@ -35,7 +35,7 @@ func tmpfs() blkio.Backing {
 	return blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
 }
 
-func mount(at string, b blkio.Backing) Mount { return Mount{Destination: at, Backing: b} }
+func mount(at string, b blkio.Backing) Mount { return Mount{Destination: at, Backing: &b} }
 
 func readOnly(m Mount) Mount { m.ReadOnly = true; return m }
 

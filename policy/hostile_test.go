@@ -32,7 +32,7 @@ func TestHostileText(t *testing.T) {
 		c := db()
 		c.Mounts = append(c.Mounts, mount("/"+piece, tmpfs()))
 		c.Rootfs = tmpfs()
-		c.Mounts[3].Backing = tmpfs()
+		c.Mounts[3].Backing = new(tmpfs())
 		c.Mounts[4].Volume, c.Mounts[5].VolumePlugin = piece, piece
 		r := annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; @scratc wbps=1Mi; @wal wbps=1Mi"})
 		d, _ := Default().of(r).Container(c)

@@ -88,7 +88,7 @@ func (x *MountIndex) Find(path string) int {
 func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 	m := &x.mounts[i]
 	if len(m.Below) == 0 {
-		return &m.Backing
+		return m.Backing
 	}
 	if x.below == nil {
 		x.below = map[int]*dirIndex{}
@@ -102,9 +102,9 @@ func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 		x.below[i] = below
 	}
 	if k := below.find(path); k >= 0 {
-		return &m.Below[len(m.Below)-1-k].Backing
+		return m.Below[len(m.Below)-1-k].Backing
 	}
-	return &m.Backing
+	return m.Backing
 }
 
 // fewDirs is the number of directories up to which a path is compared with each of them. That takes less time
@@ -181,10 +181,10 @@ func (x *dirIndex) makeTree() {
 // BackingOf returns the backing of a path that m covers: that of the longest of m and the
 // mounts below it that covers the path.
 func (m *Mount) BackingOf(path string) *blkio.Backing {
-	best, longest := &m.Backing, 0
+	best, longest := m.Backing, 0
 	for i := range m.Below {
 		if b := &m.Below[i]; len(b.Path) > longest && covers(b.Path, path) {
-			best, longest = &b.Backing, len(b.Path)
+			best, longest = b.Backing, len(b.Path)
 		}
 	}
 	return best

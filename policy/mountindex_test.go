@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -24,7 +25,7 @@ func FuzzMountIndex(f *testing.F) {
 			if dir == "" || strings.Contains(dir, "//") || dir != "/" && strings.HasSuffix(dir, "/") {
 				return // not clean
 			}
-			mounts, below = append(mounts, Mount{Destination: dir}), append(below, Below{Path: dir})
+			mounts, below = append(mounts, Mount{Destination: dir}), append(below, Below{dir, new(blkio.Backing)})
 		}
 		want := -1
 		for i, m := range mounts {
@@ -51,8 +52,8 @@ func FuzzMountIndex(f *testing.F) {
 	})
 }
 
-func indexOf(below []Below, b any) int {
-	return slices.IndexFunc(below, func(o Below) bool { return any(&o.Backing) == b })
+func indexOf(below []Below, b *blkio.Backing) int {
+	return slices.IndexFunc(below, func(o Below) bool { return o.Backing == b })
 }
 
 // BenchmarkContainerHostile has 1,024 paths below 4,000 mounts at one place.

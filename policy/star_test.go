@@ -130,11 +130,11 @@ func TestVolumeHint(t *testing.T) {
 
 // TestBackingOf verifies that a path is on the deepest mount below the volume that covers it.
 func TestBackingOf(t *testing.T) {
-	m := Mount{Destination: "/data", Backing: on(sda), Below: []Below{{"/data/a/", on(sdb)}, {"/data/a/b", on(sdc)}, {"/data/a/b", tmpfs()}, {"/data/abc", tmpfs()}}}
+	m := Mount{Destination: "/data", Backing: new(on(sda)), Below: []Below{{"/data/a/", new(on(sdb))}, {"/data/a/b", new(on(sdc))}, {"/data/a/b", new(tmpfs())}, {"/data/abc", new(tmpfs())}}}
 	index := IndexMounts([]Mount{m})
 	for path, want := range map[string]*blkio.Backing{
-		"/data": &m.Backing, "/data/x": &m.Backing, "/data/a": &m.Below[0].Backing, "/data/a/x/y": &m.Below[0].Backing, "/data/a/bc": &m.Below[0].Backing,
-		"/data/a/b": &m.Below[1].Backing, "/data/a/b/c": &m.Below[1].Backing, "/data/abc/x": &m.Below[3].Backing, "/data/ab": &m.Backing, "/dat": &m.Backing,
+		"/data": m.Backing, "/data/x": m.Backing, "/data/a": m.Below[0].Backing, "/data/a/x/y": m.Below[0].Backing, "/data/a/bc": m.Below[0].Backing,
+		"/data/a/b": m.Below[1].Backing, "/data/a/b/c": m.Below[1].Backing, "/data/abc/x": m.Below[3].Backing, "/data/ab": m.Backing, "/dat": m.Backing,
 	} {
 		if got := m.BackingOf(path); got != want {
 			t.Errorf("%s: %+v, want %+v", path, got, want)

@@ -77,15 +77,15 @@ type Mount struct {
 	// Volume is the name of the pod's volume that is mounted, and VolumePlugin the
 	// kubelet's plugin for that volume. Each is "" if it is unknown.
 	Volume, VolumePlugin string
-	Backing              blkio.Backing
-	Below                []Below // mounts below the volume's directory, which the container sees as well
+	Backing              *blkio.Backing // never nil; shared by the mounts of a filesystem, and must not be changed
+	Below                []Below        // mounts below the volume's directory, which the container sees as well
 }
 
 // Below is a mount below the directory of a volume. Runtimes bind volumes recursively
 // (rbind), so the container has that mount as well.
 type Below struct {
-	Path    string // inside the container, absolute and clean, below the Destination
-	Backing blkio.Backing
+	Path    string         // inside the container, absolute and clean, below the Destination
+	Backing *blkio.Backing // as that of a Mount
 }
 
 // Skipped is a target that is left out without an error. Examples are a tmpfs in "*", and a mount that the
@@ -152,13 +152,13 @@ func (c *Container) Objects() iter.Seq[Object] {
 		}
 		for i := range c.Mounts {
 			m := &c.Mounts[i]
-			if !yield(Object{&m.Backing, m.Destination, m.ReadOnly, m.Injected}) {
+			if !yield(Object{m.Backing, m.Destination, m.ReadOnly, m.Injected}) {
 				return
 			}
 			for k := range m.Below {
 				// Read-only does not reach further than the mount itself: "ro" is not
 				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
-				if !yield(Object{&m.Below[k].Backing, m.Below[k].Path, false, m.Injected}) {
+				if !yield(Object{m.Below[k].Backing, m.Below[k].Path, false, m.Injected}) {
 					return
 				}
 			}

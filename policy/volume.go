@@ -32,7 +32,7 @@ func (e *evaluation) volume(cs []Container) {
 		isUnnamed = isUnnamed || x.isUnnamed
 		for _, k := range x.volumes[t.Volume] {
 			found = true
-			e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.Name())
+			e.explicit(&cs[i], cs[i].Mounts[k].Backing, t.Name())
 		}
 	}
 	switch {

@@ -116,10 +116,10 @@ func threeDisks() Container {
 	return Container{
 		Name: "db", MemoryLimited: true, Rootfs: blkio.Backing{Disks: []blkio.Disk{root}},
 		Mounts: []Mount{
-			{Destination: "/data", Backing: blkio.Backing{Disks: []blkio.Disk{dm}}},
-			{Destination: "/log", Volume: "log", Backing: blkio.Backing{Disks: []blkio.Disk{two}}},
-			{Destination: "/mem", Backing: blkio.Backing{Reason: "tmpfs is memory, not a disk"}},
-			{Destination: "/etc/hosts", Injected: true, Backing: blkio.Backing{Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 7}, Name: "loop0"}}}},
+			{Destination: "/data", Backing: &blkio.Backing{Disks: []blkio.Disk{dm}}},
+			{Destination: "/log", Volume: "log", Backing: &blkio.Backing{Disks: []blkio.Disk{two}}},
+			{Destination: "/mem", Backing: &blkio.Backing{Reason: "tmpfs is memory, not a disk"}},
+			{Destination: "/etc/hosts", Injected: true, Backing: &blkio.Backing{Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 7}, Name: "loop0"}}}},
 		},
 		Stack: Stack{Physical: map[blkio.Dev][]blkio.Disk{dm.Dev: {one, two}}},
 	}

@@ -106,11 +106,11 @@ func cleanCgroup(p string) (string, error) {
 	if strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("contains a control character")
 	}
+	if rel := strings.TrimPrefix(p, "/"); rel != "." && fs.ValidPath(rel) { // it is clean, as mostly
+		return rel, nil
+	}
 	if slices.Contains(strings.Split(p, "/"), "..") {
 		return "", fmt.Errorf("contains \"..\"")
-	}
-	if p = strings.TrimPrefix(p, "/"); p != "." && fs.ValidPath(p) { // it is clean
-		return p, nil
 	}
 	if p = path.Clean("/" + p)[1:]; p == "" {
 		return "", fmt.Errorf("is the root cgroup")

@@ -99,7 +99,7 @@ func TestResolveOverlay(t *testing.T) {
 			strings.Repeat("the upper layer of this overlay: ", 3)+"too many overlays are stacked"),
 	} {
 		for _, attempt := range []string{"first", "again"} {
-			if diff := cmp.Diff(want, n.Resolve(t.Context(), in)); diff != "" {
+			if diff := cmp.Diff(want, *n.Resolve(t.Context(), in)); diff != "" {
 				t.Errorf("%s, %s: %s", in, attempt, diff)
 			}
 		}
@@ -162,7 +162,7 @@ func TestResolveRealtime(t *testing.T) {
 		"/log":     {Mountpoint: "/log", FSType: "xfs", Disks: []blkio.Disk{sdc}},
 		"/lost":    {Mountpoint: "/lost", FSType: "xfs", Reason: "the realtime device /dev/sdr: block device \"/dev/sdr\": sdr: no such disk", Missing: true},
 	} {
-		if diff := cmp.Diff(want, n.Resolve(t.Context(), in)); diff != "" {
+		if diff := cmp.Diff(want, *n.Resolve(t.Context(), in)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", in, diff)
 		}
 	}

@@ -47,10 +47,6 @@ type located struct {
 	backing *blkio.Backing // of the path
 }
 
-func (s *snapshot) resolve(ctx context.Context, hostPath string) blkio.Backing {
-	return *s.locate(ctx, hostPath).backing
-}
-
 // locate returns a known result, or resolves the path.
 func (s *snapshot) locate(ctx context.Context, hostPath string) located {
 	if l, ok := s.paths.get(hostPath); ok {

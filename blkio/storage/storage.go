@@ -87,10 +87,9 @@ func (s *Storage) Mounts() *MountTable { return s.current.Load().table }
 
 // Resolve returns the disks that a path of the node is stored on, by the mount table of the
 // last refresh. Without a disk, Reason of the result has the cause. Resolve follows
-// symlinks on local filesystems only, and stops when ctx ends. The result's Disks are
-// shared, and must not be changed.
-func (s *Storage) Resolve(ctx context.Context, hostPath string) blkio.Backing {
-	return s.current.Load().resolve(ctx, hostPath)
+// symlinks on local filesystems only, and stops when ctx ends. The result is shared, and must not be changed.
+func (s *Storage) Resolve(ctx context.Context, hostPath string) *blkio.Backing {
+	return s.current.Load().locate(ctx, hostPath).backing
 }
 
 // Pin makes each refresh resolve a path, so that a later call of Resolve finds the result

@@ -107,7 +107,7 @@ func TestResolve(t *testing.T) {
 	}
 	for in, want := range tests {
 		for _, attempt := range []string{"first", "again"} {
-			if diff := cmp.Diff(want, n.Resolve(t.Context(), in)); diff != "" {
+			if diff := cmp.Diff(want, *n.Resolve(t.Context(), in)); diff != "" {
 				t.Errorf("%s, %s: %s", in, attempt, diff)
 			}
 		}
@@ -153,7 +153,7 @@ func TestResolveSymlinks(t *testing.T) {
 	}
 	// A missing path is resolved again.
 	n.symlink(t, "/var/lib/containerd", "/srv/not/there")
-	if diff := cmp.Diff(onXFS, n.Resolve(t.Context(), "/srv/not/there")); diff != "" {
+	if diff := cmp.Diff(onXFS, *n.Resolve(t.Context(), "/srv/not/there")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -167,7 +167,7 @@ func TestResolveEndsWithContext(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	// And that is not remembered.
-	if diff := cmp.Diff(onXFS, n.Resolve(t.Context(), "/srv/abs")); diff != "" {
+	if diff := cmp.Diff(onXFS, *n.Resolve(t.Context(), "/srv/abs")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -175,7 +175,7 @@ func TestResolveEndsWithContext(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	ctx := t.Context()
-	if diff := cmp.Diff(onRoot, n.Resolve(ctx, "/data/pvc")); diff != "" {
+	if diff := cmp.Diff(onRoot, *n.Resolve(ctx, "/data/pvc")); diff != "" {
 		t.Fatal(diff)
 	}
 	before := n.Mounts()
@@ -185,12 +185,12 @@ func TestRefresh(t *testing.T) {
 	}
 
 	n.setMounts(t, nodeMounts+"90 29 8:48 / /data/pvc rw,relatime - ext4 /dev/sdd rw\n")
-	if diff := cmp.Diff(onRoot, n.Resolve(ctx, "/data/pvc")); diff != "" {
+	if diff := cmp.Diff(onRoot, *n.Resolve(ctx, "/data/pvc")); diff != "" {
 		t.Error("Resolve does not refresh", diff)
 	}
 	checkError(t, n.Refresh(ctx), "")
 	want := blkio.Backing{Mountpoint: "/data/pvc", FSType: "ext4", Disks: []blkio.Disk{sdd}}
-	if diff := cmp.Diff(want, n.Resolve(ctx, "/data/pvc")); diff != "" {
+	if diff := cmp.Diff(want, *n.Resolve(ctx, "/data/pvc")); diff != "" {
 		t.Error(diff)
 	}
 
@@ -201,12 +201,12 @@ func TestRefresh(t *testing.T) {
 			t.Error("a bad table is no error")
 		}
 	}
-	if diff := cmp.Diff(want, n.Resolve(ctx, "/data/pvc")); diff != "" {
+	if diff := cmp.Diff(want, *n.Resolve(ctx, "/data/pvc")); diff != "" {
 		t.Error("the old table is gone", diff)
 	}
 	n.setMounts(t, nodeMounts)
 	checkError(t, n.Refresh(ctx), "")
-	if diff := cmp.Diff(onRoot, n.Resolve(ctx, "/data/pvc")); diff != "" {
+	if diff := cmp.Diff(onRoot, *n.Resolve(ctx, "/data/pvc")); diff != "" {
 		t.Error(diff)
 	}
 
@@ -235,7 +235,7 @@ func TestOpenUnread(t *testing.T) {
 		t.Error("a mount of a table that was not read")
 	}
 	checkError(t, n.Refresh(ctx), "")
-	if d := cmp.Diff(onRoot, n.Resolve(ctx, "/data/pvc")); d != "" {
+	if d := cmp.Diff(onRoot, *n.Resolve(ctx, "/data/pvc")); d != "" {
 		t.Error(d)
 	}
 	for _, missing := range []Config{{Mountinfo: read.mountinfo, HostRoot: read.root + "/none"}, {Mountinfo: read.root + "/none", HostRoot: read.root}} {

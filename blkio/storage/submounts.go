@@ -17,20 +17,20 @@ import (
 // no symlink in it, and opens no file. ok is false if there is no such mount, if rel is
 // ".", is not clean or contains "..", and if hostPath cannot be resolved. See Resolve for
 // the rest.
-func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool) {
+func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b *blkio.Backing, ok bool) {
 	return s.current.Load().below(ctx, hostPath, rel)
 }
 
 // Submounts returns the mounts below the directory hostPath that no other mount hides:
 // their mountpoints relative to the directory, sorted by their bytes, and their backings.
 // The sequence ends early when ctx ends. See Resolve for the rest.
-func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing] {
+func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[string, *blkio.Backing] {
 	now := s.current.Load()
 	dir, mounts := now.mountsBelow(ctx, hostPath)
 	if len(mounts) == 0 || !isBelow(mounts[0].Mountpoint, dir) {
-		return func(func(string, blkio.Backing) bool) {} // as for most directories
+		return func(func(string, *blkio.Backing) bool) {} // as for most directories
 	}
-	return func(yield func(string, blkio.Backing) bool) { now.submounts(ctx, dir, mounts, yield) }
+	return func(yield func(string, *blkio.Backing) bool) { now.submounts(ctx, dir, mounts, yield) }
 }
 
 // Device returns the backing of a raw block device: the whole disk that its number belongs
@@ -47,29 +47,29 @@ func (s *Storage) Device(dev blkio.Dev) blkio.Backing {
 	return b
 }
 
-func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, _ blkio.Backing, ok bool) {
+func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, _ *blkio.Backing, ok bool) {
 	if !fs.ValidPath(rel) || rel == "." {
-		return "", blkio.Backing{}, false
+		return "", nil, false
 	}
 	dir, mounts := s.mountsBelow(ctx, hostPath)
 	if len(mounts) == 0 {
-		return "", blkio.Backing{}, false
+		return "", nil, false
 	}
 	m := s.table.find(dir + "/" + rel)
 	if m == nil || !isBelow(m.Mountpoint, dir) {
-		return "", blkio.Backing{}, false
+		return "", nil, false
 	}
 	b, _ := s.mountBacking(ctx, m, 0)
-	return m.Mountpoint[len(dir)+1:], *b, true
+	return m.Mountpoint[len(dir)+1:], b, true
 }
 
-func (s *snapshot) submounts(ctx context.Context, dir string, mounts []*Mount, yield func(string, blkio.Backing) bool) {
+func (s *snapshot) submounts(ctx context.Context, dir string, mounts []*Mount, yield func(string, *blkio.Backing) bool) {
 	for _, m := range s.visibleOf(dir, mounts) {
 		if ctx.Err() != nil {
 			return
 		}
 		b, _ := s.mountBacking(ctx, m, 0)
-		if !yield(m.Mountpoint[len(dir)+1:], *b) {
+		if !yield(m.Mountpoint[len(dir)+1:], b) {
 			return
 		}
 	}

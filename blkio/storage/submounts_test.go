@@ -35,7 +35,10 @@ func list(ctx context.Context, n *fakeNode, hostPath string) []string {
 	return out
 }
 
-func what(b blkio.Backing) string {
+func what(b *blkio.Backing) string {
+	if b == nil {
+		return ""
+	}
 	if b.Reason != "" {
 		return b.Reason
 	}
@@ -216,7 +219,7 @@ func TestDevice(t *testing.T) {
 		}
 	}
 	n.sys.add(scsi+"9/block/sdr", "65:16", "size=2048") // it came
-	if got := n.Device(blkio.Dev{Major: 65, Minor: 16}); what(got) != "sdr" {
+	if got := n.Device(blkio.Dev{Major: 65, Minor: 16}); what(&got) != "sdr" {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -42,7 +42,7 @@ func (s *snapshot) directlyUnder(ctx context.Context, dir string) []blkio.Disk {
 		out = nil // some are leaving
 	}
 	if file := s.sys.text(dir + "/loop/backing_file"); file != "" {
-		out = append(out, s.resolve(ctx, strings.TrimSuffix(file, " (deleted)")).Disks...)
+		out = append(out, s.locate(ctx, strings.TrimSuffix(file, " (deleted)")).backing.Disks...)
 	}
 	if node := s.sys.text(dir + "/backing_dev"); strings.HasPrefix(node, "/") { // of zram, or "none"
 		out = append(out, s.diskOf(node)...)
@@ -110,7 +110,7 @@ func (s *Storage) SwapDisks(ctx context.Context) ([]blkio.Disk, error) {
 
 func (s *snapshot) swapDisks(ctx context.Context, swap Swap) []blkio.Disk {
 	if swap.File {
-		return s.resolve(ctx, swap.Name).Disks
+		return s.locate(ctx, swap.Name).backing.Disks
 	}
 	return s.diskOf(swap.Name)
 }

@@ -169,37 +169,37 @@ func (m MountTable) Refresh(context.Context) error {
 }
 
 // Resolve returns the disks of a path of the host.
-func (m MountTable) Resolve(_ context.Context, host string) blkio.Backing {
+func (m MountTable) Resolve(_ context.Context, host string) *blkio.Backing {
 	b := m.MountOf(host)
 	if !m.Wait(b.Mountpoint, m.Ended) {
-		return blkio.Backing{Reason: "the process has ended", Err: errProcessEnded}
+		return &blkio.Backing{Reason: "the process has ended", Err: errProcessEnded}
 	}
-	return b
+	return &b
 }
 
 // Below returns the mount below a path that the path rel is on.
-func (m MountTable) Below(_ context.Context, host, rel string) (string, blkio.Backing, bool) {
+func (m MountTable) Below(_ context.Context, host, rel string) (string, *blkio.Backing, bool) {
 	full := strings.TrimSuffix(host, "/") + "/" + strings.Trim(rel, "/")
 	b := m.MountOf(full)
 	if b.Mountpoint == m.MountOf(host).Mountpoint || !strings.HasPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/") {
-		return "", blkio.Backing{}, false
+		return "", nil, false
 	}
-	return strings.TrimPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/"), b, true
+	return strings.TrimPrefix(b.Mountpoint, strings.TrimSuffix(host, "/")+"/"), &b, true
 }
 
 // Submounts returns all mounts below a path of the host.
-func (m MountTable) Submounts(_ context.Context, host string) iter.Seq2[string, blkio.Backing] {
+func (m MountTable) Submounts(_ context.Context, host string) iter.Seq2[string, *blkio.Backing] {
 	return maps.All(m.mountedBelow(host))
 }
 
 // mountedBelow returns the mounts below a path of the host, by their paths from there.
-func (d *Disks) mountedBelow(host string) map[string]blkio.Backing {
+func (d *Disks) mountedBelow(host string) map[string]*blkio.Backing {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	found := map[string]blkio.Backing{}
+	found := map[string]*blkio.Backing{}
 	for at, b := range d.mounts {
 		if rel, isBelow := strings.CutPrefix(at, strings.TrimSuffix(host, "/")+"/"); isBelow && rel != "" {
-			found[rel] = b
+			found[rel] = &b
 		}
 	}
 	return found
@@ -279,7 +279,10 @@ func NewResolver(find func(host string) blkio.Backing) Resolver {
 }
 
 // Resolve returns the disks of a path of the host.
-func (r Resolver) Resolve(_ context.Context, host string) blkio.Backing { return r.Find(host) }
+func (r Resolver) Resolve(_ context.Context, host string) *blkio.Backing {
+	b := r.Find(host)
+	return &b
+}
 
 // Physical returns the disk itself.
 func (Resolver) Physical(dev blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: dev}}, nil }

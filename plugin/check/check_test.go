@@ -27,8 +27,8 @@ func testChecker() *Checker {
 // numbered has each path on a disk of that name with the number 8:0.
 type numbered struct{ pathResolver }
 
-func (numbered) Resolve(_ context.Context, p string) blkio.Backing {
-	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: p}}}
+func (numbered) Resolve(_ context.Context, p string) *blkio.Backing {
+	return &blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: p}}}
 }
 
 func (numbered) Physical(dev blkio.Dev) ([]blkio.Disk, error) {

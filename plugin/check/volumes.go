@@ -57,8 +57,8 @@ func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, targ
 type volumes struct {
 	storage     *storage // gets the data of each source
 	kubeletRoot string
-	rootfs      blkio.Backing // of the writable layers
-	kubelet     blkio.Backing // of the volumes that the kubelet makes itself
+	rootfs      *blkio.Backing // of the writable layers
+	kubelet     *blkio.Backing // of the volumes that the kubelet makes itself
 }
 
 // spec returns the OCI spec of a container. A mount of a volume that the pod does not have is
@@ -188,7 +188,7 @@ func (v *volumes) injected() []inventory.Mount {
 		{Destination: "/sys", Type: "sysfs", Options: inventory.ParseOptions("ro")},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: inventory.ParseOptions("ro")},
 	}
-	bind := func(destination, path, access string, b blkio.Backing) {
+	bind := func(destination, path, access string, b *blkio.Backing) {
 		v.storage.sources[path] = source{backing: b}
 		mounts = append(mounts, inventory.Mount{Source: path, Destination: destination, Type: "bind", Options: inventory.ParseOptions("rbind", access)})
 	}
@@ -267,7 +267,7 @@ func (v *volumes) source(vol *manifest.Volume) source {
 	return source{backing: b}
 }
 
-func (v *volumes) emptyDir(medium string) blkio.Backing {
+func (v *volumes) emptyDir(medium string) *blkio.Backing {
 	switch medium {
 	case "":
 		return v.kubelet
@@ -277,12 +277,12 @@ func (v *volumes) emptyDir(medium string) blkio.Backing {
 	return inMemory("hugetlbfs")
 }
 
-func inMemory(fstype string) blkio.Backing {
-	return blkio.Backing{FSType: fstype, Reason: fstype + " is memory, not a disk"}
+func inMemory(fstype string) *blkio.Backing {
+	return &blkio.Backing{FSType: fstype, Reason: fstype + " is memory, not a disk"}
 }
 
-func network(fstype string) blkio.Backing {
-	return blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
+func network(fstype string) *blkio.Backing {
+	return &blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
 }
 
 func unknownName(vol *manifest.Volume) string {

@@ -28,21 +28,21 @@ func (pathResolver) Under(context.Context, blkio.Dev) []blkio.Disk { return nil 
 
 func (pathResolver) Links(blkio.Dev) []string { return nil }
 
-func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
+func (pathResolver) Resolve(_ context.Context, p string) *blkio.Backing { return onPath(p) }
 
 // submounts has the mounts below /mnt.
-func submounts() map[string]blkio.Backing {
-	return map[string]blkio.Backing{"disk": onPath("/mnt/disk"), "mem": {FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}}
+func submounts() map[string]*blkio.Backing {
+	return map[string]*blkio.Backing{"disk": onPath("/mnt/disk"), "mem": {FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}}
 }
 
-func (pathResolver) Submounts(_ context.Context, p string) iter.Seq2[string, blkio.Backing] {
+func (pathResolver) Submounts(_ context.Context, p string) iter.Seq2[string, *blkio.Backing] {
 	if p == "/mnt" {
 		return maps.All(submounts())
 	}
-	return maps.All(map[string]blkio.Backing{})
+	return maps.All(map[string]*blkio.Backing{})
 }
 
-func (pathResolver) Below(_ context.Context, p, rel string) (string, blkio.Backing, bool) {
+func (pathResolver) Below(_ context.Context, p, rel string) (string, *blkio.Backing, bool) {
 	at, _, _ := strings.Cut(rel, "/")
 	b, ok := submounts()[at]
 	return at, b, ok && p == "/mnt"
@@ -53,8 +53,8 @@ func (pathResolver) Refresh(context.Context) error { return nil }
 // Device has no answer: a manifest has no device numbers.
 func (pathResolver) Device(dev blkio.Dev) blkio.Backing { panic(dev) }
 
-func onPath(p string) blkio.Backing {
-	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: p}}}
+func onPath(p string) *blkio.Backing {
+	return &blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: p}}}
 }
 
 // volumeTest is a volume of a pod, and its mount in a container as policy gets it.
@@ -126,15 +126,15 @@ func TestHostPaths(t *testing.T) {
 // TestKubeletVolumes covers volumes that the kubelet makes itself. Their directories have the names of the
 // volumes.
 func TestKubeletVolumes(t *testing.T) {
-	emptyDir, tmpfs := onPath("/kubelet/pods"), blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+	emptyDir, tmpfs := onPath("/kubelet/pods"), &blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
 	for _, tt := range []struct {
 		source, medium, plugin string
-		backing                blkio.Backing
+		backing                *blkio.Backing
 		readOnly               bool
 	}{
 		{"emptyDir", "", "empty-dir", emptyDir, false},
 		{"emptyDir", "Memory", "empty-dir", tmpfs, false},
-		{"emptyDir", "HugePages-2Mi", "empty-dir", blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}, false},
+		{"emptyDir", "HugePages-2Mi", "empty-dir", &blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}, false},
 		{"gitRepo", "", "git-repo", emptyDir, false},
 		{"configMap", "", "configmap", emptyDir, true},
 		{"secret", "", "secret", tmpfs, true},
@@ -154,14 +154,14 @@ func TestKubeletVolumes(t *testing.T) {
 
 // TestOtherVolumes covers volumes that drivers and provisioners make when the pod is created.
 func TestOtherVolumes(t *testing.T) {
-	unknown := func(name string) blkio.Backing {
-		return blkio.Backing{
+	unknown := func(name string) *blkio.Backing {
+		return &blkio.Backing{
 			Disks:   []blkio.Disk{blkio.UnknownDisk(0, name)},
 			Warning: &blkio.Warning{Text: "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"},
 		}
 	}
-	network := func(fstype string) blkio.Backing {
-		return blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
+	network := func(fstype string) *blkio.Backing {
+		return &blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
 	}
 	claim := manifest.Volume{Source: manifest.PersistentVolumeClaim, Claim: "c"}
 	subPath := manifest.Mount{SubPath: "a"}

@@ -27,15 +27,15 @@ func TestFindKnown(t *testing.T) {
 		mount policy.Mount
 		want  []Volume
 	}{
-		"writable":          {policy.Mount{Backing: onAt("/data", sda)}, []Volume{{Path: "/data", Disk: sda}}},
-		"read-only":         {policy.Mount{Backing: onAt("/data", sda), ReadOnly: true}, nil},
-		"below a read-only": {policy.Mount{Backing: onAt("/data", sda), ReadOnly: true, Below: []policy.Below{{Backing: onAt("/data/in", sda)}}}, []Volume{{Path: "/data/in", Disk: sda}}},
-		"injected":          {policy.Mount{Backing: onAt("/kubelet", sda), Injected: true}, nil},
-		"without a limit":   {policy.Mount{Backing: onAt("/data", sdb)}, nil},
-		"on a limited disk": {policy.Mount{Backing: onAt("/lv", lv)}, []Volume{{Path: "/lv", Disk: lv}}},
-		"unmounted":         {policy.Mount{Backing: onAt("", sda)}, nil},
-		"on several disks":  {policy.Mount{Backing: raid}, []Volume{{Path: "/raid", Disk: sda}}},
-		"the same again":    {policy.Mount{Backing: onAt("/data", sda), Below: []policy.Below{{Backing: onAt("/data", sda)}}}, []Volume{{Path: "/data", Disk: sda}}},
+		"writable":          {policy.Mount{Backing: new(onAt("/data", sda))}, []Volume{{Path: "/data", Disk: sda}}},
+		"read-only":         {policy.Mount{Backing: new(onAt("/data", sda)), ReadOnly: true}, nil},
+		"below a read-only": {policy.Mount{Backing: new(onAt("/data", sda)), ReadOnly: true, Below: []policy.Below{{Backing: new(onAt("/data/in", sda))}}}, []Volume{{Path: "/data/in", Disk: sda}}},
+		"injected":          {policy.Mount{Backing: new(onAt("/kubelet", sda)), Injected: true}, nil},
+		"without a limit":   {policy.Mount{Backing: new(onAt("/data", sdb))}, nil},
+		"on a limited disk": {policy.Mount{Backing: new(onAt("/lv", lv))}, []Volume{{Path: "/lv", Disk: lv}}},
+		"unmounted":         {policy.Mount{Backing: new(onAt("", sda))}, nil},
+		"on several disks":  {policy.Mount{Backing: &raid}, []Volume{{Path: "/raid", Disk: sda}}},
+		"the same again":    {policy.Mount{Backing: new(onAt("/data", sda)), Below: []policy.Below{{Backing: new(onAt("/data", sda))}}}, []Volume{{Path: "/data", Disk: sda}}},
 	} {
 		disks := &inventory.Container{Facts: policy.Container{Mounts: []policy.Mount{tt.mount}}}
 		got := find(t, storage, disks, map[blkio.Dev]bool{sda: true, {Major: 6}: true})
@@ -51,7 +51,7 @@ func TestFindKnown(t *testing.T) {
 func TestFindStrays(t *testing.T) {
 	disks := &inventory.Container{
 		// The disks of the mount are those that limits hold for, by the mountpoint of the first one.
-		Facts:  policy.Container{Mounts: []policy.Mount{{Backing: blkio.Backing{Mountpoint: "/data", Disks: []blkio.Disk{{Dev: sda}, {Dev: sdb}}}}}},
+		Facts:  policy.Container{Mounts: []policy.Mount{{Backing: &blkio.Backing{Mountpoint: "/data", Disks: []blkio.Disk{{Dev: sda}, {Dev: sdb}}}}}},
 		Strays: []blkio.Backing{onAt("/stray", sdb), onAt("/unlimited", blkio.Dev{Major: 7})},
 	}
 	want := []Volume{{Path: "/data", Disk: sda}, {Path: "/stray", Disk: sdb}}
@@ -85,7 +85,7 @@ func (unread) Refresh(context.Context) error { return errors.New("input/output e
 // not answer, and that the result is incomplete then.
 func TestFindFails(t *testing.T) {
 	lv := blkio.Dev{Major: 253}
-	facts := policy.Container{Rootfs: onAt("/", sda), Mounts: []policy.Mount{{Backing: onAt("/lv", lv)}, {Backing: onAt("/data", sda)}}}
+	facts := policy.Container{Rootfs: onAt("/", sda), Mounts: []policy.Mount{{Backing: new(onAt("/lv", lv))}, {Backing: new(onAt("/data", sda))}}}
 	want := []Volume{{Path: "/", Disk: sda}, {Path: "/data", Disk: sda}}
 	for name, storage := range map[string]Storage{"below a disk": hanging{mounted{}, lv}, "the mount table": unread{}} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ type Storage interface {
 	// Refresh re-reads the mount table if the kernel reports that it changed.
 	Refresh(ctx context.Context) error
 	// Submounts returns all mounts below hostPath.
-	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, *blkio.Backing]
 	// FilesystemAt returns the number of the filesystem that is mounted at a path of the host, or zero if there
 	// is none.
 	FilesystemAt(mountpoint string) blkio.Dev
@@ -149,7 +149,7 @@ func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount)
 		if b.Err != nil {
 			return b.Err
 		}
-		if err := f.add(ctx, &b); err != nil {
+		if err := f.add(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount)
 			if b.Err != nil {
 				return b.Err
 			}
-			if err := f.add(ctx, &b); err != nil {
+			if err := f.add(ctx, b); err != nil {
 				return err
 			}
 		}

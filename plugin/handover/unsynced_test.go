@@ -28,12 +28,12 @@ type mounted struct {
 	fs        map[string]blkio.Dev // by mountpoint
 }
 
-func (m mounted) Resolve(_ context.Context, path string) blkio.Backing { return m.at[path] }
+func (m mounted) Resolve(_ context.Context, path string) *blkio.Backing { return new(m.at[path]) }
 
-func (m mounted) Submounts(_ context.Context, path string) iter.Seq2[string, blkio.Backing] {
-	return func(yield func(string, blkio.Backing) bool) {
+func (m mounted) Submounts(_ context.Context, path string) iter.Seq2[string, *blkio.Backing] {
+	return func(yield func(string, *blkio.Backing) bool) {
 		if b, ok := m.below[path]; ok {
-			yield("in", b)
+			yield("in", &b)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func containerWith(facts policy.Container, unresolved ...inventory.UnresolvedMou
 			option = "rbind"
 		}
 		spec.Mounts = append(spec.Mounts, inventory.Mount{Type: "bind", Source: u.Source, Options: inventory.ParseOptions(option)})
-		facts.Mounts = append(facts.Mounts, policy.Mount{Backing: blkio.Backing{Unresolved: u.Self}})
+		facts.Mounts = append(facts.Mounts, policy.Mount{Backing: &blkio.Backing{Unresolved: u.Self}})
 	}
 	c := inventory.NewContainer(spec)
 	c.Facts = facts
@@ -103,9 +103,9 @@ func TestFindUnsynced(t *testing.T) {
 	facts := policy.Container{
 		Rootfs: onAt("/", sda),
 		Mounts: []policy.Mount{
-			{Backing: onAt("/data", sdb)},
-			{Backing: onAt("/ro", sda), ReadOnly: true, Below: []policy.Below{{Backing: onAt("/ro/rw", sda)}}},
-			{Backing: onAt("/", sda), Injected: true},
+			{Backing: new(onAt("/data", sdb))},
+			{Backing: new(onAt("/ro", sda)), ReadOnly: true, Below: []policy.Below{{Backing: new(onAt("/ro/rw", sda))}}},
+			{Backing: new(onAt("/", sda)), Injected: true},
 		},
 	}
 	readWrite := Volume{Path: "/ro/rw", Disk: sda}
@@ -162,7 +162,7 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer storage.Close()
-	disks := &inventory.Container{Facts: policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")}}
+	disks := &inventory.Container{Facts: policy.Container{Rootfs: *storage.Resolve(t.Context(), "/mnt/lv")}}
 	want := []Volume{{"/mnt/lv", blkio.Dev{Major: 253}, blkio.Dev{Major: 253}}}
 	if got := find(t, storage, disks, map[blkio.Dev]bool{sda: true}); got.More || !slices.Equal(got.Volumes, want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -245,7 +245,7 @@ func (b *treeBuilder) addSwap(ctx context.Context, s storage.Swap) {
 
 // filesystemAt returns the node of the filesystem that a path is in, nil if it is
 // in none with a disk.
-func (b *treeBuilder) filesystemAt(at blkio.Backing) *Node {
+func (b *treeBuilder) filesystemAt(at *blkio.Backing) *Node {
 	m, ok := b.storage.Mounts().Find(at.Mountpoint)
 	if !ok || m.FSType != at.FSType {
 		return nil

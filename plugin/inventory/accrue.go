@@ -25,7 +25,7 @@ func (f *Finder) history(pod *Pod) history {
 // filesystem that the host has unmounted, in another place or as an open file. A disk that the node does not
 // have any more is not added. It is found again if it returns.
 func (h history) accrue(facts, before *policy.Container) {
-	facts.Rootfs = h.both(&facts.Rootfs, &before.Rootfs)
+	facts.Rootfs = *h.both(&facts.Rootfs, &before.Rootfs)
 	if len(before.Mounts) < len(facts.Mounts) {
 		return // it was not resolved before
 	}
@@ -35,7 +35,7 @@ func (h history) accrue(facts, before *policy.Container) {
 }
 
 func (h history) accrueMount(m, old *policy.Mount) {
-	below := map[string]blkio.Backing{}
+	below := map[string]*blkio.Backing{}
 	var unmounted []policy.Below
 	for _, b := range old.Below {
 		if h.isNamed(b.Path) {
@@ -46,9 +46,9 @@ func (h history) accrueMount(m, old *policy.Mount) {
 	}
 	for _, b := range m.Below {
 		// The disks to which the path led before stay.
-		below[b.Path] = h.both(&b.Backing, old.BackingOf(b.Path))
+		below[b.Path] = h.both(b.Backing, old.BackingOf(b.Path))
 	}
-	m.Backing = h.both(&m.Backing, &old.Backing)
+	m.Backing = h.both(m.Backing, old.Backing)
 	h.addDisks(m, below, unmounted)
 	m.Below = nil
 	for _, path := range slices.Sorted(maps.Keys(below)) {
@@ -62,7 +62,7 @@ func (h history) isNamed(dir string) bool { return hasPathIn(h.paths, dir) }
 // addDisks adds the disks of mounts that only "*" covers: one entry for all of them that no other entry has. A
 // container that others mount into, such as one with the kubelet's directory, gets thousands of such mounts, on
 // few disks.
-func (h history) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmounted []policy.Below) {
+func (h history) addDisks(m *policy.Mount, below map[string]*blkio.Backing, unmounted []policy.Below) {
 	seen := map[blkio.Dev]bool{}
 	note := func(b *blkio.Backing) {
 		for _, d := range b.Disks {
@@ -70,10 +70,10 @@ func (h history) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmou
 		}
 	}
 	if !m.ReadOnly { // which the mounts below it are not
-		note(&m.Backing)
+		note(m.Backing)
 	}
 	for _, b := range below {
-		note(&b)
+		note(b)
 	}
 	at, rest := "", blkio.Backing{}
 	for _, b := range unmounted {
@@ -83,7 +83,7 @@ func (h history) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmou
 			}
 			seen[d.Dev] = true
 			if at == "" {
-				at, rest = b.Path, b.Backing
+				at, rest = b.Path, *b.Backing
 				rest.Disks, rest.Mountpoint = nil, "" // the filesystem is not mounted there any more, so there is nothing to sync
 			}
 			rest.Disks = append(rest.Disks, d)
@@ -94,21 +94,22 @@ func (h history) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmou
 	}
 	slices.SortFunc(rest.Disks, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
 	if now, taken := below[at]; taken { // one without these disks is mounted there now
-		rest = h.both(&now, &rest)
+		below[at] = h.both(now, &rest)
+	} else {
+		below[at] = &rest
 	}
-	below[at] = rest
 }
 
 // both is a backing with the disks of an earlier one as well.
-func (h history) both(now, before *blkio.Backing) blkio.Backing {
+func (h history) both(now, before *blkio.Backing) *blkio.Backing {
 	if len(before.Disks) == 0 {
-		return *now
+		return now
 	}
 	if len(now.Disks) == 0 {
 		out := *before
 		out.Err = now.Err // it has to be resolved again
 		out.Missing = out.Missing || now.Missing
-		return out
+		return &out
 	}
 	out := *now
 	out.Disks = slices.Clone(now.Disks)
@@ -119,7 +120,7 @@ func (h history) both(now, before *blkio.Backing) blkio.Backing {
 	}
 	slices.SortFunc(out.Disks, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
 	out.Warning = cmp.Or(now.Warning, before.Warning)
-	return out
+	return &out
 }
 
 // hasPathIn reports whether one of these paths, which are sorted and clean, is a

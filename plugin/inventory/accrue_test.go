@@ -19,12 +19,12 @@ func TestAccrue(t *testing.T) {
 	of := func(d ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: d} }
 	gone := blkio.Backing{Reason: "no such disk", Missing: true}
 	before := policy.Container{Rootfs: of(a), Mounts: []policy.Mount{
-		{Destination: "/data", Backing: of(a), Below: []policy.Below{{Path: "/data/old", Backing: of(b)}}},
-		{Destination: "/raw", Backing: of(c)},
+		{Destination: "/data", Backing: new(of(a)), Below: []policy.Below{{Path: "/data/old", Backing: new(of(b))}}},
+		{Destination: "/raw", Backing: new(of(c))},
 	}}
 	now := policy.Container{Rootfs: of(b), Mounts: []policy.Mount{
-		{Destination: "/data", Backing: of(c), Below: []policy.Below{{Path: "/data/new", Backing: of(b)}}},
-		{Destination: "/raw", Backing: gone},
+		{Destination: "/data", Backing: new(of(c)), Below: []policy.Below{{Path: "/data/new", Backing: new(of(b))}}},
+		{Destination: "/raw", Backing: &gone},
 	}}
 	stays := history{paths: []string{"/data/new", "/data/old/file"}, gone: func(blkio.Dev) bool { return false }}
 	stays.accrue(&now, &before)
@@ -41,7 +41,7 @@ func TestAccrue(t *testing.T) {
 	if got := now.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{a, b}) {
 		t.Errorf("rootfs: %v", got)
 	}
-	first := policy.Container{Mounts: []policy.Mount{{Backing: of(a)}}}
+	first := policy.Container{Mounts: []policy.Mount{{Backing: new(of(a))}}}
 	stays.accrue(&first, &policy.Container{})
 	if !slices.Equal(first.Mounts[0].Backing.Disks, []blkio.Disk{a}) {
 		t.Errorf("after the first resolution: %+v", first)
@@ -58,11 +58,11 @@ func onAt(mountpoint string, dev blkio.Dev) blkio.Backing {
 func TestAccrueForgetsMounts(t *testing.T) {
 	sda, sdb, far := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}, blkio.Dev{Major: 253, Minor: 7}
 	p := history{gone: func(d blkio.Dev) bool { return d == far }}
-	facts := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: onAt("/", sda)}}}
+	facts := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: new(onAt("/", sda))}}}
 	for i := range 3000 {
-		now := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: onAt("/", sda)}}}
+		now := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: new(onAt("/", sda))}}}
 		path := fmt.Sprintf("/kubelet/pods/%d/volumes/v", i)
-		now.Mounts[0].Below = []policy.Below{{Path: path, Backing: onAt("/var/lib"+path, []blkio.Dev{sdb, far, {Major: 9}}[i%3])}}
+		now.Mounts[0].Below = []policy.Below{{Path: path, Backing: new(onAt("/var/lib"+path, []blkio.Dev{sdb, far, {Major: 9}}[i%3]))}}
 		p.accrue(&now, &facts)
 		facts = now
 	}
@@ -125,7 +125,7 @@ func TestBoth(t *testing.T) {
 	} {
 		shared := append(make([]blkio.Disk, 0, 8), tt.now.Disks...) // others have this list as well
 		tt.now.Disks = shared
-		if d := cmp.Diff(tt.want, h.both(&tt.now, &tt.before), cmpopts.EquateErrors(), cmpopts.EquateEmpty()); d != "" {
+		if d := cmp.Diff(tt.want, *h.both(&tt.now, &tt.before), cmpopts.EquateErrors(), cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, d)
 		}
 		if n := len(shared); shared[:n+1][n] != (blkio.Disk{}) {
@@ -143,7 +143,7 @@ func TestAddDisks(t *testing.T) {
 		for _, d := range dev {
 			b.Disks = append(b.Disks, blkio.Disk{Dev: d})
 		}
-		return policy.Below{Path: path, Backing: b}
+		return policy.Below{Path: path, Backing: &b}
 	}
 	for _, tt := range []struct {
 		name     string
@@ -157,8 +157,8 @@ func TestAddDisks(t *testing.T) {
 		{"several", false, nil, []policy.Below{at("/d/x", c, b), at("/d/y", b), at("/d/z", blkio.Dev{Major: 7})}, []string{"/d/x ext4 [7:0 8:16 8:32] at "}},
 		{"a new mount in its place", false, []policy.Below{at("/d/x", b)}, []policy.Below{at("/d/x", c)}, []string{"/d/x ext4 [8:16 8:32] at /host/d/x"}},
 	} {
-		m := policy.Mount{Destination: "/d", ReadOnly: tt.readOnly, Backing: onAt("/host/d", a), Below: tt.now}
-		h.accrueMount(&m, &policy.Mount{Destination: "/d", Backing: onAt("/host/d", a), Below: tt.old})
+		m := policy.Mount{Destination: "/d", ReadOnly: tt.readOnly, Backing: new(onAt("/host/d", a)), Below: tt.now}
+		h.accrueMount(&m, &policy.Mount{Destination: "/d", Backing: new(onAt("/host/d", a)), Below: tt.old})
 		var got []string
 		for _, b := range m.Below {
 			var disks []blkio.Dev

@@ -114,9 +114,9 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 		if i >= n && m.Injected {
 			continue
 		}
-		d.add(&m.Backing, m.ReadOnly)
+		d.add(m.Backing, m.ReadOnly)
 		for k := range m.Below {
-			d.add(&m.Below[k].Backing, false)
+			d.add(m.Below[k].Backing, false)
 		}
 	}
 }
@@ -135,12 +135,11 @@ func (d *declared) addUnselected(ctx context.Context, storage Storage, c *Contai
 			return context.Cause(ctx)
 		}
 		if !isSelected(m, &c.Facts.Mounts[i]) {
-			b := storage.Resolve(context.WithoutCancel(ctx), source)
-			d.add(&b, c.Facts.Mounts[i].ReadOnly)
+			d.add(storage.Resolve(context.WithoutCancel(ctx), source), c.Facts.Mounts[i].ReadOnly)
 		}
 		if through[source] = m.IsRecursive(); through[source] {
 			for _, b := range storage.Submounts(ctx, source) {
-				d.add(&b, false)
+				d.add(b, false)
 			}
 		}
 	}
@@ -214,10 +213,10 @@ func (c *Container) addStray(h history, m *blkio.ProcessMount, around int) {
 			continue
 		}
 		to := &c.Facts.Mounts[i]
-		to.Backing, to.Below = h.both(&to.Backing, m.Backing), slices.Clone(to.Below)
+		to.Backing, to.Below = h.both(to.Backing, m.Backing), slices.Clone(to.Below)
 		for k := range to.Below {
-			if b := &to.Below[k].Backing; !isLeftOut(b) {
-				*b = h.both(b, m.Backing)
+			if b := &to.Below[k]; !isLeftOut(b.Backing) {
+				b.Backing = h.both(b.Backing, m.Backing)
 			}
 		}
 	}

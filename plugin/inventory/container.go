@@ -123,9 +123,9 @@ func (c *Container) Unresolved() (out []UnresolvedMount) {
 		u := UnresolvedMount{
 			Source: m.Source,
 			Self:   known.Backing.Unresolved && !known.ReadOnly,
-			Below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
+			Below:  m.IsRecursive(), // read-only does not reach those
 		}
-		if u.Self || u.Below {
+		if m.IsBind() && (u.Self || u.Below) {
 			out = append(out, u)
 		}
 	}

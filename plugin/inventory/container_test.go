@@ -15,15 +15,15 @@ func TestGrows(t *testing.T) {
 	for fstype, want := range map[string]bool{"btrfs": true, "bcachefs": true, "ext4": false, "": false} {
 		for name, facts := range map[string]policy.Container{
 			"rootfs": {Rootfs: blkio.Backing{FSType: fstype}},
-			"mount":  {Mounts: []policy.Mount{{Backing: blkio.Backing{FSType: fstype}}}},
-			"below":  {Mounts: []policy.Mount{{Below: []policy.Below{{Backing: blkio.Backing{FSType: fstype}}}}}},
+			"mount":  {Mounts: []policy.Mount{{Backing: &blkio.Backing{FSType: fstype}}}},
+			"below":  {Mounts: []policy.Mount{{Backing: notSelected, Below: []policy.Below{{Backing: &blkio.Backing{FSType: fstype}}}}}},
 		} {
 			if got := grows(&facts); got != want {
 				t.Errorf("%s, %s: %t", fstype, name, got)
 			}
 		}
 	}
-	if !grows(&policy.Container{Mounts: []policy.Mount{{Backing: blkio.Backing{Missing: true}}}}) {
+	if !grows(&policy.Container{Mounts: []policy.Mount{{Backing: &blkio.Backing{Missing: true}}}}) {
 		t.Error("a device that is away may come back")
 	}
 }
@@ -56,8 +56,8 @@ func TestErr(t *testing.T) {
 	failed := blkio.Backing{Err: errAnswer}
 	for name, facts := range map[string]policy.Container{
 		"rootfs": {Rootfs: failed},
-		"mount":  {Mounts: []policy.Mount{{}, {Backing: failed}, {}}},
-		"below":  {Mounts: []policy.Mount{{Below: []policy.Below{{}, {Backing: failed}}}, {}}},
+		"mount":  {Mounts: []policy.Mount{{Backing: notSelected}, {Backing: &failed}, {Backing: notSelected}}},
+		"below":  {Mounts: []policy.Mount{{Backing: notSelected, Below: []policy.Below{{Backing: notSelected}, {Backing: &failed}}}}},
 	} {
 		if c := (Container{Facts: facts}); !errors.Is(c.Err(), errAnswer) {
 			t.Errorf("%s: %v", name, c.Err())
@@ -102,10 +102,11 @@ func TestUnresolved(t *testing.T) {
 		t.Errorf("before the first search: %v", got)
 	}
 	c.Facts.Mounts = make([]policy.Mount, len(c.kept.Mounts))
-	for i := range 4 {
-		c.Facts.Mounts[i].Backing.Unresolved = true
+	for i := range c.Facts.Mounts {
+		c.Facts.Mounts[i].Backing = notSelected
 		c.Facts.Mounts[i].ReadOnly = i == 1 || i == 2
 	}
+	c.Facts.Mounts[4].Backing = new(blkio.Backing)
 	want := []UnresolvedMount{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
 	if got := c.Unresolved(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -100,7 +100,7 @@ func (s *Spec) addLeftOut(facts *policy.Container, t *annotation.Targets) {
 	if s.LeftOut == 0 {
 		return
 	}
-	unknown := policy.Mount{Destination: "/", Backing: blkio.Backing{
+	unknown := policy.Mount{Destination: "/", Backing: &blkio.Backing{
 		Err:    errLeftOut,
 		Reason: "the plugin did not keep all of the container's mounts while the node policy had no class for it; restart the container",
 	}}

@@ -63,7 +63,7 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 // whole, so Resolve needs no goroutine for each path to be able to give up.
 func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
-	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, layer, spec)}
+	out := policy.Container{Rootfs: *layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, layer, spec)}
 	if !pod.Targets.HasRootfs() {
 		out.Rootfs.Err = nil // no target means it
 	}
@@ -143,7 +143,7 @@ func (f *Finder) declaredMounts(pod *Pod, layer Layer, spec *Spec) []policy.Moun
 	out := make([]policy.Mount, 0, len(spec.Mounts)+len(spec.Devices))
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
-		mount := policy.Mount{Destination: path.Clean(m.Destination), ReadOnly: m.IsReadOnly(), Injected: own.has(m)}
+		mount := policy.Mount{Destination: path.Clean(m.Destination), ReadOnly: m.IsReadOnly(), Injected: own.has(m), Backing: notSelected}
 		if len(pod.Targets.Volumes) > 0 { // otherwise the name is not needed
 			mount.Volume, mount.VolumePlugin = volumepath.NameOf(pod.UID, m.Source)
 		}
@@ -161,7 +161,7 @@ func (f *Finder) devices(spec *Spec) []policy.Mount {
 	var out []policy.Mount
 	for _, d := range spec.Devices {
 		if d.Type == "b" {
-			out = append(out, policy.Mount{Destination: path.Clean("/" + d.Path), Injected: privileged, Backing: f.Storage.Device(d.Dev)})
+			out = append(out, policy.Mount{Destination: path.Clean("/" + d.Path), Injected: privileged, Backing: new(f.Storage.Device(d.Dev))})
 		}
 	}
 	return out
@@ -177,7 +177,7 @@ type search struct {
 	found   [][]blkio.Disk // the sets of disks that "*" has already
 	// into is the mount whose submounts add adds. Both are in use for "*" only.
 	into *policy.Mount
-	add  func(at string, b blkio.Backing) (more bool)
+	add  func(at string, b *blkio.Backing) (more bool)
 }
 
 // source is a directory of the host that was resolved.
@@ -186,8 +186,8 @@ type source struct {
 	through bool           // its submounts were resolved for "*"
 }
 
-// notNamed is the reason why a mount has no disks that no target selects.
-const notNamed = "not resolved: no annotation names it"
+// notSelected is the backing of each mount that no target selects. Most mounts of a container are such.
+var notSelected = &blkio.Backing{Reason: "not resolved: no annotation names it", Unresolved: true}
 
 // find resolves the disks of a mount if a target of the request can select it. That takes longer than all other
 // parts of a decision.
@@ -195,17 +195,13 @@ func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []
 	star := s.star && !out.Injected
 	_, volume := slices.BinarySearch(s.volumes, out.Volume)
 	switch {
-	case !m.IsBind():
-		out.Backing = blkio.Backing{FSType: m.Type, Reason: notNamed}
-		if len(named) > 0 { // otherwise no message has the reason
-			out.Backing.Reason = m.Type + " is not stored on a disk"
-		}
-		return
 	case !star && !volume && len(named) == 0:
-		out.Backing = blkio.Backing{Reason: notNamed, Unresolved: true}
+		return
+	case !m.IsBind():
+		out.Backing = &blkio.Backing{FSType: m.Type, Reason: m.Type + " is not stored on a disk"}
 		return
 	}
-	s.resolve(ctx, m.Source, &out.Backing)
+	out.Backing = s.resolve(ctx, m.Source)
 	if star && !out.ReadOnly { // The mounts below it are not read-only.
 		s.isNew(out.Backing.Disks)
 	}
@@ -217,15 +213,13 @@ func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []
 	}
 }
 
-func (s *search) resolve(ctx context.Context, source string, out *blkio.Backing) {
+func (s *search) resolve(ctx context.Context, source string) *blkio.Backing {
 	known := s.sources[source]
-	if known.backing != nil {
-		*out = *known.backing
-		return
+	if known.backing == nil {
+		known.backing = s.storage.Resolve(ctx, source)
+		s.sources[source] = known
 	}
-	*out = s.storage.Resolve(ctx, source)
-	known.backing = out
-	s.sources[source] = known
+	return known.backing
 }
 
 // named adds the mounts below a volume that named paths are on.
@@ -260,7 +254,7 @@ func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) 
 }
 
 // addSubmount adds a mount below the volume of the mount into, unless its disks are known.
-func (s *search) addSubmount(at string, b blkio.Backing) (more bool) {
+func (s *search) addSubmount(at string, b *blkio.Backing) (more bool) {
 	if len(b.Disks) > 0 && s.isNew(b.Disks) {
 		s.into.Below = append(s.into.Below, policy.Below{Path: path.Join(s.into.Destination, at), Backing: b})
 	}

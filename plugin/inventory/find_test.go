@@ -38,25 +38,25 @@ func newHost() *host {
 
 func (h *host) Refresh(context.Context) error { return h.fails }
 
-func (h *host) Resolve(ctx context.Context, path string) blkio.Backing {
+func (h *host) Resolve(ctx context.Context, path string) *blkio.Backing {
 	h.resolve = append(h.resolve, path)
 	return h.Resolver.Resolve(ctx, path)
 }
 
-func (h *host) Below(_ context.Context, path, rel string) (string, blkio.Backing, bool) {
+func (h *host) Below(_ context.Context, path, rel string) (string, *blkio.Backing, bool) {
 	for _, at := range slices.Sorted(maps.Keys(h.below)) {
 		if name, found := strings.CutPrefix(at, path+"/"); found && strings.HasPrefix(rel+"/", name+"/") {
-			return name, h.below[at], true
+			return name, new(h.below[at]), true
 		}
 	}
-	return "", blkio.Backing{}, false
+	return "", nil, false
 }
 
-func (h *host) Submounts(_ context.Context, path string) iter.Seq2[string, blkio.Backing] {
+func (h *host) Submounts(_ context.Context, path string) iter.Seq2[string, *blkio.Backing] {
 	h.listed = append(h.listed, path)
-	return func(yield func(string, blkio.Backing) bool) {
+	return func(yield func(string, *blkio.Backing) bool) {
 		for _, at := range slices.Sorted(maps.Keys(h.below)) {
-			if name, found := strings.CutPrefix(at, path+"/"); found && !yield(name, h.below[at]) {
+			if name, found := strings.CutPrefix(at, path+"/"); found && !yield(name, new(h.below[at])) {
 				return
 			}
 		}
@@ -103,9 +103,9 @@ func found(c *Container) []string {
 	out := []string{text("rootfs", &c.Facts.Rootfs)}
 	for i := range c.Facts.Mounts {
 		m := &c.Facts.Mounts[i]
-		out = append(out, text(m.Destination, &m.Backing))
+		out = append(out, text(m.Destination, m.Backing))
 		for k := range m.Below {
-			out = append(out, "- "+text(m.Below[k].Path, &m.Below[k].Backing))
+			out = append(out, "- "+text(m.Below[k].Path, m.Below[k].Backing))
 		}
 	}
 	return out

@@ -66,12 +66,12 @@ func (f *Finder) SeenLayer(ctx context.Context, pid int, cgroup string) (Layer, 
 }
 
 // Backing returns the disks that the layers are stored on.
-func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
+func (l Layer) Backing(ctx context.Context, s Resolver) *blkio.Backing {
 	switch {
 	case l.Unknown != "":
-		return blkio.Backing{Reason: "the location of writable layers is unknown", Err: errors.New(l.Unknown)}
+		return &blkio.Backing{Reason: "the location of writable layers is unknown", Err: errors.New(l.Unknown)}
 	case l.Reason != "":
-		return blkio.Backing{Reason: l.Reason}
+		return &blkio.Backing{Reason: l.Reason}
 	}
 	return s.Resolve(ctx, l.Dir)
 }

@@ -14,7 +14,7 @@ import (
 // resolver is a Resolver as a function.
 type resolver func(path string) blkio.Backing
 
-func (r resolver) Resolve(_ context.Context, path string) blkio.Backing { return r(path) }
+func (r resolver) Resolve(_ context.Context, path string) *blkio.Backing { return new(r(path)) }
 
 func TestLayersOf(t *testing.T) {
 	l := Layers{Default: Layer{Dir: "/default"}, Handlers: map[string]Layer{"": {Dir: "/runc"}, "thin": {Reason: "it is a device"}}}
@@ -68,7 +68,7 @@ func TestLayerBacking(t *testing.T) {
 		if asked != tt.asked || got.Reason != tt.reason || err != tt.err {
 			t.Errorf("%+v: resolved %q, reason %q, error %q", tt.layer, asked, got.Reason, err)
 		}
-		if tt.asked != "" && !cmp.Equal(got, onDisk) {
+		if tt.asked != "" && !cmp.Equal(*got, onDisk) {
 			t.Errorf("%+v: got %+v", tt.layer, got)
 		}
 	}

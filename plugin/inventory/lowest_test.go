@@ -71,7 +71,7 @@ func TestLowest(t *testing.T) {
 func TestFindLowest(t *testing.T) {
 	c := Container{Facts: policy.Container{
 		Rootfs: on(sda), Undeclared: []blkio.Disk{otherLV}, Stack: policy.Stack{Lowest: map[blkio.Dev][]blkio.Disk{sda.Dev: {sdb}}},
-		Mounts: []policy.Mount{{Backing: on(sda)}, {Backing: on(sda), Below: []policy.Below{{Backing: on(md)}}}},
+		Mounts: []policy.Mount{{Backing: new(on(sda))}, {Backing: new(on(sda)), Below: []policy.Below{{Backing: new(on(md))}}}},
 	}}
 	f := Finder{Storage: tower{}}
 	f.FindLowest(&c)

@@ -10,7 +10,7 @@ import (
 // Resolver finds the disks that a path of the node is stored on.
 type Resolver interface {
 	// Resolve returns the backing of a path, see storage.Storage.
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
+	Resolve(ctx context.Context, hostPath string) *blkio.Backing
 }
 
 // Storage finds the disks of mounts and devices. It is a *storage.Storage, which documents
@@ -20,9 +20,9 @@ type Storage interface {
 	// Refresh reads the mount table if it has changed.
 	Refresh(ctx context.Context) error
 	// Below returns the mount below hostPath that the path rel is on.
-	Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool)
+	Below(ctx context.Context, hostPath, rel string) (at string, b *blkio.Backing, ok bool)
 	// Submounts returns all mounts below hostPath.
-	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, *blkio.Backing]
 	// Device is Resolve for a block device by its number.
 	Device(dev blkio.Dev) blkio.Backing
 	// Physical returns the physical disks below a disk.

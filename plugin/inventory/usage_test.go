@@ -118,9 +118,9 @@ func TestFindUndeclared(t *testing.T) {
 		facts := policy.Container{
 			Rootfs: on(rootDisk),
 			Mounts: []policy.Mount{
-				{Destination: "/data", Backing: on(dataDisk)},
+				{Destination: "/data", Backing: new(on(dataDisk))},
 				// A privileged container has these, whether it uses them or not.
-				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
+				{Destination: "/dev/sdd", Injected: true, Backing: new(on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}}))},
 			},
 		}
 		stats, err := blkio.ParseIOStat(tt.stat)
@@ -177,7 +177,7 @@ func TestFindUndeclaredAgain(t *testing.T) {
 	compare(moved(MinUsage, "8:16"), plugged)
 	delete(s.gone, above.Dev) // a disk that was found stays, even if another one is put above it
 	compare(moved(MinUsage, "253:1", "8:16"), plugged, above)
-	facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
+	facts.Mounts = []policy.Mount{{Destination: "/data", Backing: new(on(plugged))}}
 	compare(moved(MinUsage, "8:16")) // now its parts can be read
 
 	// Its number comes back with less than was explained.
@@ -213,8 +213,8 @@ func TestFindUndeclaredStarred(t *testing.T) {
 func TestIsDeclared(t *testing.T) {
 	layer, mount, below, host := blkio.Disk{Dev: blkio.Dev{Major: 1}}, blkio.Disk{Dev: blkio.Dev{Major: 2}}, blkio.Disk{Dev: blkio.Dev{Major: 3}}, blkio.Disk{Dev: blkio.Dev{Major: 4}}
 	facts := policy.Container{Rootfs: on(layer), Mounts: []policy.Mount{
-		{Injected: true, Backing: on(host), Below: []policy.Below{{Backing: on(host)}}},
-		{Backing: on(mount), Below: []policy.Below{{}, {Backing: on(below)}}},
+		{Injected: true, Backing: new(on(host)), Below: []policy.Below{{Backing: new(on(host))}}},
+		{Backing: new(on(mount)), Below: []policy.Below{{Backing: notSelected}, {Backing: new(on(below))}}},
 	}}
 	for disk, want := range map[blkio.Disk]bool{layer: true, mount: true, below: true, host: false} {
 		if got := isDeclared(&facts, disk.Dev); got != want {
@@ -231,7 +231,7 @@ func TestIsDeclared(t *testing.T) {
 // swaps once.
 func TestStacksOnce(t *testing.T) {
 	s := newStacked()
-	stacks, facts := NewStacks(s), policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: on(dataDisk)}}}
+	stacks, facts := NewStacks(s), policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: new(on(dataDisk))}}}
 	stats, err := blkio.ParseIOStat(moved(MinUsage, "8:16"))
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestFindUndeclaredFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStacked()
 				s.fails, s.hangs = tt.fails, tt.hangs
-				facts := policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: on(dataDisk)}}}
+				facts := policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: new(on(dataDisk))}}}
 				stats, err := blkio.ParseIOStat(moved(MinUsage, "8:16"))
 				if err != nil {
 					t.Fatal(err)

@@ -38,7 +38,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 		write(b, filepath.Join(dir, filepath.Dir(podCgroup), file), text) // as on any node with pods
 	}
 	n := newNode(b, h)
-	n.storage = storage
+	n.storage, n.kubelet = storage, node.dir("kubelet")
 	n.layers = layers.New(inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}})
 	storage.Pin(node.dir("containerd"))
 	s := &session{n, handlerDeadline}

@@ -12,7 +12,7 @@ import (
 
 // BenchmarkBudget measures what a budget costs where pods of two containers share it, in one namespace and in one of its own for each
 // pod: the check of a container under the lock of the state, the creation of a container with it, a report of all sums, and a
-// scrape of the metrics with it. The end of a container is what it takes to find the container before its limits are lifted.
+// scrape of the metrics with it.
 func BenchmarkBudget(b *testing.B) {
 	for _, tt := range []struct{ pods, namespaces int }{{250, 1}, {1000, 1}, {250, 250}} {
 		n, last := newLargeBudget(b, tt.pods, tt.namespaces)
@@ -43,12 +43,6 @@ func BenchmarkBudget(b *testing.B) {
 			{"scrape", func() error {
 				n.Budgets()
 				n.Collect(make(chan prometheus.Metric, 1000))
-				return nil
-			}},
-			{"end", func() error {
-				if _, do := n.noteEnded("no container's"); do != 0 {
-					return fmt.Errorf("actions %v", do)
-				}
 				return nil
 			}},
 		} {

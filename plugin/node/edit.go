@@ -250,10 +250,10 @@ func (n *Node) noteRejected(e *editOf, why error) {
 	if p.edit.next != e.next {
 		return
 	}
-	isTold := p.edit.isRejected && p.edit.err.Error() == err.Error()
+	isTold := p.edit.isRejected && partsOf(p.edit.err) == e.parts && cause.KeyOf(p.edit.err) == cause.KeyOf(why)
 	p.edit.err, p.edit.isRejected = err, true
 	if !isTold {
-		s.changed(p.group.in(s)) // the record has the text
+		s.changed(p.group.in(s)) // the record has the error
 	}
 }
 

@@ -102,7 +102,7 @@ func (f finder) isMemoryLimited(c *snapshot) bool {
 // valid.
 func (f finder) move(ctx context.Context, targets annotation.Targets, c *snapshot, now *layers.Locations) error {
 	layer := now.Own(c.pod.request.now.Load().Handler)
-	rootfs := layer.Backing(ctx, f.storage)
+	rootfs := *layer.Backing(ctx, f.storage)
 	switch {
 	case rootfs.Err == nil:
 	case targets.HasRootfs():

@@ -60,7 +60,7 @@ type countedStorage struct {
 	each                        func()
 }
 
-func (s *countedStorage) Resolve(ctx context.Context, path string) blkio.Backing {
+func (s *countedStorage) Resolve(ctx context.Context, path string) *blkio.Backing {
 	s.resolves++
 	if s.each != nil {
 		s.each()
@@ -68,14 +68,14 @@ func (s *countedStorage) Resolve(ctx context.Context, path string) blkio.Backing
 	return s.Resolver.Resolve(ctx, path)
 }
 
-func (s *countedStorage) Below(_ context.Context, _, rel string) (string, blkio.Backing, bool) {
+func (s *countedStorage) Below(_ context.Context, _, rel string) (string, *blkio.Backing, bool) {
 	s.belows++
-	return "sub", fakenode.On(dataDisk), strings.HasPrefix(rel, "0")
+	return "sub", new(fakenode.On(dataDisk)), strings.HasPrefix(rel, "0")
 }
 
-func (s *countedStorage) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+func (s *countedStorage) Submounts(context.Context, string) iter.Seq2[string, *blkio.Backing] {
 	s.submounts++
-	return func(yield func(string, blkio.Backing) bool) { yield("sub", fakenode.On(dataDisk)) }
+	return func(yield func(string, *blkio.Backing) bool) { yield("sub", new(fakenode.On(dataDisk))) }
 }
 
 // TestManyPathsAndMounts verifies that the number of lookups for a container grows with its mounts plus its

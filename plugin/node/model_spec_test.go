@@ -110,13 +110,13 @@ func (r *modelRuntime) facts(p *modelPod, c *modelContainer) policy.Container {
 	out := policy.Container{Name: c.name, Rootfs: r.disks.MountOf("/var/lib/containerd"), Stage: policy.Running}
 	for _, m := range p.spec.mounts(c.name, c.data) {
 		if m.Type == "proc" {
-			out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Injected: true})
+			out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Injected: true, Backing: new(blkio.Backing{FSType: "proc"})})
 			continue
 		}
-		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: r.disks.MountOf(m.Source)})
+		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: new(r.disks.MountOf(m.Source))})
 	}
 	if p.slot == lendingSlot {
-		out.Mounts = append(out.Mounts, policy.Mount{Destination: rawDevice, Backing: fakenode.MountTable{Disks: r.disks}.Device(lentDisk.Dev)})
+		out.Mounts = append(out.Mounts, policy.Mount{Destination: rawDevice, Backing: new(fakenode.MountTable{Disks: r.disks}.Device(lentDisk.Dev))})
 	}
 	if c.uses {
 		out.Undeclared = []blkio.Disk{usedDisk}
@@ -124,7 +124,7 @@ func (r *modelRuntime) facts(p *modelPod, c *modelContainer) policy.Container {
 	out.Undeclared = append(out.Undeclared, r.lentTo(p).Disks...)
 	if c.below {
 		i := slices.IndexFunc(out.Mounts, func(m policy.Mount) bool { return m.Destination == "/propagated" })
-		out.Mounts[i].Below = []policy.Below{{Path: "/propagated/late", Backing: r.disks.MountOf(modelPropagated + "/late")}}
+		out.Mounts[i].Below = []policy.Below{{Path: "/propagated/late", Backing: new(r.disks.MountOf(modelPropagated + "/late"))}}
 	}
 	return out
 }

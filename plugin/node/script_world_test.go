@@ -270,8 +270,7 @@ func (w *world) processMounts(ctx context.Context, pid int, _ string) ([]blkio.P
 				m.Upper = upper + "/7/fs"
 			}
 		}
-		b := w.table().Resolve(ctx, m.source)
-		m.Backing = &b
+		m.Backing = w.table().Resolve(ctx, m.source)
 	}
 	out := make([]blkio.ProcessMount, 0, len(mounts))
 	for _, m := range mounts {

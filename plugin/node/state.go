@@ -269,7 +269,7 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.identity()
 	if lent := s.lentTo(p); len(lent.Disks) > 0 {
-		p.lent.Store(&lent)
+		p.lent.Store(new(lent))
 	}
 	g.pods, s.pods[p.id] = append(g.pods, p), p
 	if s.namespaces[p.namespace] == nil {

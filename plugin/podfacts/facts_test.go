@@ -38,7 +38,7 @@ func TestVolumes(t *testing.T) {
 			t.Errorf("%s: known: %t", name, volumes.Known())
 		}
 		disk := blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: "sda", Dev: blkio.Dev{Major: 8}}}}
-		c := policy.Container{Name: "db", MemoryLimited: true, Mounts: []policy.Mount{{Destination: "/data", Backing: disk}}}
+		c := policy.Container{Name: "db", MemoryLimited: true, Mounts: []policy.Mount{{Destination: "/data", Backing: &disk}}}
 		d, err := policy.Default().ForPod(&policy.PodFacts{Volumes: volumes}, nil).Container(c)
 		var got []string
 		for _, s := range d.Settings {

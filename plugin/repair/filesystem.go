@@ -22,7 +22,7 @@ type filesystem struct {
 type Storage interface {
 	Refresh(ctx context.Context) error
 	Mounts() *storage.MountTable
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
+	Resolve(ctx context.Context, hostPath string) *blkio.Backing
 	// Under returns the disks below a disk, at any depth.
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
 }

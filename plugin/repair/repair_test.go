@@ -54,8 +54,8 @@ func (s fakeStorage) Refresh(context.Context) error               { return nil }
 func (s fakeStorage) Mounts() *storage.MountTable                 { return s.table }
 func (fakeStorage) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
 
-func (s fakeStorage) Resolve(_ context.Context, p string) blkio.Backing {
-	return blkio.Backing{Mountpoint: p, FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}}}}
+func (s fakeStorage) Resolve(_ context.Context, p string) *blkio.Backing {
+	return &blkio.Backing{Mountpoint: p, FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}}}}
 }
 
 // nodeTest is a Repairer whose passes do nothing, and do not end.

@@ -344,7 +344,7 @@ type mountedStorage struct {
 	at map[string]blkio.Backing
 }
 
-func (s mountedStorage) Resolve(_ context.Context, p string) blkio.Backing { return s.at[p] }
+func (s mountedStorage) Resolve(_ context.Context, p string) *blkio.Backing { return new(s.at[p]) }
 
 func TestMovable(t *testing.T) {
 	for fstype, want := range map[string]bool{

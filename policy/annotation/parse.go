@@ -364,10 +364,11 @@ func (t *Target) isWord() bool {
 // clean removes doubled and trailing slashes. It refuses "..", because its meaning depends on symbolic links,
 // which are not resolved here.
 func (t *Target) clean() *Problem {
-	if slices.Contains(strings.Split(t.Path, "/"), "..") {
-		return &Problem{"path " + quote.Text(t.Path) + ` contains ".."`, "write the path without it"}
+	written := t.Path
+	if t.Path = path.Clean(written); t.Path != written && slices.Contains(strings.Split(written, "/"), "..") {
+		return &Problem{"path " + quote.Text(written) + ` contains ".."`, "write the path without it"}
 	}
-	if t.Path = path.Clean(t.Path); t.Path == "/" {
+	if t.Path == "/" {
 		return &Problem{`"/" is the root filesystem of the container`, "write rootfs"}
 	}
 	return nil

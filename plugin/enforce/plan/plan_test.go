@@ -29,7 +29,7 @@ var (
 func facts(name string) policy.Container {
 	return policy.Container{
 		Name: name, MemoryLimited: true, Rootfs: blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{vda}},
-		Mounts: []policy.Mount{{Destination: "/data", Backing: blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{vdb}}}},
+		Mounts: []policy.Mount{{Destination: "/data", Backing: &blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{vdb}}}},
 	}
 }
 

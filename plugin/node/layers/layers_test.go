@@ -111,8 +111,8 @@ func TestLateAnswer(t *testing.T) {
 // paths resolves all paths to one disk.
 type paths struct{ inventory.Storage }
 
-func (paths) Resolve(context.Context, string) blkio.Backing {
-	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: "sda"}}}
+func (paths) Resolve(context.Context, string) *blkio.Backing {
+	return &blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: "sda"}}}
 }
 
 // TestCompare verifies that the first process of a handler shows where its layers are, and only until the next registration.
