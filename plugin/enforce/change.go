@@ -157,7 +157,6 @@ func (c *change) remember() {
 	case len(c.Want)+len(c.Foreign) == 0:
 		c.last.idle = true
 	default:
-		c.last.cgroup = c.Cgroup
 		for _, t := range c.found.texts {
 			c.last.texts = append(c.last.texts, fileText{t.file, bytes.Clone(t.text)}) // not the buffer that it was read into
 		}

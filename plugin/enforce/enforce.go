@@ -30,9 +30,8 @@ type seen struct {
 	// texts are those of the control files at a time when the cgroup had all that the plan
 	// wants. It is nil if there was no such time. While the files have these texts, there
 	// is nothing to do. idle is true if the plan has nothing for the cgroup.
-	texts  []fileText
-	idle   bool
-	cgroup cgroupfs.Cgroup // with texts
+	texts []fileText
+	idle  bool
 }
 
 // fileText is the text of a control file.
@@ -109,8 +108,9 @@ func (e *Enforcer) isUnchanged(t *plan.Target, last *seen, buf []byte) bool {
 	case last.texts == nil:
 		return false
 	}
+	cg := e.Cgroups.Cgroup(t.Cgroup)
 	for _, before := range last.texts {
-		if text, err := last.cgroup.ReadHeld(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
+		if text, err := cg.ReadHeld(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
 			return false
 		}
 	}

@@ -233,11 +233,7 @@ func (n *Node) findClean(ctx context.Context, g groupIdentity) {
 func (n *Node) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return g.in(s).waitsForData()
-}
-
-func (g *group) waitsForData() (lifecycle.Question, bool) {
-	question, waits := g.drain.Ask()
+	question, waits := g.in(s).drain.Ask()
 	return question, waits && g.cgroup != ""
 }
 

@@ -49,17 +49,8 @@ func (n *Node) lend(of groupIdentity) {
 func (n *Node) lendNow(of groupIdentity) (changed []event) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, p := range s.borrowing(of.in(s)) {
-		if e, isChanged := s.borrow(p, nil); isChanged {
-			changed = append(changed, e)
-		}
-	}
-	return changed
-}
-
-// borrowing returns the owners of the pods of a group, and those of its pods that have borrowed before.
-func (s *state) borrowing(g *group) (borrowing []*pod) {
-	for _, p := range g.pods {
+	var borrowing []*pod
+	for _, p := range of.in(s).pods {
 		if len(s.lentTo(p).Disks) > 0 {
 			borrowing = append(borrowing, p)
 		}
@@ -70,7 +61,12 @@ func (s *state) borrowing(g *group) (borrowing []*pod) {
 			}
 		}
 	}
-	return borrowing
+	for _, p := range borrowing {
+		if e, isChanged := s.borrow(p, nil); isChanged {
+			changed = append(changed, e)
+		}
+	}
+	return changed
 }
 
 // borrow has a pod borrow what running pods lend to it, and on other disks what was lent before. Disks that are gone are left out of the

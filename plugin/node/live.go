@@ -307,10 +307,10 @@ func (s *state) revisePaced(p *pod, now time.Time) {
 }
 
 // reviseDelayed has the pods of a group follow the newest of the live changes that came too soon after others.
-func (s *state) reviseDelayed(g *group) {
+func (s *state) reviseDelayed(g *group, now time.Time) {
 	for _, p := range g.pods {
 		if p.pace.isDelayed {
-			s.revisePaced(p, time.Now())
+			s.revisePaced(p, now)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -200,26 +199,6 @@ func (r *modelRuntime) check(resolved bool) []string {
 	}
 	r.checkState(known, report)
 	r.checkLent(known, report)
-	return problems
-}
-
-// checkAtRest verifies that a pass has nothing to do for a pod that it only compares with its cgroups.
-func (r *modelRuntime) checkAtRest() (problems []string) {
-	n := r.plugin
-	for _, g := range n.groups() {
-		if !n.isAtRest(g) {
-			continue
-		}
-		before := g.in(n.peek()).changes
-		if !n.isQuiet(r.ctx, g) {
-			problems = append(problems, g.key+": a pass compares the pod only, and has more to do")
-		}
-		n.lend(g)
-		n.noteComplete(g)
-		if now := g.in(n.peek()); now.changes != before || !time.Now().Before(now.told.next) {
-			problems = append(problems, g.key+": a pass compares the pod only, and its steps change it")
-		}
-	}
 	return problems
 }
 

@@ -58,7 +58,7 @@ func (n *Node) nextTurn(ctx context.Context) (_ turn, ok bool) {
 	if due == nil || ctx.Err() != nil {
 		return turn{}, false
 	}
-	s.reviseDelayed(due.Of.in(s))
+	s.reviseDelayed(due.Of.in(s), now)
 	return turn{due.Of, s.queue.Take(due, now)}, true
 }
 
@@ -75,7 +75,7 @@ func (n *Node) endTurn(of groupIdentity) {
 	defer n.state.Unlock()
 	g := of.in(s)
 	s.queue.Done(&g.entry)
-	s.reviseDelayed(g)
+	s.reviseDelayed(g, time.Now())
 }
 
 // take waits for the right to write a group's cgroups. It returns false if done is closed first.

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -116,39 +115,6 @@ func (n *Node) work(ctx context.Context, next turn) {
 
 // reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
-	if !t.inPass || !n.isAtRest(t.groupIdentity) {
-		n.makeSteps(ctx, t)
-	}
-	n.endTurn(t.groupIdentity)
-	n.endPass()
-}
-
-// isAtRest reports whether no step has anything to do for a group, and its limits are in force. In most passes that holds for nearly
-// all groups, and takes one look at the state and the reads of their control files.
-func (n *Node) isAtRest(g groupIdentity) (atRest bool) {
-	n.recovery.Step("compare a pod at rest", func() { atRest = n.groupIsUnchanged(g, n.hasNoSteps) })
-	return atRest
-}
-
-// hasNoSteps reports whether makeSteps has nothing to do for a group whose limits are in force. Each step has its condition here.
-func (n *Node) hasNoSteps(s *state, g *group) bool {
-	_, waitsForData := g.waitsForData()
-	if waitsForData || s.isIdle(g) || len(s.borrowing(g)) > 0 || !time.Now().Before(g.told.next) {
-		return false
-	}
-	undeclared := n.undeclared(n.shared.Load())
-	for _, pod := range g.pods {
-		if !pod.isComplete || slices.ContainsFunc(pod.containers, func(c *container) bool {
-			return c.mayHaveStarted() || undeclared.isCovered(&c.snapshot)
-		}) {
-			return false
-		}
-	}
-	return true
-}
-
-// makeSteps makes the steps of a turn for a group.
-func (n *Node) makeSteps(ctx context.Context, t turn) {
 	g := t.groupIdentity
 	if quiet := t.inPass && n.isQuiet(ctx, g); !quiet && ctx.Err() == nil {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
@@ -158,10 +124,12 @@ func (n *Node) makeSteps(ctx context.Context, t turn) {
 		n.recovery.Step("find complete pods", func() { n.noteComplete(g) })
 	}
 	n.recovery.Step("tell notices", func() { n.tell(g) })
+	n.endTurn(g)
+	n.endPass()
 }
 
-// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. It reads files of cgroups only,
-// unless a container may use an undeclared disk, so its calls are not bounded.
+// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for
+// nearly all groups. It reads files of cgroups only, unless a container may use an undeclared disk, so its calls are not bounded.
 func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 	n.recovery.Step("find running containers", func() { n.findRunning(g) })
 	n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
@@ -171,14 +139,14 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 		undeclared.find(ctx, g)
 	})
 	n.recovery.Step("find lent disks that were removed", func() { n.dropLent(g) })
-	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g, nil) })
+	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g) })
 	return quiet
 }
 
-// groupIsUnchanged reports whether a condition holds for a group, and all its limits are known, in force and without a problem. Even
-// if an event of the pod has written all limits since a failure, only reconcileGroup ends the problem.
-func (n *Node) groupIsUnchanged(g groupIdentity, also func(*state, *group) bool) bool {
-	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current(), also)
+// groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
+// of the pod has written all limits since a failure, only reconcileGroup ends the problem.
+func (n *Node) groupIsUnchanged(g groupIdentity) bool {
+	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current())
 	if targets == nil {
 		return false
 	}
@@ -187,14 +155,11 @@ func (n *Node) groupIsUnchanged(g groupIdentity, also func(*state, *group) bool)
 }
 
 // takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
-// problem. also is a further condition, nil for none.
-func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations, also func(*state, *group) bool) *enforce.Targets {
+// problem.
+func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	if also != nil && !also(s, g) {
-		return nil
-	}
 	unresolved, hung := g.unresolved(pol, now)
 	if g.plan == nil || g.retry.err != nil || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
 		return nil
@@ -213,22 +178,19 @@ func (n *Node) findRunning(g groupIdentity) {
 	}
 }
 
-// mayHaveStarted returns the containers of a group that may have a process although no event reported their start.
+// mayHaveStarted returns the containers of a group that have no process as far as the plugin knows.
 func (n *Node) mayHaveStarted(g groupIdentity) (out []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
-			if c.mayHaveStarted() {
+			if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
 				out = append(out, c.identity)
 			}
 		}
 	}
 	return out
 }
-
-// mayHaveStarted reports whether a container has no process as far as the plugin knows, and may have one.
-func (c *snapshot) mayHaveStarted() bool { return c.life.Phase().MayHaveStarted() && c.cgroup != "" }
 
 // noteRunning notes that a container has a process, and drops the plan of its group.
 func (n *Node) noteRunning(c identity) {

@@ -144,18 +144,14 @@ func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	return g.changes, s.isIdle(g)
-}
-
-func (s *state) isIdle(g *group) bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
-				return false
+				return 0, false
 			}
 		}
 	}
-	return g.cgroup != "" && len(g.pods) > 0
+	return g.changes, g.cgroup != "" && len(g.pods) > 0
 }
 
 // forgetRemovedPods forgets the pods of a group that has not changed since it was found idle, and returns their names.

@@ -56,31 +56,27 @@ type usedDisks struct {
 	ref        containerRef
 	cgroup     string
 	declared   policy.Container
-	isExamined bool // see undeclaredUse.isExamined
+	isExamined bool // the last comparison of its I/O is due, has failed, or has found something
 }
 
-// covering returns the containers of a group for which isCovered holds, which are few.
+// covering returns the containers of a group for which coversUndeclared holds. It leaves out those that have used no
+// undeclared disk by what is known of the cgroups above them, which are nearly all.
 func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
 	s := u.state.Lock()
 	defer u.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
-			if u.isCovered(&c.snapshot) {
-				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, c.use.isExamined()})
+			if !c.coversUndeclared() {
+				continue
+			}
+			isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
+			if isExamined || !u.above.IsClear(c.cgroup, &c.disks.Facts) {
+				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 			}
 		}
 	}
 	return out
 }
-
-// isCovered reports whether coversUndeclared holds for a container, unless it has used no undeclared disk by what is known of the
-// cgroups above it.
-func (u *undeclared) isCovered(c *snapshot) bool {
-	return c.coversUndeclared() && (c.use.isExamined() || !u.above.IsClear(c.cgroup, &c.disks.Facts))
-}
-
-// isExamined reports whether the last comparison of the I/O of a container is due, has failed, or has found something.
-func (u *undeclaredUse) isExamined() bool { return u.pending || u.failure != nil || !u.seen.IsZero() }
 
 // coversUndeclared reports whether a "*" of the container applies to its undeclared disks.
 func (c *snapshot) coversUndeclared() bool {
