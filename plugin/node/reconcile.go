@@ -126,7 +126,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 // isAtRest reports whether no step has anything to do for a group, and its limits are in force. In most passes that holds for nearly
 // all groups, and takes one look at the state and the reads of their control files.
 func (n *Node) isAtRest(g groupIdentity) (atRest bool) {
-	n.recovery.Step("compare a pod at rest", func() { atRest = n.groupIsUnchanged(g, n.hasNoSteps) })
+	n.recovery.Step("compare a pod at rest", func() { atRest = n.groupIsUnchanged(g, true) })
 	return atRest
 }
 
@@ -171,14 +171,14 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 		undeclared.find(ctx, g)
 	})
 	n.recovery.Step("find lent disks that were removed", func() { n.dropLent(g) })
-	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g, nil) })
+	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g, false) })
 	return quiet
 }
 
-// groupIsUnchanged reports whether a condition holds for a group, and all its limits are known, in force and without a problem. Even
-// if an event of the pod has written all limits since a failure, only reconcileGroup ends the problem.
-func (n *Node) groupIsUnchanged(g groupIdentity, also func(*state, *group) bool) bool {
-	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current(), also)
+// groupIsUnchanged reports whether all limits of a group are known, in force and without a problem, and for atRest also whether no step
+// has anything to do for it. Even if an event of the pod has written all limits since a failure, only reconcileGroup ends the problem.
+func (n *Node) groupIsUnchanged(g groupIdentity, atRest bool) bool {
+	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current(), atRest)
 	if targets == nil {
 		return false
 	}
@@ -187,12 +187,12 @@ func (n *Node) groupIsUnchanged(g groupIdentity, also func(*state, *group) bool)
 }
 
 // takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
-// problem. also is a further condition, nil for none.
-func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations, also func(*state, *group) bool) *enforce.Targets {
+// problem. For atRest, no step may have anything to do for the group.
+func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations, atRest bool) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	if also != nil && !also(s, g) {
+	if atRest && !n.hasNoSteps(s, g) {
 		return nil
 	}
 	unresolved, hung := g.unresolved(pol, now)
