@@ -4,7 +4,10 @@ import "math"
 
 // Limits are the operations and the bytes that a disk can do in a second, whatever it reads and writes. An operation takes
 // the longer one of the two times, as on most volumes of a cloud.
-type Limits struct{ Ops, Bytes float64 }
+type Limits struct {
+	Ops   float64 `json:"ops"`
+	Bytes float64 `json:"bytes"`
+}
 
 // The bounds for measurements of a disk with two limits.
 const (

@@ -38,7 +38,7 @@ type Look struct {
 
 // The intervals of looks. With looks of one second, a cgroup that the move harms loses up to 2.5 seconds.
 const (
-	safeInterval  = time.Second
+	SafeInterval  = time.Second
 	movedInterval = 250 * time.Millisecond
 )
 
@@ -73,7 +73,7 @@ func (d *Decision) Interval() time.Duration {
 	if d.State == Probing || d.State == Moved {
 		return movedInterval
 	}
-	return safeInterval
+	return SafeInterval
 }
 
 const (
@@ -177,8 +177,11 @@ func (c *Controller) continued(d Decision, now time.Duration) Decision {
 // step writes the model that uses most of the disk, if that is worth a write.
 func (c *Controller) step(d Decision, now time.Duration, mean Look) Decision {
 	o, b := c.parts(mean.Ops, mean.Bytes)
-	m, toOps, toBytes := c.best(mean.Uses, d.target)
-	if gain := toOps + toBytes - o - b; gain >= leastGain {
+	nowOps, nowBytes := c.predict(mean.Uses, prices{}, nil)
+	// The kernel's own I/O belongs to no cgroup that io.cost holds back. With merges, cgroups do more operations than the disk.
+	rest := max(0, o-nowOps, b-nowBytes)
+	m, toOps, toBytes := c.best(mean.Uses, d.target-rest)
+	if gain := toOps + toBytes - nowOps - nowBytes; gain >= leastGain {
 		d.use, d.gain = o+b, gain
 		return d.write(now, Probing, m, fmt.Sprintf("%s wait for io.cost: from %.0f and %.0f to %.0f and %.0f %% of operations and bytes",
 			c.names(waiting(mean.Uses)), 100*o, 100*b, 100*toOps, 100*toBytes))
