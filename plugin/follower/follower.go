@@ -5,6 +5,7 @@ package follower
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -124,7 +125,7 @@ func (f *Follower) Look(now time.Time) {
 		f.lookFailed(now)
 	}
 	if f.problem.Due(now, err) {
-		f.cfg.Log.WithError(err).Error("Models of io.cost do not follow the I/O")
+		f.cfg.Log.WithError(err).Error("The model of io.cost does not follow the I/O")
 	}
 }
 
@@ -203,7 +204,7 @@ func (f *Follower) take(d *disk, next follow.Decision) {
 	if err := f.write(d, next.Model, writeDeadline); err != nil {
 		d.decision = d.controller.Back(next, next.Since, err.Error())
 		f.isBroken = true
-		log.WithError(err).Error("The model of io.cost cannot be changed")
+		log.WithError(err).Error("The model of io.cost does not follow the I/O")
 	}
 }
 
@@ -228,7 +229,8 @@ func (f *Follower) Restore() {
 			continue
 		}
 		if err := f.write(d, *d.setup.Model, stopDeadline); err != nil {
-			f.cfg.Log.WithField("disk", d.setup.Disk.Name).WithError(err).Error("The safe model of io.cost is not in force")
+			err = fmt.Errorf("restore the safe model: %w", err)
+			f.cfg.Log.WithField("disk", d.setup.Disk.Name).WithError(err).Error("The model of io.cost does not follow the I/O")
 		}
 	}
 }

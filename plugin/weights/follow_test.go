@@ -239,7 +239,7 @@ func TestFollowFails(t *testing.T) {
 				n.want("io.cost.model", safeLine)
 				var tries int
 				for _, m := range n.messages() {
-					if strings.Contains(m, "cannot be changed") {
+					if strings.Contains(m, "does not follow") {
 						tries++
 					}
 				}

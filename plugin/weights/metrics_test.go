@@ -65,7 +65,8 @@ func TestCollectorUnique(t *testing.T) {
 
 func TestCollector(t *testing.T) {
 	got := gather(t, &health.Weights{
-		Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vdb", Enabled: true, Vrate: 87.5}},
+		Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vdb", Enabled: true, Vrate: 87.5, Follow: &health.Follow{State: "moved", Model: "m"}},
+			{Disk: "vdc", Enabled: true, Follow: &health.Follow{State: health.ModelPinned}}, {Disk: "vdd", Enabled: true, Follow: &health.Follow{State: "safe"}}},
 		Shares: []health.Share{
 			{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Reason: notEnabled},
 			{Namespace: "prod", Pod: "db-0", Disk: "vdb", Weight: 50, Share: 0.25},
