@@ -61,8 +61,6 @@ type counters struct {
 	uses map[string]shares.Use
 }
 
-func (d *disk) isMoved() bool { return d.decision.Interval() < follow.SafeInterval }
-
 // isFor reports whether d is about the same disk, with the same safe model, as a setup.
 func (d *disk) isFor(s *iocost.Setup) bool {
 	return s.Enabled && s.Limits != nil && d.setup.Identity == s.Identity && *d.setup.Limits == *s.Limits &&
@@ -75,7 +73,7 @@ func (f *Follower) KeepMoved(wants []iocost.Setup) (safe map[blkio.Dev]iocost.Se
 	for i := range wants {
 		want := &wants[i]
 		safe[want.Disk.Dev] = *want
-		if d := f.disks[want.Disk.Dev]; d != nil && d.isFor(want) && d.isMoved() {
+		if d := f.disks[want.Disk.Dev]; d != nil && d.isFor(want) && d.decision.IsMoved() {
 			moved := d.decision.Model
 			want.Model = &moved
 		}
@@ -92,7 +90,7 @@ func (f *Follower) Follow(states []iocost.State, safe map[blkio.Dev]iocost.Setup
 		setup, known := safe[s.Disk.Dev], f.disks[s.Disk.Dev]
 		switch {
 		case setup.Limits == nil || !s.Enabled || !s.Works || s.Err != nil || len(s.Foreign) > 0:
-			f.isBroken = f.isBroken || known != nil && known.isMoved() && s.Err != nil // the moved model may be in force
+			f.isBroken = f.isBroken || known != nil && known.decision.IsMoved() && s.Err != nil // the moved model may be in force
 		case known != nil && known.isFor(&setup):
 			next[s.Disk.Dev] = known
 		default:
@@ -135,10 +133,10 @@ func (f *Follower) lookFailed(now time.Time) {
 		if now.Before(d.due) {
 			continue
 		}
-		if d.isMoved() {
+		if d.decision.IsMoved() {
 			f.take(d, d.controller.Back(d.decision, now.Sub(f.began), "the use of the disk cannot be read"))
 		}
-		d.last, d.due = nil, now.Add(follow.SafeInterval)
+		d.last, d.due = nil, now.Add(d.decision.Interval())
 	}
 }
 
@@ -225,7 +223,7 @@ func (f *Follower) write(d *disk, m blkio.CostModel, deadline time.Duration) err
 // Restore puts the safe models into force. A disk on which it fails gets it from the next process.
 func (f *Follower) Restore() {
 	for _, d := range f.disks {
-		if !d.isMoved() {
+		if !d.decision.IsMoved() {
 			continue
 		}
 		if err := f.write(d, *d.setup.Model, stopDeadline); err != nil {
@@ -251,7 +249,7 @@ func (f *Follower) State(s *iocost.State) *health.Follow {
 		return &health.Follow{State: health.ModelPinned, Reason: cmp.Or(s.Pinned, "the setup of io.cost is not in force")}
 	}
 	out := &health.Follow{State: string(cmp.Or(d.decision.State, follow.Safe)), Reason: d.decision.Reason}
-	if d.isMoved() {
+	if d.decision.IsMoved() {
 		out.Model = d.decision.Model.String()
 	}
 	return out

@@ -38,7 +38,7 @@ type Look struct {
 
 // The intervals of looks. With looks of one second, a cgroup that the move harms loses up to 2.5 seconds.
 const (
-	SafeInterval  = time.Second
+	safeInterval  = time.Second
 	movedInterval = 250 * time.Millisecond
 )
 
@@ -68,12 +68,15 @@ type Decision struct {
 	use, gain float64        // before the last step, and what the step should add to it
 }
 
+// IsMoved reports whether another model than the safe one is in force.
+func (d *Decision) IsMoved() bool { return d.State == Probing || d.State == Moved }
+
 // Interval returns the time until the next look.
 func (d *Decision) Interval() time.Duration {
-	if d.State == Probing || d.State == Moved {
+	if d.IsMoved() {
 		return movedInterval
 	}
-	return SafeInterval
+	return safeInterval
 }
 
 const (
