@@ -28,6 +28,9 @@ type diskDocument struct {
 	Model *modelDocument `json:"model"`
 	// Latency targets, and the range in which io.cost may change its rate to meet them. Default: that of the model's origin.
 	QOS *qosDocument `json:"qos"`
+	// `auto`: the model [follows the mix] if the calibration shows a limit of operations and one of bytes. `off`: it stays.
+	// Values: `auto`, `off`. Default: `auto`.
+	Follow scalar `json:"follow"`
 }
 
 type modelDocument struct {
@@ -82,6 +85,13 @@ func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
 		r.Weights = map[scalar]WeightMode{"true": WeightsOn, "false": WeightsOff}[d.Weights]
 	default:
 		r.Weights = oneOf(v, at.Child("weights"), WeightMode(d.Weights), WeightsAuto, WeightsOn, WeightsOff)
+	}
+	switch d.Follow {
+	case "":
+	case "false": // YAML reads off without quotes as a boolean
+		r.Follow = FollowOff
+	default:
+		r.Follow = oneOf(v, at.Child("follow"), FollowMode(d.Follow), FollowAuto, FollowOff)
 	}
 	if d.Model != nil {
 		r.Model = d.Model.model(v, at.Child("model"))

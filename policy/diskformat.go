@@ -47,6 +47,9 @@ func FormatDisks(rules []DiskRule) string {
 		if r.Weights != WeightsAuto {
 			fmt.Fprintf(&out, "  weights: %q\n", r.Weights)
 		}
+		if r.Follow == FollowOff {
+			out.WriteString("  follow: \"off\"\n")
+		}
 		if r.Model != nil {
 			fmt.Fprintf(&out, "  model: {%s}\n", strings.Join(yamlPairs(r.Model.String()), ", "))
 		}

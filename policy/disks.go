@@ -15,7 +15,18 @@ type DiskRule struct {
 	Weights WeightMode
 	Model   *blkio.CostModel // nil if the file states none
 	QOS     *blkio.CostQOS   // nil if the file states none
+	Follow  FollowMode
 }
+
+// FollowMode is when io.cost's model follows the mix of I/O.
+type FollowMode string
+
+const (
+	// FollowAuto lets the model of a calibration with two limits follow the mix. The zero value means the same.
+	FollowAuto FollowMode = "auto"
+	// FollowOff keeps each model.
+	FollowOff FollowMode = "off"
+)
 
 // WeightMode is when io.cost is enabled on a disk.
 type WeightMode string

@@ -18,6 +18,7 @@ disks:
   qos: {rpct: 95, rlat: 5ms, wpct: "99.5", wlat: 10ms, min: 50, max: 150}
 - match: {rotational: true}
   weights: off
+  follow: off
 - qos: {min: 95, max: 95}
 reserve: {system: 30%}
 `
@@ -36,7 +37,7 @@ func TestParseDisks(t *testing.T) {
 				RPct: 9500, RLat: 5 * time.Millisecond, WPct: 9950, WLat: 10 * time.Millisecond, Min: 5000, Max: 15000,
 			},
 		},
-		{Match: DiskMatch{Rotational: &yes}, Weights: WeightsOff},
+		{Match: DiskMatch{Rotational: &yes}, Weights: WeightsOff, Follow: FollowOff},
 		{Weights: WeightsAuto, QOS: &blkio.CostQOS{Min: 9500, Max: 9500}},
 	}
 	got, err := ParseFile([]byte(fullDisks))
@@ -83,6 +84,7 @@ func TestParseDisksErrors(t *testing.T) {
 	}
 	for _, tt := range []struct{ disk, want string }{
 		{"weights: always", `disks[0].weights: Unsupported value: "always": supported values: "auto", "on", "off"`},
+		{"follow: on", `disks[0].follow: Unsupported value: "true": supported values: "auto", "off"`},
 		{"match: {names: ['[']}", `disks[0].match.names[0]: Invalid value: "[": invalid pattern`},
 		{"match: {models: [a, 'a[']}", `disks[0].match.models[1]: Invalid value: "a[": invalid pattern`},
 		{"match: {name: [a]}", `disks[0].match.name: Forbidden: unknown field (did you mean "disks[0].match.names"?)`},

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -52,6 +53,18 @@ func New(disk Identity, at time.Time, m *Measurement) (*Calibration, error) {
 
 // Curve returns the rate of random operations over all block sizes.
 func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve(d.Random) }
+
+// together is how far Mixed may be from 1 where reads and writes share the limits of a disk.
+const together = 0.1
+
+// Limits returns the limits of operations and of bytes, which reads and writes share. It is nil if the measured points
+// do not show them, and without points of writes.
+func (c *Calibration) Limits() *diskmodel.Limits {
+	if c.Writes == nil || math.Abs(c.Mixed-1) > together || !c.IsPlausible() {
+		return nil
+	}
+	return diskmodel.FindLimits(slices.Concat(c.Reads.Sequential, c.Reads.Random, c.Writes.Sequential, c.Writes.Random))
+}
 
 // IsPlausible reports whether the disk itself can be as fast as it was measured.
 func (c *Calibration) IsPlausible() bool {

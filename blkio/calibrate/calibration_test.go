@@ -141,6 +141,26 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// TestLimits verifies that the limits are those of reads and writes together.
+func TestLimits(t *testing.T) {
+	c := calibration(t, IdentityOf(&disk))
+	if l := c.Limits(); l == nil || l.Ops != 1500 || l.Bytes != 60*mib {
+		t.Errorf("%+v", l)
+	}
+	for name, change := range map[string]func(c *Calibration){
+		"no writes":             func(c *Calibration) { c.Writes = nil },
+		"writes have their own": func(c *Calibration) { c.Mixed = 2 },
+		"slower writes":         func(c *Calibration) { c.Writes = direction(1000, 60*mib, Latency{}) },
+		"implausible":           func(c *Calibration) { c.Warnings = []Warning{{Implausible: true}} },
+	} {
+		c := calibration(t, IdentityOf(&disk))
+		change(c)
+		if l := c.Limits(); l != nil {
+			t.Errorf("%s: %+v", name, l)
+		}
+	}
+}
+
 func TestCurve(t *testing.T) {
 	for name, d := range map[string]*Direction{
 		"throttled": direction(1500, 60*mib, Latency{}), "an SSD": direction(70_000, 460e6, Latency{}), "a hard disk": direction(100, 1e12, Latency{}),

@@ -82,9 +82,11 @@ plugin/cluster          pure    io io/fs net net/http blkio/hostfs plugin/health
 plugin/enforce          pure    io/fs blkio blkio/cgroupfs plugin/enforce/plan plugin/record policy
 plugin/handover         pure    blkio blkio/cgroupfs plugin/bounded plugin/inventory plugin/recovery plugin/reminder policy logrus
 plugin/iocost           pure    blkio blkio/cgroupfs blkio/diskmodel policy
+plugin/iocost/follow    pure    blkio blkio/diskmodel
 plugin/shares           pure    blkio blkio/cgroupfs
+plugin/follower         pure    blkio blkio/cgroupfs plugin/health plugin/iocost plugin/iocost/follow plugin/recovery plugin/reminder plugin/shares logrus
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health
-                                plugin/iocost plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
+                                plugin/follower plugin/iocost plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
 plugin/podmetrics       pure    blkio blkio/cgroupfs plugin/bounded prometheus
 plugin/repair           pure    io/fs blkio blkio/cgroupfs blkio/hostfs blkio/kernel blkio/storage blkio/writeback plugin/health plugin/record
                                 plugin/recovery plugin/reminder plugin/repair/filestate policy logrus prometheus golang.org/x/time/rate

@@ -31,7 +31,20 @@ type CostDisk struct {
 	Error string  `json:"error,omitempty"` // why io.cost is not as desired
 	// Kept is why io.cost stays enabled although no weight that is known needs it: there may be others.
 	Kept string `json:"kept,omitempty"`
+	// Follow is about a model that comes from a calibration; otherwise it is nil.
+	Follow *Follow `json:"follow,omitempty"`
 }
+
+// Follow is how the model of a disk with two limits follows the mix of I/O.
+type Follow struct {
+	// State is "safe", "probing" shortly after a change, "moved", or "pinned" if the model does not follow.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Model  string `json:"model,omitempty"` // in force, in the form of io.cost.model, unless it is the safe one
+}
+
+// ModelPinned is the State of a model that does not follow.
+const ModelPinned = "pinned"
 
 // Share is the effect of a weight on one disk.
 type Share struct {

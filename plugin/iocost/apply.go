@@ -109,8 +109,24 @@ func (a *actual) apply(want Setup, keep bool) State {
 	case !keep || s.Chosen:
 		s.Err = a.remove(dev)
 		s.Works = s.Works && (s.Err != nil || own.QOS == "")
+	default:
+		s.Err = a.replaceModel(dev, s.lines().Model)
 	}
 	return s
+}
+
+// replaceModel replaces a model of this program by the wanted one, if there is one. A former instance may have ended while its
+// model followed the mix.
+func (a *actual) replaceModel(dev blkio.Dev, want string) error {
+	own := a.owned[dev]
+	if own.Model == "" || want == "" || a.hasModel(dev, want) {
+		return nil
+	}
+	own.Model = want
+	if err := a.record(dev, own); err != nil {
+		return err
+	}
+	return a.write(dev, blkio.IOCostModel, want)
 }
 
 // identify drops the record of a former disk with the same device number. Its settings were removed with it,

@@ -58,6 +58,8 @@ type Known struct {
 	QOS   *blkio.CostQOS
 	// Random has the measured rates from which the model follows, nil if only the model is known.
 	Random *diskmodel.Random
+	// Limits are the limits that a calibration has shown, nil if it has shown none.
+	Limits *diskmodel.Limits
 }
 
 // Disk has the facts about a disk that decide on io.cost.
@@ -87,6 +89,9 @@ type Setup struct {
 	QOSOrigin   Origin
 	// Random is Known.Random of the model.
 	Random *diskmodel.Random
+	// Limits are those towards which the model follows the mix. They are nil if it stays, and Pinned is why.
+	Limits *diskmodel.Limits
+	Pinned string
 	// Reason is why io.cost is not enabled, "" if it is. Chosen is true if the operator has
 	// decided so.
 	Reason string
@@ -109,6 +114,28 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 	default:
 		s.Enabled = true
 	}
+	s.chooseCosts(&rule, d)
+	s.Limits, s.Pinned = limits(&rule, &s, d.Calibration.Limits)
+	return s
+}
+
+// limits returns the limits towards which the model of a disk follows the mix, or why it does not.
+func limits(rule *policy.DiskRule, s *Setup, calibrated *diskmodel.Limits) (_ *diskmodel.Limits, pinned string) {
+	switch {
+	case rule.Follow == policy.FollowOff:
+		return nil, "the node policy has follow: off for this disk"
+	case s.ModelOrigin != FromCalibration:
+		return nil, "only the model of a calibration follows the mix"
+	case calibrated == nil:
+		return nil, "the calibration does not show a limit of operations and one of bytes"
+	case s.QOS.Max > 10000:
+		return nil, "qos.max is above 100"
+	}
+	return calibrated, ""
+}
+
+// chooseCosts sets the model and the QOS, and their origins.
+func (s *Setup) chooseCosts(rule *policy.DiskRule, d *Disk) {
 	s.ModelOrigin, s.QOSOrigin = FromKernel, FromKernel
 	for _, known := range []struct {
 		Known
@@ -128,5 +155,4 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 		s.QOS, s.QOSOrigin = rule.QOS, FromPolicy
 	}
 	s.QOS = withPeriod(s.QOS, fixed(s.Model))
-	return s
 }

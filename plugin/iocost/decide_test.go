@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -135,5 +136,31 @@ func TestPeriod(t *testing.T) {
 	}
 	if noTargets.RLat != 0 {
 		t.Error("the QOS of the policy was changed")
+	}
+}
+
+// TestLimits verifies when the model follows the mix.
+func TestLimits(t *testing.T) {
+	limits := &diskmodel.Limits{Ops: 1500, Bytes: 60 << 20}
+	calibrated := Known{Model: modelA, Limits: limits}
+	off, fast, model := policy.Default(), policy.Default(), rule(policy.WeightsAuto, modelA, nil)
+	off.Disks = []policy.DiskRule{{Follow: policy.FollowOff}}
+	fast.Disks = []policy.DiskRule{{QOS: qosA}}
+	for _, tt := range []struct {
+		policy      *policy.Policy
+		calibration Known
+		pinned      string // "" if it follows
+	}{
+		{policy.Default(), calibrated, ""},
+		{off, calibrated, "follow: off"},
+		{model, calibrated, "only the model of a calibration"},
+		{policy.Default(), Known{}, "only the model of a calibration"},
+		{policy.Default(), Known{Model: modelA}, "does not show"},
+		{fast, calibrated, "qos.max is above 100"},
+	} {
+		got := Decide(tt.policy, &Disk{HasWeights: true, Calibration: tt.calibration})
+		if (got.Limits != nil) != (tt.pinned == "") || !strings.Contains(got.Pinned, tt.pinned) || (got.Pinned == "") != (tt.pinned == "") {
+			t.Errorf("limits %+v, pinned: %q, want %q", got.Limits, got.Pinned, tt.pinned)
+		}
 	}
 }

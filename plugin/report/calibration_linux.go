@@ -23,6 +23,8 @@ type Calibration struct {
 	Name        string                 `json:"name"` // of the disk
 	Calibration *calibrate.Calibration `json:"calibration"`
 	Policy      json.RawMessage        `json:"policy"` // a fragment of a node policy, with the model of the disk
+	// Limits are those towards which a saved model follows the mix of I/O; nil if the measurements do not show them.
+	Limits *diskmodel.Limits `json:"limits,omitempty"`
 
 	disk     *storage.DiskInfo
 	fragment string // Policy, in the form of a policy file
@@ -36,7 +38,7 @@ func NewCalibration(d *storage.DiskInfo, c *calibrate.Calibration) (*Calibration
 	if err != nil {
 		return nil, err // not reached: the fragment is YAML
 	}
-	return &Calibration{Name: d.Name, Calibration: c, Policy: asJSON, disk: d, fragment: fragment}, nil
+	return &Calibration{Name: d.Name, Calibration: c, Policy: asJSON, Limits: c.Limits(), disk: d, fragment: fragment}, nil
 }
 
 // Write writes the measurements and the fragment of a policy. The text is a valid fragment as a whole, because the
@@ -54,6 +56,9 @@ func writeMeasurements(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Cali
 	text.WriteByte('\n')
 	writeDepths(&text, c)
 	fmt.Fprintf(&text, "\nThe linear model differs from the measured rates by up to %.0f %%, on average by %.0f %%.\n", 100*c.Fit.Max, 100*c.Fit.Mean)
+	if l := c.Limits(); l != nil {
+		fmt.Fprintf(&text, "The disk has a limit of %s operations/s and one of %s/s. With --save, the model follows the mix of I/O.\n", rateText(l.Ops), terminal.Bytes(uint64(l.Bytes)))
+	}
 	for line := range strings.Lines(text.String()) {
 		out.WriteString(strings.TrimRight("# "+strings.TrimSuffix(line, "\n"), " ") + "\n")
 	}

@@ -73,6 +73,7 @@ func TestCalibrationText(t *testing.T) {
 # WRITES     at 90 %      1350          300µs  400µs    500µs
 #
 # The linear model differs from the measured rates by up to 40 %, on average by 13 %.
+# The disk has a limit of 1500 operations/s and one of 60M/s. With --save, the model follows the mix of I/O.
 ` + fragment
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

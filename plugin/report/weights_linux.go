@@ -73,6 +73,8 @@ func costText(d health.CostDisk) string {
 		return "kept: " + d.Kept
 	case d.Model == string(iocost.FromKernel):
 		return "ok; " + inspect.GuessedModel
+	case d.Follow != nil:
+		return withReason("ok; model "+d.Follow.State, d.Follow.Reason)
 	}
 	return "ok"
 }

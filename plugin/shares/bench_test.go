@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,24 @@ import (
 // BenchmarkPass measures a pass over 250 pods with a sandbox and a container each. The files are plain files in
 // memory, so it excludes the time in which the kernel sums up the counters of the processors.
 func BenchmarkPass(b *testing.B) {
+	benchEach(b, 2*time.Second, func(k *Keeper, now time.Time) error {
+		_, err := k.Pass(now, Demand{Disks: []blkio.Dev{vda}})
+		return err
+	})
+}
+
+// BenchmarkLook measures a look at the same pods.
+func BenchmarkLook(b *testing.B) {
+	benchEach(b, 250*time.Millisecond, func(k *Keeper, now time.Time) error {
+		err := k.Look(now)
+		k.Uses(vda)
+		return err
+	})
+}
+
+// benchEach measures a function that is called at an interval, with several numbers of active containers.
+func benchEach(b *testing.B, interval time.Duration, do func(k *Keeper, now time.Time) error) {
+	b.Helper()
 	for _, active := range []int{0, 25, 250} {
 		b.Run(fmt.Sprintf("%d active", active), func(b *testing.B) {
 			dir, err := os.MkdirTemp("/dev/shm", "nri-blkio-shares-")
@@ -29,7 +48,10 @@ func BenchmarkPass(b *testing.B) {
 			}
 			b.Cleanup(func() { tree.Close() })
 			k, now := NewKeeper(tree, cgroupfs.Cgroup.Write), time.Unix(1000, 0)
-			d := Demand{Disks: []blkio.Dev{vda}}
+			if _, err := k.Pass(now, Demand{Disks: []blkio.Dev{vda}}); err != nil {
+				b.Fatal(err)
+			}
+			var cpu time.Duration
 			for n := 0; b.Loop(); n++ {
 				b.StopTimer()
 				for _, p := range paths[:active] {
@@ -38,13 +60,26 @@ func BenchmarkPass(b *testing.B) {
 					}
 				}
 				b.StartTimer()
-				now = now.Add(2 * time.Second)
-				if _, err := k.Pass(now, d); err != nil {
+				now = now.Add(interval)
+				began := cpuTime(b)
+				if err := do(k, now); err != nil {
 					b.Fatal(err)
 				}
+				cpu += cpuTime(b) - began
 			}
+			b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
+}
+
+// cpuTime returns the processor time of this process, which a busy machine hardly changes.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // benchTree makes the cgroups, and returns the paths of the containers.

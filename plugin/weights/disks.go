@@ -36,7 +36,7 @@ func (n NodeDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
 	if err != nil || c == nil {
 		return iocost.Known{}, err
 	}
-	return iocost.Known{Model: &c.Model, QOS: &c.QOS, Random: randomOf(c)}, nil
+	return iocost.Known{Model: &c.Model, QOS: &c.QOS, Random: randomOf(c), Limits: c.Limits()}, nil
 }
 
 // randomOf returns the measured rates of random operations. Those of writes are those of reads if

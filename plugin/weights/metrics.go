@@ -17,6 +17,7 @@ type Collector struct {
 var (
 	enabledDesc = desc("iocost_enabled", "1 while io.cost is enabled on the disk, by this program or another one.", "disk")
 	vrateDesc   = desc("iocost_vrate_ratio", "Rate at which io.cost gives out cost; 1 is the rate of the model.", "disk")
+	movedDesc   = desc("iocost_model_moved", "1 while the model of io.cost is moved towards the limits of the disk, 0 while a model that follows the mix is the safe one.", "disk")
 	weightDesc  = desc("weight", "Weight of a running container, or of a pod as a whole, on a disk.", shareLabels...)
 	budgetDesc  = desc("weight_budget_ratio", "Factor by which the budget of a namespace scales the weights of its pods on a disk; 1 within the budget.", "namespace", "disk")
 	leftOutDesc = desc("weights_left_out", "Weights that the metrics of weights leave out, because there are too many.")
@@ -60,6 +61,13 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 			gauge(vrateDesc, d.Vrate/100, d.Disk)
 		}
 		gauge(enabledDesc, enabled, d.Disk)
+		if f := d.Follow; f != nil && f.State != health.ModelPinned {
+			moved := 0.0
+			if f.Model != "" {
+				moved = 1
+			}
+			gauge(movedDesc, moved, d.Disk)
+		}
 	}
 	gauge(leftOutDesc, float64(r.SharesLeftOut))
 	for i := range min(len(r.Budgets), maxShares) {

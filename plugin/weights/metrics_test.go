@@ -65,7 +65,12 @@ func TestCollectorUnique(t *testing.T) {
 
 func TestCollector(t *testing.T) {
 	got := gather(t, &health.Weights{
-		Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vdb", Enabled: true, Vrate: 87.5}},
+		Disks: []health.CostDisk{
+			{Disk: "vda"},
+			{Disk: "vdb", Enabled: true, Vrate: 87.5, Follow: &health.Follow{State: "moved", Model: "m"}},
+			{Disk: "vdc", Enabled: true, Follow: &health.Follow{State: health.ModelPinned}},
+			{Disk: "vdd", Enabled: true, Follow: &health.Follow{State: "safe"}},
+		},
 		Shares: []health.Share{
 			{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Reason: notEnabled},
 			{Namespace: "prod", Pod: "db-0", Disk: "vdb", Weight: 50, Share: 0.25},
@@ -76,6 +81,12 @@ func TestCollector(t *testing.T) {
 	want := map[string]float64{
 		"nri_blkio_iocost_enabled disk=vda":                                          0,
 		"nri_blkio_iocost_enabled disk=vdb":                                          1,
+		"nri_blkio_iocost_enabled disk=vdc":                                          1,
+		"nri_blkio_iocost_enabled disk=vdd":                                          1,
+		"nri_blkio_iocost_model_moved disk=vdb":                                      1,
+		"nri_blkio_iocost_model_moved disk=vdd":                                      0,
+		"nri_blkio_iocost_vrate_ratio disk=vdc":                                      0,
+		"nri_blkio_iocost_vrate_ratio disk=vdd":                                      0,
 		"nri_blkio_iocost_vrate_ratio disk=vdb":                                      0.875,
 		"nri_blkio_weights_left_out":                                                 7,
 		"nri_blkio_weight_budget_ratio disk=vdb namespace=prod":                      0.5,

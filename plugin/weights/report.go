@@ -3,6 +3,7 @@ package weights
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -159,4 +160,19 @@ func budgetSums(disk blkio.Disk, used []shares.BudgetUse) (out []health.BudgetSu
 		})
 	}
 	return out
+}
+
+// nameOf returns the name of a cgroup for people.
+func (k *Keeper) nameOf(cgroup string) string {
+	name := "cgroup " + cgroup
+	weighted := k.cfg.Demand().Weighted
+	for i := range weighted {
+		switch w := &weighted[i]; w.Cgroup {
+		case cgroup:
+			return w.String()
+		case path.Dir(cgroup):
+			name = "a container of " + w.String()
+		}
+	}
+	return name
 }

@@ -199,7 +199,9 @@ func TestPass(t *testing.T) {
 		Disks: []health.CostDisk{
 			{Disk: "dm-0", Dev: "253:0", Reason: "io.cost works on the disks below: vda, vdb"},
 			{Disk: "vda", Dev: "254:0", Reason: "no container with a weight uses the disk"},
-			{Disk: "vdb", Dev: "254:16", Enabled: true, Model: "calibration", QOS: "fixed", Vrate: 87.5},
+			{Disk: "vdb", Dev: "254:16", Enabled: true, Model: "calibration", QOS: "fixed", Vrate: 87.5, Follow: &health.Follow{
+				State: "pinned", Reason: "the calibration does not show a limit of operations and one of bytes",
+			}},
 			{Disk: "zram0", Dev: "252:0", Reason: "its driver has no queue of requests (blk-mq)"},
 		},
 		Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vdb", Weight: 300, Share: 1}},

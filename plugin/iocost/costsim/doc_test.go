@@ -1,5 +1,5 @@
-// Package costsim has a simulation of io.cost on a disk with two limits, and the design of a controller that moves io.cost's
-// model towards both. It is test code only: the program does not use the controller yet. A simulated second takes 1 to 2 ms.
+// Package costsim has a simulation of io.cost on a disk with two limits, which holds the properties of the controller of package
+// follow. It is test code only. A simulated second takes 1 to 2 ms.
 //
 // # What the simulation reproduces
 //
@@ -51,14 +51,8 @@
 //   - vrate is io.cost's own, up to 166 % of the model with latency targets of 4.3 ms for half of the requests.
 //   - Two prices are the controller of [naivePrices], which writes up to 117 times a minute.
 //   - Predicting the mix only from the shares: the disk's queue filled where a cgroup at depth 1 could not use its larger
-//     share, because io.cost gave it to others. So [controller.worst] assumes that this happens.
+//     share, because io.cost gave it to others. So the controller assumes that this happens.
 //   - Steps that add at most 20 % of the disk: one write more for each mix, and no fewer losses.
 //   - A model of 85 % for two seconds after a harm, to drain the disk's queue: it costs each victim more than it saves.
 //   - Looks at each second while moved: victims lose up to 2.5 seconds instead of 1.
-//
-// # What wiring needs
-//
-// Limits of the disk in its calibration, for reads and writes together. Looks at io.stat four times a second while moved. A
-// write that returns when the queue is open again. The record and the comparison of the model in force, which would take the
-// model back every 30 seconds. Then rows on a node: the simulation cannot say what a disk's true limits do over time.
 package costsim

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost/follow"
 )
 
 // driver lets the controller look at a simulation, and writes what it decides.
 type driver struct {
 	sim        *sim
-	controller controller
-	decision   decision
+	controller follow.Controller
+	decision   follow.Decision
 	hasWait    bool // the kernel prints cost.wait
 	from       float64
 	groups     []counters
@@ -18,9 +21,16 @@ type driver struct {
 	log        []string
 }
 
+// controller returns that of the simulated disk.
+func controller() follow.Controller {
+	return follow.Controller{
+		Limits: diskmodel.Limits{Ops: diskOps, Bytes: diskBps}, Safe: fixedModel(.97), Name: func(group string) string { return group },
+	}
+}
+
 // control adds a controller to a simulation whose safe model is the one in force.
 func control(s *sim) *driver {
-	d := &driver{sim: s, controller: controller{limits{diskOps, diskBps}, fixedModel(.97)}, hasWait: true}
+	d := &driver{sim: s, controller: controller(), hasWait: true}
 	d.restart()
 	return d
 }
@@ -32,11 +42,7 @@ func (d *driver) restart() {
 		return
 	}
 	d.from, d.groups, d.disk = d.sim.now, d.sim.stat(), d.sim.disk.total
-	interval := movedInterval
-	if d.decision.State == isSafe || d.decision.State == "" {
-		interval = safeInterval
-	}
-	d.sim.after(interval.Seconds(), d.step)
+	d.sim.after(d.decision.Interval().Seconds(), d.step)
 }
 
 // stat reads io.stat of the groups.
@@ -54,23 +60,23 @@ func (s *sim) stat() (out []counters) {
 func (d *driver) step() {
 	seconds := d.sim.now - d.from
 	disk := d.sim.disk.total.minus(d.disk)
-	l := look{
+	l := follow.Look{
 		At:   time.Duration(d.sim.now * float64(time.Second)),
-		Uses: map[string]use{}, Ops: disk.Ops / seconds, Bytes: disk.Bytes / seconds,
+		Uses: map[string]follow.Use{}, Ops: disk.Ops / seconds, Bytes: disk.Bytes / seconds,
 	}
 	for i, c := range d.sim.stat() {
 		c, g := c.minus(d.groups[i]), d.sim.groups[i]
 		if c.Ops == 0 && c.Wait == 0 {
 			continue
 		}
-		u := use{g.Weight, c.Ops / seconds, c.Bytes / seconds, c.Cost / seconds, c.Wait / seconds}
+		u := follow.Use{Weight: g.Weight, Ops: c.Ops / seconds, Bytes: c.Bytes / seconds, Cost: c.Cost / seconds, Wait: c.Wait / seconds}
 		if !d.hasWait {
 			u.Wait = -1
 		}
 		l.Uses[g.Name] = u
 	}
 	before := d.decision
-	d.decision = d.controller.next(before, l)
+	d.decision = d.controller.Next(before, l)
 	if d.decision.Reason != before.Reason || d.decision.State != before.State {
 		d.log = append(d.log, fmt.Sprintf("%.2f %s: %s", d.sim.now, d.decision.State, d.decision.Reason))
 	}
@@ -91,20 +97,25 @@ type trace struct {
 
 const window = .25
 
+// charge returns what operations cost by the safe model, in seconds of the disk.
+func charge(n counters) float64 {
+	of := diskmodel.RandomOf(fixedModel(.97)).Reads.(diskmodel.Linear)
+	return n.Ops*of.Base + n.Bytes/4096*of.Page
+}
+
 // traced runs a simulation and returns its trace.
 func (s *sim) traced(seconds float64, d *driver) *trace {
 	t := &trace{largest: make([]float64, len(s.groups))}
-	c := controller{limits{diskOps, diskBps}, fixedModel(.97)}
 	last := make([]counters, len(s.workloads))
 	group := func(w *workload) int { return slices.Index(s.groups, w.group) }
 	for _, w := range s.workloads {
-		t.largest[group(w)] = max(t.largest[group(w)], c.charge(use{Ops: 1, Bytes: float64(w.Size)}))
+		t.largest[group(w)] = max(t.largest[group(w)], charge(counters{Ops: 1, Bytes: float64(w.Size)}))
 	}
 	s.every(window, func() {
 		row := make([]float64, len(s.groups))
 		for i, w := range s.workloads {
 			n := w.done.minus(last[i])
-			row[group(w)] += c.charge(use{Ops: n.Ops, Bytes: n.Bytes})
+			row[group(w)] += charge(n)
 			last[i] = w.done
 		}
 		t.windows = append(t.windows, row)
@@ -129,7 +140,7 @@ func (t *trace) loss(safe []*trace) (most float64, group int, at float64) {
 			for _, s := range safe {
 				has = min(has, s.windows[w-1][g], s.windows[w][g], s.windows[w+1][g])
 			}
-			if short := due*has - got; has > 2*t.largest[g] && short > 0 {
+			if short := .95*has - got; has > 2*t.largest[g] && short > 0 {
 				lost[w] = window * short / has
 			}
 			var sum float64

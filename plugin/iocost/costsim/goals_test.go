@@ -3,6 +3,8 @@ package costsim
 import (
 	"math"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/iocost/follow"
 )
 
 // measured runs a mix under the controller, and measures what it does once the controller has settled.
@@ -64,11 +66,11 @@ func TestArrival(t *testing.T) {
 	s.add("victim", 1000, &workload{Size: 4 * kib, Depth: 1, From: 40.1})
 	d := control(s)
 	s.run(40)
-	if d.decision.State != moved {
+	if d.decision.State != follow.Moved {
 		t.Fatalf("%s before the victim comes: %q", d.decision.State, d.log)
 	}
 	s.run(1.1)
-	if d.decision.State != isSafe || d.decision.Model != d.controller.Safe || s.frozen {
+	if d.decision.State != follow.Safe || d.decision.Model != d.controller.Safe || s.frozen {
 		t.Errorf("%s one second after the victim came: %q", d.decision.State, d.log)
 	}
 }

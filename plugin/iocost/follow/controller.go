@@ -1,4 +1,9 @@
-package costsim
+// Package follow moves io.cost's model of a disk with two limits, of operations and of bytes, as the mix of I/O moves.
+// The linear model that is safe for each mix leaves much of such a disk idle (docs/explanation/weights.md).
+//
+// The package is pure: a look at what the cgroups do goes in, and a decision comes out. Package weights looks and writes.
+// The simulation in package costsim holds the properties of the decisions.
+package follow
 
 import (
 	"fmt"
@@ -9,27 +14,26 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
-// limits are the operations and the bytes that the disk can do in a second, together for reads and writes. A calibration
-// has them: its rates with the smallest and the largest blocks.
-type limits struct{ Ops, Bytes float64 }
-
-// use is the I/O of a cgroup in a second, from io.stat.
-type use struct {
+// Use is the I/O of a cgroup in a second, from io.stat.
+type Use struct {
 	Weight     float64 // its part of the disk is Weight divided by those of all cgroups in use
 	Ops, Bytes float64
 	Cost       float64 // part of the disk by the model in force (cost.usage)
 	Wait       float64 // part of the time in which it waited for io.cost (cost.wait); negative if the kernel does not print it
 }
 
-// look has the means of an interval. The interval after a write begins when the write returns, because the kernel stops
+// Look has the means of an interval. The interval after a write begins when the write returns, because the kernel stops
 // the disk's queue for it.
-type look struct {
-	At    time.Duration
-	Uses  map[string]use // by cgroup
+type Look struct {
+	At    time.Duration  // since any moment that is the same for all looks
+	Uses  map[string]Use // by cgroup
 	Ops   float64        // of the disk in a second
 	Bytes float64
+	// Took is how long it took to read all of this.
+	Took time.Duration
 }
 
 // The intervals of looks. With looks of one second, a cgroup that the move harms loses up to 2.5 seconds.
@@ -38,28 +42,41 @@ const (
 	movedInterval = 250 * time.Millisecond
 )
 
-type state string
+// State is what the controller has done about the model.
+type State string
 
+// The states.
 const (
-	isSafe  state = "safe"    // the calibrated model is in force
-	probing state = "probing" // a cheaper one is, for less than probeTime
-	moved   state = "moved"
+	Safe    State = "safe"    // the calibrated model is in force
+	Probing State = "probing" // a cheaper one is, for less than probeTime
+	Moved   State = "moved"
 )
 
-// decision is what the controller has decided, and what it remembers. The zero value is the state before the first look.
-type decision struct {
-	State  state
-	Since  time.Duration
+// Decision is what the controller has decided, and what it remembers. The zero value is the state before the first look.
+type Decision struct {
+	State  State
+	Since  time.Duration // of State, by Look.At
 	Reason string
 	Model  blkio.CostModel
 	Write  bool // Model differs from that of the decision before
 
-	looks     []look         // since the last write; at most memory
-	baseline  map[string]use // of each cgroup by the safe model
+	looks     []Look         // since the last write; at most memory
+	baseline  map[string]Use // of each cgroup by the safe model
 	wait      time.Duration  // between a harm and the next probe
 	notBefore time.Duration  // of the next probe
 	target    float64        // part of each limit
 	use, gain float64        // before the last step, and what the step should add to it
+}
+
+// IsMoved reports whether another model than the safe one is in force.
+func (d *Decision) IsMoved() bool { return d.State == Probing || d.State == Moved }
+
+// Interval returns the time until the next look.
+func (d *Decision) Interval() time.Duration {
+	if d.IsMoved() {
+		return movedInterval
+	}
+	return safeInterval
 }
 
 const (
@@ -76,30 +93,35 @@ const (
 	riskPrice   = .02  // worth of a model that charges other sizes half as much
 	noPrice     = 1e-5 // least price of a byte, because a model without one is invalid
 
+	// mostTime is how long a look may take in the mean, because there are four in a second.
+	mostTime = 10 * time.Millisecond
+
 	probeTime  = 3 * time.Second
 	settleTime = 30 * time.Second // between two steps of a stable mix
 	firstWait  = 10 * time.Second
 	lastWait   = 10 * time.Minute
 )
 
-// controller moves io.cost's model towards both limits of a disk.
+// Controller moves io.cost's model towards both limits of a disk.
 //
 // It only lowers prices: by each model that it writes, each size costs at most what it costs by the safe model. So a cgroup
 // that uses its share gets at least what it gets by the safe model, until the disk's own queue fills. Before it writes, it
 // predicts the mix for each case in which one of the waiting cgroups takes what the others do not.
-type controller struct {
-	Limits limits
+type Controller struct {
+	Limits diskmodel.Limits
 	Safe   blkio.CostModel
+	// Name returns the name of a cgroup in a reason.
+	Name func(cgroup string) string
 }
 
-// next returns the decision after a look. It is pure.
-func (c *controller) next(d decision, l look) decision {
+// Next returns the decision after a look. It is pure.
+func (c *Controller) Next(d Decision, l Look) Decision {
 	if d.State == "" {
-		d.State, d.Since, d.Model, d.wait, d.target = isSafe, l.At, c.Safe, firstWait, mostTarget
+		d.State, d.Since, d.Model, d.wait, d.target = Safe, l.At, c.Safe, firstWait, mostTarget
 	}
 	d.Write = false
 	d.looks = append(slices.Clone(d.looks[max(0, len(d.looks)-memory+1):]), l)
-	if d.State == isSafe {
+	if d.State == Safe {
 		return c.consider(d, l.At)
 	}
 	if why, queued := c.harm(&d); why != "" {
@@ -108,16 +130,26 @@ func (c *controller) next(d decision, l look) decision {
 	return c.continued(d, l.At)
 }
 
+const tooSlow = "the plugin takes too long to read what each cgroup does"
+
+// Back returns the decision after a write that failed: the safe model, at least for lastWait.
+func (c *Controller) Back(d Decision, now time.Duration, why string) Decision {
+	d.wait = lastWait
+	return c.back(d, now, why, false)
+}
+
 // consider decides whether to leave the safe model.
-func (c *controller) consider(d decision, now time.Duration) decision {
+func (c *Controller) consider(d Decision, now time.Duration) Decision {
 	looks := d.looks[max(0, len(d.looks)-stableLooks):]
 	mean := average(looks)
 	o, b := c.parts(mean.Ops, mean.Bytes)
-	unstable := changes(looks, mean)
+	unstable := c.changes(looks, mean)
 	switch {
 	case now < d.notBefore: // the reason stays that of the harm
 	case unstable != "":
 		d.Reason = unstable
+	case mean.Took > mostTime:
+		d.Reason = tooSlow
 	case max(o, b) >= room:
 		d.Reason = fmt.Sprintf("the disk does at least %.0f %% of a limit", 100*room)
 	case len(waiting(mean.Uses)) == 0:
@@ -130,15 +162,15 @@ func (c *controller) consider(d decision, now time.Duration) decision {
 }
 
 // continued decides about another step, after a step that harmed nobody.
-func (c *controller) continued(d decision, now time.Duration) decision {
+func (c *Controller) continued(d Decision, now time.Duration) Decision {
 	since := now - d.Since
-	if since < probeTime || d.State == moved && since < settleTime {
+	if since < probeTime || d.State == Moved && since < settleTime {
 		return d
 	}
 	mean := average(d.looks)
 	o, b := c.parts(mean.Ops, mean.Bytes)
 	halfway := o+b >= d.use+d.gain/2 // otherwise something else than io.cost bounds the mix
-	d.State, d.Since = moved, now
+	d.State, d.Since = Moved, now
 	if !halfway || len(waiting(mean.Uses)) == 0 {
 		return d
 	}
@@ -146,45 +178,51 @@ func (c *controller) continued(d decision, now time.Duration) decision {
 }
 
 // step writes the model that uses most of the disk, if that is worth a write.
-func (c *controller) step(d decision, now time.Duration, mean look) decision {
+func (c *Controller) step(d Decision, now time.Duration, mean Look) Decision {
 	o, b := c.parts(mean.Ops, mean.Bytes)
-	m, toOps, toBytes := c.best(mean.Uses, d.target)
-	if gain := toOps + toBytes - o - b; gain >= leastGain {
+	nowOps, nowBytes := c.predict(mean.Uses, prices{}, nil)
+	// The kernel's own I/O belongs to no cgroup that io.cost holds back. With merges, cgroups do more operations than the disk.
+	rest := max(0, o-nowOps, b-nowBytes)
+	m, toOps, toBytes := c.best(mean.Uses, d.target-rest)
+	if gain := toOps + toBytes - nowOps - nowBytes; gain >= leastGain {
 		d.use, d.gain = o+b, gain
-		return d.write(now, probing, m, fmt.Sprintf("%s wait for io.cost: from %.0f and %.0f to %.0f and %.0f %% of operations and bytes",
-			strings.Join(waiting(mean.Uses), ", "), 100*o, 100*b, 100*toOps, 100*toBytes))
+		return d.write(now, Probing, m, fmt.Sprintf("%s wait for io.cost: from %.0f and %.0f to %.0f and %.0f %% of operations and bytes",
+			c.names(waiting(mean.Uses)), 100*o, 100*b, 100*toOps, 100*toBytes))
 	}
-	if d.State == isSafe {
+	if d.State == Safe {
 		d.Reason = "no model gives more of the disk without a risk"
 	}
 	return d
 }
 
-func (d decision) write(now time.Duration, to state, m blkio.CostModel, reason string) decision {
+func (d Decision) write(now time.Duration, to State, m blkio.CostModel, reason string) Decision {
 	d.Write, d.State, d.Since, d.Model, d.Reason, d.looks = true, to, now, m, reason, nil
 	return d
 }
 
 // back returns to the safe model, and doubles the time until the next probe.
-func (c *controller) back(d decision, now time.Duration, why string, queued bool) decision {
-	if d.State == moved && now-d.Since > time.Minute {
+func (c *Controller) back(d Decision, now time.Duration, why string, queued bool) Decision {
+	if d.State == Moved && now-d.Since > time.Minute {
 		d.wait, d.target = firstWait, mostTarget
 	}
 	if queued {
 		d.target = max(leastTarget, d.target-.05)
 	}
-	d = d.write(now, isSafe, c.Safe, why)
+	d = d.write(now, Safe, c.Safe, why)
 	d.notBefore, d.wait = now+d.wait, min(2*d.wait, lastWait)
 	return d
 }
 
 // harm returns why the model must not stay, or "". queued is true if the disk's own queue decides.
-func (c *controller) harm(d *decision) (why string, queued bool) {
+func (c *Controller) harm(d *Decision) (why string, queued bool) {
 	last := d.looks[len(d.looks)-1]
 	for _, name := range slices.Sorted(maps.Keys(last.Uses)) {
 		if counts(last.Uses[name]) && !counts(d.baseline[name]) {
-			return name + " began to use the disk", false
+			return c.Name(name) + " began to use the disk", false
 		}
+	}
+	if n := len(d.looks); n >= 4 && average(d.looks[n-4:]).Took > mostTime {
+		return tooSlow, false
 	}
 	for n := 1; n <= min(8, len(d.looks)); n *= 2 {
 		mean, seconds := average(d.looks[len(d.looks)-n:]), float64(n)*movedInterval.Seconds()
@@ -193,7 +231,7 @@ func (c *controller) harm(d *decision) (why string, queued bool) {
 			was := d.baseline[name]
 			part := c.charge(mean.Uses[name]) / c.charge(was)
 			if noise := 2 / math.Sqrt(max(was.Ops*seconds, 1)); counts(was) && part < due-noise {
-				return fmt.Sprintf("%s has %.0f %% of what it had by the safe model", name, 100*part), max(o, b) > room
+				return fmt.Sprintf("%s has %.0f %% of what it had by the safe model", c.Name(name), 100*part), max(o, b) > room
 			}
 		}
 		if most := max(o, b); n >= 4 && most > full || n == 2 && most > 1.05 {
@@ -203,21 +241,36 @@ func (c *controller) harm(d *decision) (why string, queued bool) {
 	return "", false
 }
 
+// mostNames is how many cgroups a reason names.
+const mostNames = 3
+
+func (c *Controller) names(cgroups []string) string {
+	var out []string
+	for i, cgroup := range cgroups {
+		if i == mostNames {
+			out = append(out, fmt.Sprintf("%d more", len(cgroups)-i))
+			break
+		}
+		out = append(out, c.Name(cgroup))
+	}
+	return strings.Join(out, ", ")
+}
+
 // charge returns what a use costs by the safe model.
-func (c *controller) charge(u use) float64 {
+func (c *Controller) charge(u Use) float64 {
 	page := 4096 / float64(c.Safe.Rbps)
 	return u.Ops*(1/float64(c.Safe.RRandIOPS)-page) + u.Bytes/4096*page
 }
 
-func (c *controller) parts(ops, bytes float64) (o, b float64) {
+func (c *Controller) parts(ops, bytes float64) (o, b float64) {
 	return ops / c.Limits.Ops, bytes / c.Limits.Bytes
 }
 
 // counts reports whether a cgroup is a part of the mix.
-func counts(u use) bool { return u.Ops >= 5 || u.Cost >= .01 }
+func counts(u Use) bool { return u.Ops >= 5 || u.Cost >= .01 }
 
 // waiting returns the cgroups that io.cost holds back, sorted.
-func waiting(uses map[string]use) (out []string) {
+func waiting(uses map[string]Use) (out []string) {
 	var sum float64
 	for _, u := range uses {
 		sum += u.Weight
@@ -230,20 +283,20 @@ func waiting(uses map[string]use) (out []string) {
 	return out
 }
 
-func average(looks []look) look {
-	mean, n := look{Uses: map[string]use{}}, float64(len(looks))
+func average(looks []Look) Look {
+	mean, n := Look{Uses: map[string]Use{}}, float64(len(looks))
 	for _, l := range looks {
-		mean.Ops, mean.Bytes = mean.Ops+l.Ops/n, mean.Bytes+l.Bytes/n
+		mean.Ops, mean.Bytes, mean.Took = mean.Ops+l.Ops/n, mean.Bytes+l.Bytes/n, mean.Took+l.Took/time.Duration(len(looks))
 		for name, u := range l.Uses {
 			m := mean.Uses[name]
-			mean.Uses[name] = use{u.Weight, m.Ops + u.Ops/n, m.Bytes + u.Bytes/n, m.Cost + u.Cost/n, m.Wait + u.Wait/n}
+			mean.Uses[name] = Use{u.Weight, m.Ops + u.Ops/n, m.Bytes + u.Bytes/n, m.Cost + u.Cost/n, m.Wait + u.Wait/n}
 		}
 	}
 	return mean
 }
 
 // changes returns why looks are no stable mix, or "".
-func changes(looks []look, mean look) string {
+func (c *Controller) changes(looks []Look, mean Look) string {
 	if len(looks) < stableLooks {
 		return fmt.Sprintf("the mix is known for less than %d seconds", stableLooks)
 	}
@@ -253,7 +306,7 @@ func changes(looks []look, mean look) string {
 		for _, l := range looks {
 			u := l.Uses[name]
 			if counts(m) && (math.Abs(u.Ops-m.Ops) > noise*m.Ops || math.Abs(u.Bytes-m.Bytes) > noise*m.Bytes) {
-				return name + " is not steady"
+				return c.Name(name) + " is not steady"
 			}
 		}
 	}

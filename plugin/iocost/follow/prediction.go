@@ -1,4 +1,4 @@
-package costsim
+package follow
 
 import (
 	"math"
@@ -9,18 +9,19 @@ import (
 // prices are those of an operation and of a byte, relative to their part of the disk's limits.
 type prices struct{ op, byte float64 }
 
-func (c *controller) cost(p prices, u use) float64 {
+func (c *Controller) cost(p prices, u Use) float64 {
 	return p.op/c.Limits.Ops + p.byte*u.Bytes/max(u.Ops, 1e-9)/c.Limits.Bytes
 }
 
-func (c *controller) model(p prices) blkio.CostModel {
+func (c *Controller) model(p prices) blkio.CostModel {
 	bps := c.Limits.Bytes / max(p.byte, noPrice)
-	return symmetric(1/(p.op/c.Limits.Ops+4096/bps), bps)
+	o, b := uint64(1/(p.op/c.Limits.Ops+4096/bps)), uint64(bps)
+	return blkio.CostModel{Rbps: b, RSeqIOPS: o, RRandIOPS: o, Wbps: b, WSeqIOPS: o, WRandIOPS: o}
 }
 
 // best returns the model with which a mix uses most of the disk, and the parts of both limits that it then uses. It tries
 // ratios of the two prices. Each price is at most that of the safe model.
-func (c *controller) best(uses map[string]use, target float64) (m blkio.CostModel, ops, bytes float64) {
+func (c *Controller) best(uses map[string]Use, target float64) (m blkio.CostModel, ops, bytes float64) {
 	const steps = 20
 	safe := prices{c.Limits.Ops * (1/float64(c.Safe.RRandIOPS) - 4096/float64(c.Safe.Rbps)), c.Limits.Bytes / float64(c.Safe.Rbps)}
 	m, score := c.Safe, math.Inf(-1)
@@ -49,16 +50,16 @@ func (c *controller) best(uses map[string]use, target float64) (m blkio.CostMode
 
 // risk returns how many times more than it can do the disk would get, if suddenly all requests had the size that the prices
 // charge least.
-func (c *controller) risk(p prices) float64 {
+func (c *Controller) risk(p prices) float64 {
 	part := func(size float64) float64 {
-		return max(1/c.Limits.Ops, size/c.Limits.Bytes) / c.cost(p, use{Ops: 1, Bytes: size})
+		return max(1/c.Limits.Ops, size/c.Limits.Bytes) / c.cost(p, Use{Ops: 1, Bytes: size})
 	}
 	return max(part(4096), part(1<<20))
 }
 
 // worst returns the largest part of a limit that a mix can come to use: if all that wait take their shares, or one of them
 // takes what is left while the others do not more than now.
-func (c *controller) worst(uses map[string]use, p prices) (part float64) {
+func (c *Controller) worst(uses map[string]Use, p prices) (part float64) {
 	all := waiting(uses)
 	for i := range all {
 		o, b := c.predict(uses, p, all[i:i+1])
@@ -70,7 +71,7 @@ func (c *controller) worst(uses map[string]use, p prices) (part float64) {
 
 // predict returns the parts of both limits that a mix uses at prices. Some cgroups divide what the others leave, in the
 // proportion in which they do now. The others do what they do now.
-func (c *controller) predict(uses map[string]use, p prices, growing []string) (o, b float64) {
+func (c *Controller) predict(uses map[string]Use, p prices, growing []string) (o, b float64) {
 	left, sum := 1., 0.
 	for _, u := range uses {
 		left -= u.Ops * c.cost(p, u)
