@@ -86,6 +86,7 @@ plugin/iocost           pure    blkio blkio/cgroupfs blkio/diskmodel policy
 plugin/shares           pure    blkio blkio/cgroupfs
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health
                                 plugin/iocost plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
+plugin/burst            pure    blkio
 plugin/podmetrics       pure    blkio blkio/cgroupfs plugin/bounded prometheus
 plugin/repair           pure    io/fs blkio blkio/cgroupfs blkio/hostfs blkio/kernel blkio/storage blkio/writeback plugin/health plugin/record
                                 plugin/recovery plugin/reminder plugin/repair/filestate policy logrus prometheus golang.org/x/time/rate

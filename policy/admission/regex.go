@@ -103,8 +103,11 @@ const numeral = `[0-9.][0-9a-zA-Z.]*`
 // limits matches the limits after the target of a valid entry, up to its end. A quoted path
 // cannot be a part of it: no quote is.
 func limits() string {
-	return `(?:` + blank + `+` + keys(every) + `=` + rate() + `)+` + blank + `*$`
+	return `(?:` + blank + `+` + oneOf(keys(every)+`=`+rate(), keys(every)+burst) + `)+` + blank + `*$`
 }
+
+// burst matches the rest of the key of a burst, and its value. Only the forms of both parts are right.
+const burst = `[.]burst=\+?` + numeral + `(?:\+[0-9]+)?/[0-9]{1,4}[smh]`
 
 // limitsEntry and weightEntry return patterns for an entry, except for control characters.
 func limitsEntry() string { return `^` + blank + `*` + target() + limits() }
