@@ -29,6 +29,7 @@ func (a Account) compare(b Account) int {
 // Member is a limit with a burst of one cgroup.
 type Member struct {
 	Account
+	Pod    string       `json:"-"`      // for the caller of Book.Tick
 	Cgroup string       `json:"cgroup"` // below the cgroup root
 	Limit  blkio.Amount `json:"limit"`
 	Burst  blkio.Burst  `json:"burst"`
@@ -37,6 +38,9 @@ type Member struct {
 
 // above returns what the burst takes above the limit in a second.
 func (m *Member) above() float64 { return float64(m.Burst.Rate) - float64(m.Limit) }
+
+// Whole returns the credits of a whole burst.
+func (m *Member) Whole() float64 { return m.above() * float64(m.Burst.Seconds) }
 
 // Place is a value of a cgroup.
 type Place struct {
@@ -155,7 +159,7 @@ func (b *Book) forget(samples []Sample) {
 	capacity := map[Account]float64{}
 	for i := range samples {
 		m := &samples[i].Member
-		capacity[m.Account] = max(capacity[m.Account], m.above()*float64(m.Burst.Seconds))
+		capacity[m.Account] = max(capacity[m.Account], m.Whole())
 	}
 	idle := map[string][]Account{}
 	for a, credits := range b.credits {

@@ -2,10 +2,13 @@ package burst
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -221,24 +224,34 @@ func TestBound(t *testing.T) {
 func TestSaved(t *testing.T) {
 	n := newNode(t, pod("web", "c1"), pod("", "c2"))
 	n.seconds(10, 0, 1)
-	data := n.Save("boot 1")
-	got, err := Load(data, "boot 1")
-	if diff := cmp.Diff(string(data), string(got.Save("boot 1"))); diff != "" || err != nil {
+	f := File{Path: filepath.Join(t.TempDir(), "bursts.json"), Boot: "boot 1", Now: func() time.Duration { return n.now }}
+	if b, err := f.Read(); err != nil || len(b.credits) != 0 {
+		t.Errorf("%v: %+v without a file", err, b)
+	}
+	if err := f.Write(&n.Book); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Read()
+	if diff := cmp.Diff(n.Book, *got, cmp.AllowUnexported(Book{}), cmpopts.IgnoreUnexported(Sample{})); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	if got.Lower(); got.Samples()[0].Raised || len(got.Samples()) != 2 {
-		t.Errorf("%+v", got.Samples())
+	if got.Lower(); got.Limits()[0].Raised || len(got.Limits()) != 2 {
+		t.Errorf("%+v", got.Limits())
 	}
-	other, err := Load(data, "boot 2")
-	if err != nil || len(other.credits) != 0 || other.last != nil {
-		t.Errorf("%v: %+v in another boot", err, other)
+	later := f
+	later.Now = func() time.Duration { return n.now - 1 }
+	for _, f := range []File{{f.Path, "boot 2", f.Now}, {f.Path, "", f.Now}, later} {
+		if other, err := f.Read(); err != nil || len(other.credits) != 0 || other.last != nil {
+			t.Errorf("%v: %+v in another boot", err, other)
+		}
 	}
-	if _, err := Load([]byte("{"), "boot 1"); err == nil {
-		t.Error("half a file is no error")
-	}
-	odd, err := Load([]byte(`{"boot":"b","accounts":[{"Key":200,"credits":1}],"members":[{"Key":200}]}`), "b")
-	if err != nil || len(odd.credits) != 0 || len(odd.last) != 0 {
-		t.Errorf("%v: %+v of an unknown key", err, odd)
+	for text, isError := range map[string]bool{"{": true, `{"boot":"boot 1","accounts":[{"Key":200,"credits":1}],"limits":[{"Key":200}]}`: false} {
+		if err := os.WriteFile(f.Path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if odd, err := f.Read(); (err != nil) != isError || len(odd.credits) != 0 || len(odd.last) != 0 {
+			t.Errorf("%s: %v, %+v", text, err, odd)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package burst
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type world struct {
 	owners  map[Account]*truth
 	room    float64
 	onTime  bool
+	file    File
 	latency float64 // seconds after the first one of the longest interval so far
 }
 
@@ -43,10 +45,12 @@ type truth struct {
 }
 
 func newWorld(t *testing.T, seed uint64, onTime bool) *world {
-	return &world{
+	w := &world{
 		t: t, r: rand.New(rand.NewPCG(seed, 1)), book: &Book{}, now: time.Hour, raised: map[Place]bool{}, owners: map[Account]*truth{},
-		room: 200 * mebi, onTime: onTime,
+		room: 200 * mebi, onTime: onTime, file: File{Path: filepath.Join(t.TempDir(), "bursts.json"), Boot: "boot 0"},
 	}
+	w.file.Now = func() time.Duration { return w.now }
+	return w
 }
 
 func (w *world) chance(one int) bool { return w.r.IntN(one) == 0 }
@@ -184,7 +188,9 @@ func (w *world) tick() {
 
 // restart has the plugin or the node begin again, in order or not.
 func (w *world) restart() {
-	boot := w.boot
+	if err := w.file.Write(w.book); err != nil {
+		w.t.Fatal(err)
+	}
 	if w.chance(4) {
 		w.boot++
 		w.now, w.pods, w.raised = time.Duration(w.r.IntN(1e9)), nil, map[Place]bool{}
@@ -194,8 +200,12 @@ func (w *world) restart() {
 	} else if w.chance(2) {
 		w.book.Lower()
 		w.raised = map[Place]bool{}
+		if err := w.file.Write(w.book); err != nil {
+			w.t.Fatal(err)
+		}
 	}
-	book, err := Load(w.book.Save(fmt.Sprint(boot)), fmt.Sprint(w.boot))
+	w.file.Boot = fmt.Sprint("boot ", w.boot)
+	book, err := w.file.Read()
 	if err != nil {
 		w.t.Fatal(err)
 	}

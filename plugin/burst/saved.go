@@ -1,66 +1,69 @@
 package burst
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
-// Saved is a Book in a file.
-type Saved struct {
-	Boot     string        `json:"boot"` // the ID of the boot
-	At       time.Duration `json:"at"`   // of the last settlement, on the monotonic clock
-	Accounts []Credits     `json:"accounts"`
-	Members  []Sample      `json:"members"`
+// File is where a book is kept.
+type File struct {
+	Path string
+	Boot string // the ID of the boot; "" if it is unknown
+	// Now returns the time of the monotonic clock, which all processes of a boot share.
+	Now func() time.Duration
 }
 
-// Credits has the credits of an account, in bytes or operations. They are negative for a debt.
-type Credits struct {
+// saved is a Book in a file.
+type saved struct {
+	Boot     string        `json:"boot"`
+	At       time.Duration `json:"at"`
+	Accounts []credits     `json:"accounts"`
+	Limits   []Sample      `json:"limits"`
+}
+
+// credits has the credits of an account, in bytes or operations. They are negative for a debt.
+type credits struct {
 	Account
 	Credits float64 `json:"credits"`
 }
 
-// Save encodes the book of a boot.
-func (b *Book) Save(boot string) []byte {
-	s := Saved{Boot: boot, At: b.at, Members: b.last}
-	for a, credits := range b.credits {
-		s.Accounts = append(s.Accounts, Credits{a, credits})
+// Write replaces the book in the file.
+func (f *File) Write(b *Book) error {
+	s := saved{Boot: f.Boot, At: b.at, Limits: b.last}
+	for a, sum := range b.credits {
+		s.Accounts = append(s.Accounts, credits{a, sum})
 	}
-	slices.SortFunc(s.Accounts, func(x, y Credits) int { return x.compare(y.Account) })
-	data, err := json.Marshal(&s)
-	if err != nil {
-		panic(err) // numbers and strings only
-	}
-	return data
+	slices.SortFunc(s.Accounts, func(x, y credits) int { return x.compare(y.Account) })
+	return hostfs.WriteJSON(f.Path, &s)
 }
 
-// Load is the inverse of Save. Of another boot nothing counts, because the cgroups and the clock are others.
-func Load(data []byte, boot string) (*Book, error) {
-	var s Saved
-	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("parse bursts: %w", err)
-	}
+// Read returns the book in the file. It is empty without one, and if the file is of another boot: the cgroups and the clock are others. It is
+// never nil.
+func (f *File) Read() (*Book, error) {
+	var s saved
+	found, err := hostfs.ReadJSON(f.Path, &s)
 	b := &Book{credits: map[Account]float64{}}
-	if s.Boot != boot {
-		return b, nil
+	if !found || s.Boot != f.Boot || s.Boot == "" || s.At > f.Now() {
+		return b, err
 	}
 	for _, c := range s.Accounts {
 		if c.Key < blkio.NumLimits {
 			b.credits[c.Account] += c.Credits
 		}
 	}
-	b.at, b.last = s.At, slices.DeleteFunc(s.Members, func(m Sample) bool { return m.Key >= blkio.NumLimits })
-	return b, nil
+	b.at, b.last = s.At, slices.DeleteFunc(s.Limits, func(m Sample) bool { return m.Key >= blkio.NumLimits })
+	return b, err
 }
 
-// Samples returns the limits with bursts as of the last call of Tick. They must not be changed.
-func (b *Book) Samples() []Sample { return b.last }
+// Limits returns the limits with bursts as of the last call of Tick. They must not be changed.
+func (b *Book) Limits() []Sample { return b.last }
 
 // Lower notes that no limit is raised any more.
 func (b *Book) Lower() {
+	b.last = slices.Clone(b.last)
 	for i := range b.last {
 		b.last[i].Raised = false
 	}
