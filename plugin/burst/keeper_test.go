@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -85,6 +87,17 @@ func TestKeeper(t *testing.T) {
 	saved, err := k.cfg.File.Read()
 	if err != nil || len(saved.last) != 2 || !saved.last[0].Raised {
 		t.Errorf("%v: saved %+v", err, saved)
+	}
+	const metrics = `# HELP nri_blkio_burst_limits Limits of running containers and pods that have a burst, by whether it is in force.
+# TYPE nri_blkio_burst_limits gauge
+nri_blkio_burst_limits{state="lowered"} 0
+nri_blkio_burst_limits{state="raised"} 2
+# HELP nri_blkio_burst_limits_without_credits Limits with a burst whose owners have no credits for a second of it.
+# TYPE nri_blkio_burst_limits_without_credits gauge
+nri_blkio_burst_limits_without_credits 0
+`
+	if err := testutil.CollectAndCompare(k.Keeper, strings.NewReader(metrics)); err != nil {
+		t.Error(err)
 	}
 	if k.end(); k.raised["pod c1"] || k.raised["pod c2"] {
 		t.Errorf("raised %v after the end", k.raised)

@@ -151,9 +151,7 @@ func (m *Measured) limit(c *Cgroup, dev blkio.Dev, op wait.Op) *Limit {
 	out := &Limit{Key: key.String(), Value: annotation.FormatAmount(key, d.Limits[key]), Used: used}
 	if c.Record != nil {
 		if s, ok := c.Record.Settings.Get(blkio.Address{Key: key, Dev: dev}); ok && s.Amount <= d.Limits[key] {
-			if out.From = s.Source.String(); s.Amount < d.Limits[key] {
-				out.From += ", burst" // the record has the limit below it
-			}
+			out.From, out.Burst = s.Source.String(), s.Amount < d.Limits[key] // the record has the limit below the burst
 		}
 	}
 	return out
