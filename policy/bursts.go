@@ -37,6 +37,3 @@ func (v *validator) withoutBurst(at *field.Path, text string, en *annotation.Ent
 		}
 	}
 }
-
-// HasBursts reports whether pods may have bursts.
-func (p *Policy) HasBursts() bool { return !p.Bursts.IsZero() }

@@ -11,19 +11,13 @@ import (
 // Account identifies credits.
 type Account struct {
 	Namespace string `json:"namespace"`
-	Owner     string `json:"owner,omitempty"`    // "" for all pods of the namespace whose owner is unknown
-	PodTotal  bool   `json:"podTotal,omitempty"` // of the limits of pods as a whole
+	Owner     string `json:"owner,omitempty"` // "" for all pods of the namespace whose owner is unknown
+	Scope     string `json:"scope,omitempty"` // annotation.ScopeTotal for the limits of pods as a whole
 	blkio.Address
 }
 
-// compare orders accounts.
 func (a Account) compare(b Account) int {
-	if a.PodTotal != b.PodTotal && a.PodTotal {
-		return 1
-	} else if a.PodTotal != b.PodTotal {
-		return -1
-	}
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Owner, b.Owner), a.Address.Compare(b.Address))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Scope, b.Scope), a.Compare(b.Address))
 }
 
 // Member is a limit with a burst of one cgroup.
@@ -68,8 +62,6 @@ type Book struct {
 const (
 	// maxInterval is the longest time between two calls of Tick in which a use counts as even.
 	maxInterval = 5 * time.Second
-	// ahead is the time for which an account needs credits, so that it has no debt at the next call.
-	ahead = 1.0
 	// maxIdle is the number of accounts without a cgroup that a namespace can have.
 	maxIdle = 256
 )
@@ -200,7 +192,7 @@ func (s *Sample) need() int {
 	return 0
 }
 
-// raise selects the limits to raise.
+// raise selects the limits to raise. An account needs credits for a second, so that it has no debt at the next call.
 func (b *Book) raise(room func(blkio.Address) blkio.Amount) (out []Place) {
 	left, taken := map[Account]float64{}, map[blkio.Address]float64{}
 	for i := range b.last {
@@ -214,11 +206,11 @@ func (b *Book) raise(room func(blkio.Address) blkio.Amount) (out []Place) {
 	for i := range b.last {
 		s := &b.last[i]
 		most, above := room(s.Address), s.above()
-		if above <= 0 || left[s.Account] < above*ahead || most != blkio.Max && taken[s.Address]+above > float64(most) {
+		if above <= 0 || left[s.Account] < above || most != blkio.Max && taken[s.Address]+above > float64(most) {
 			continue
 		}
 		s.Raised = true
-		left[s.Account] -= above * ahead
+		left[s.Account] -= above
 		taken[s.Address] += above
 		out = append(out, s.place())
 	}

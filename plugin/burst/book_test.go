@@ -257,7 +257,7 @@ func TestSaved(t *testing.T) {
 
 // TestOrder verifies that the order of members decides nothing.
 func TestOrder(t *testing.T) {
-	a, b := Account{Namespace: "a"}, Account{Namespace: "a", PodTotal: true}
+	a, b := Account{Namespace: "a"}, Account{Namespace: "a", Scope: "pod-total"}
 	if a.compare(b) >= 0 || b.compare(a) <= 0 || a.compare(a) != 0 {
 		t.Error("accounts have no order")
 	}

@@ -91,10 +91,8 @@ func TestKeeper(t *testing.T) {
 	const metrics = `# HELP nri_blkio_burst_limits Limits of running containers and pods that have a burst, by whether it is in force.
 # TYPE nri_blkio_burst_limits gauge
 nri_blkio_burst_limits{state="lowered"} 0
+nri_blkio_burst_limits{state="no_credits"} 0
 nri_blkio_burst_limits{state="raised"} 2
-# HELP nri_blkio_burst_limits_without_credits Limits with a burst whose owners have no credits for a second of it.
-# TYPE nri_blkio_burst_limits_without_credits gauge
-nri_blkio_burst_limits_without_credits 0
 `
 	if err := testutil.CollectAndCompare(k.Keeper, strings.NewReader(metrics)); err != nil {
 		t.Error(err)

@@ -2,30 +2,25 @@ package burst
 
 import "github.com/prometheus/client_golang/prometheus"
 
-var (
-	limitsDesc = prometheus.NewDesc("nri_blkio_burst_limits", "Limits of running containers and pods that have a burst, by whether it is in force.", []string{"state"}, nil)
-	emptyDesc  = prometheus.NewDesc("nri_blkio_burst_limits_without_credits", "Limits with a burst whose owners have no credits for a second of it.", nil, nil)
-)
+var limitsDesc = prometheus.NewDesc("nri_blkio_burst_limits", "Limits of running containers and pods that have a burst, by whether it is in force.", []string{"state"}, nil)
 
 // Describe is the half of prometheus.Collector that names the metrics.
 func (k *Keeper) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(k, out) }
 
 // Collect implements prometheus.Collector.
 func (k *Keeper) Collect(out chan<- prometheus.Metric) {
-	var states [2]float64
-	empty := 0.0
+	states := map[string]float64{"raised": 0, "lowered": 0, "no_credits": 0}
 	for _, s := range k.Report() {
-		if s.Raised {
-			states[1]++
-		} else {
-			states[0]++
-		}
-		if s.Credits < s.above() {
-			empty++
+		switch {
+		case s.Raised:
+			states["raised"]++
+		case s.Credits < s.above():
+			states["no_credits"]++
+		default:
+			states["lowered"]++
 		}
 	}
-	for i, state := range []string{"lowered", "raised"} {
-		out <- prometheus.MustNewConstMetric(limitsDesc, prometheus.GaugeValue, states[i], state)
+	for state, count := range states {
+		out <- prometheus.MustNewConstMetric(limitsDesc, prometheus.GaugeValue, count, state)
 	}
-	out <- prometheus.MustNewConstMetric(emptyDesc, prometheus.GaugeValue, empty)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // This file lists the limits with bursts, for package burst, and raises them. Plans and records have the limits below the bursts, so an
@@ -29,11 +30,11 @@ func (n *Node) Bursting() (out burst.Demand) {
 }
 
 func (s *state) addBursts(to *burst.Demand, g *group) {
-	add := func(p *pod, cgroup string, settings policy.Settings, isTotal bool) {
+	add := func(p *pod, cgroup, scope string, settings policy.Settings) {
 		for _, x := range settings {
 			if x.Burst.Rate > x.Amount && cgroup != "" && !g.recorded.cleared[cgroup] {
 				l, _ := s.liveOf(p.uid, p.namespace, p.name)
-				account := burst.Account{Namespace: p.namespace, Owner: l.owner.UID, PodTotal: isTotal, Address: x.Address}
+				account := burst.Account{Namespace: p.namespace, Owner: l.owner.UID, Scope: scope, Address: x.Address}
 				to.Limits = append(to.Limits, burst.Member{Account: account, Pod: g.key, Cgroup: cgroup, Limit: x.Amount, Burst: x.Burst})
 			}
 		}
@@ -46,20 +47,20 @@ func (s *state) addBursts(to *burst.Demand, g *group) {
 			}
 			last = p
 			if slices.ContainsFunc(c.decision.desired.Settings, func(x policy.Setting) bool { return !x.Burst.IsZero() }) {
-				add(p, c.cgroup, c.inForce().Settings, false)
+				add(p, c.cgroup, "", c.inForce().Settings)
 			}
 		}
 	}
 	if last != nil && !g.shared() {
-		add(last, g.cgroup, g.recorded.granted.Settings, true)
+		add(last, g.cgroup, annotation.ScopeTotal, g.recorded.granted.Settings)
 	}
 }
 
 // Raise raises those limits of a group to their bursts for which isRaised is true, and lowers the others. After a failure the
 // reconciler retries as well.
 func (n *Node) Raise(ctx context.Context, group string, isRaised func(cgroup string, at blkio.Address) bool) error {
-	g, found := n.groupWith(group)
-	if !found {
+	g := n.groupWith(group)
+	if g.groupFacts == nil {
 		return nil
 	}
 	err := n.inFlight.passes.For(ctx, group+" burst", passDeadline, func(context.Context) error {
@@ -80,12 +81,12 @@ func (n *Node) Raise(ctx context.Context, group string, isRaised func(cgroup str
 	return err
 }
 
-func (n *Node) groupWith(key string) (_ groupIdentity, found bool) {
+// groupWith returns the group with a key, if there is one.
+func (n *Node) groupWith(key string) (of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	g := s.groups[key]
-	if g == nil {
-		return groupIdentity{}, false
+	if g := s.groups[key]; g != nil {
+		of = g.identity()
 	}
-	return g.identity(), true
+	return of
 }

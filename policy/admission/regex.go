@@ -107,7 +107,7 @@ func limits() string {
 }
 
 // burst matches the rest of the key of a burst, and its value. Only the forms of both parts are right.
-const burst = `[.]burst=\+?` + numeral + `(?:\+[0-9]+)?/[0-9]{1,4}[smh]`
+const burst = `[.]burst=\+?` + numeral + `(?:\+[0-9]+)?/[0-9][0-9hms]*`
 
 // limitsEntry and weightEntry return patterns for an entry, except for control characters.
 func limitsEntry() string { return `^` + blank + `*` + target() + limits() }

@@ -3,6 +3,7 @@ package annotation
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -12,8 +13,7 @@ import (
 // BurstSuffix makes a key of limits that of a burst: "wbps.burst".
 const BurstSuffix = ".burst"
 
-// maxBurst is the longest burst in seconds.
-const maxBurst = 3600
+const maxBurst = time.Hour
 
 // BurstKeys returns the keys of bursts.
 func BurstKeys() (names []string) {
@@ -23,14 +23,11 @@ func BurstKeys() (names []string) {
 	return names
 }
 
-// burstUnits are the seconds of the units of a duration.
-var burstUnits = map[byte]uint64{'s': 1, 'm': 60, 'h': 3600} // constant
-
 // parseBurst parses the value of a key of a burst, RATE/DURATION:
 //
 //	100Mi/60s
 //
-// The duration is that of a burst from full credits at the whole rate: a number of seconds, minutes or hours.
+// The duration is that of a burst from full credits at the whole rate, in whole seconds.
 func parseBurst(k blkio.Key, s string) (b blkio.Burst, p *Problem) {
 	rate, duration, found := strings.Cut(s, "/")
 	if !found {
@@ -42,15 +39,11 @@ func parseBurst(k blkio.Key, s string) (b blkio.Burst, p *Problem) {
 	if b.Rate == blkio.Max {
 		return b, &Problem{"burst " + quote.Text(s) + " has no rate", "write for example " + exampleBurst(k)}
 	}
-	n, unit := uint64(0), uint64(0)
-	if last := len(duration) - 1; last > 0 && last <= len(strconv.Itoa(maxBurst)) && isDigit(duration[0]) {
-		n, _ = strconv.ParseUint(duration[:last], 10, 32) // 0 with an error
-		unit = burstUnits[duration[last]]
-	}
-	if n*unit < 1 || n*unit > maxBurst {
+	d, err := time.ParseDuration(duration)
+	if err != nil || d < time.Second || d > maxBurst || d%time.Second != 0 || strings.Trim(duration, "0123456789hms") != "" {
 		return b, &Problem{"invalid duration " + quote.Text(duration), "write 1s to 1h, for example " + exampleBurst(k)}
 	}
-	b.Seconds = uint32(n * unit)
+	b.Seconds = uint32(d / time.Second)
 	return b, nil
 }
 

@@ -12,7 +12,7 @@ func TestBursts(t *testing.T) {
 	for value, want := range map[string]string{
 		"* wbps=20Mi wbps.burst=100Mi/60s":                 "wbps=20Mi wbps.burst=100Mi/60s",
 		"* wbps.burst=+0.1e9/1m\twbps=20Mi":                "wbps=20Mi wbps.burst=100M/60s",
-		"* bps=1Mi rbps.burst=2Mi/1h":                      "rbps=1Mi rbps.burst=2Mi/3600s wbps=1Mi",
+		"* bps=1Mi rbps.burst=2Mi/59m60s":                  "rbps=1Mi rbps.burst=2Mi/3600s wbps=1Mi",
 		"* rbps=1Mi wbps=2Mi bps.burst=4Mi/1s":             "rbps=1Mi rbps.burst=4Mi/1s wbps=2Mi wbps.burst=4Mi/1s",
 		"* iops=100 wiops.burst=2k/5s riops.burst=3k/010s": "riops=100 riops.burst=3k/10s wiops=100 wiops.burst=2k/5s",
 	} {
@@ -56,7 +56,7 @@ func TestBurstErrors(t *testing.T) {
 		{"wbps=20Mi wbps.burst=100Mi/60", `invalid duration "60" (write 1s to 1h, for example 100Mi/60s)`},
 		{"wbps=20Mi wbps.burst=100Mi/0s", `invalid duration "0s" (write 1s to 1h, for example 100Mi/60s)`},
 		{"wbps=20Mi wbps.burst=100Mi/2h", `invalid duration "2h" (write 1s to 1h, for example 100Mi/60s)`},
-		{"wbps=20Mi wbps.burst=100Mi/1.5m", `invalid duration "1.5m" (write 1s to 1h, for example 100Mi/60s)`},
+		{"wbps=20Mi wbps.burst=100Mi/1.1s", `invalid duration "1.1s" (write 1s to 1h, for example 100Mi/60s)`},
 		{"wbps=20Mi wbps.burst=100Mi/-5s", `invalid duration "-5s" (write 1s to 1h, for example 100Mi/60s)`},
 		{"wbps=20Mi wbps.burst=100Mi/18446744073709551616s", `invalid duration "18446744073709551616s" (write 1s to 1h, for example 100Mi/60s)`},
 		{"wbps=20Mi wbps.burst=20Mi/60s", `wbps.burst=20Mi/60s is not above the limit 20Mi (write a burst with a larger rate)`},
