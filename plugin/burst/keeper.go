@@ -127,7 +127,9 @@ func (k *Keeper) move(ctx context.Context, limits []Member) {
 		}
 	}
 	for pod := range k.raised {
-		pods[pod] = pods[pod]
+		if !pods[pod] {
+			pods[pod] = false
+		}
 	}
 	k.raised = map[string]bool{}
 	for pod, isRaised := range pods {

@@ -37,7 +37,8 @@ func TestBursts(t *testing.T) {
 	}
 	values := []Value{
 		value("pod1/c", "1Mi", "3Mi"), value("pod1/c", "1Mi", "4Mi"), backstop(value("pod1", "5Mi", "7Mi")), backstop(value("pod1", "5Mi", "8Mi")),
-		value("pod1", "5Mi", "7Mi"), value("pod2/c", "1Mi", "3Mi"), {Key: "weight", Asked: "5", InForce: "6", State: ValueDrift},
+		value("pod1", "5Mi", "7Mi"), value("pod2/c", "1Mi", "3Mi"),
+		{Key: "weight", Asked: "5", InForce: "6", State: ValueDrift},
 	}
 	if err := h.addBursts(values); err != nil {
 		t.Fatal(err)
