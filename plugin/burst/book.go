@@ -89,39 +89,30 @@ func (b *Book) settle(now time.Duration, members []Member) []Sample {
 	for i := range b.last {
 		before[b.last[i].place()] = &b.last[i]
 	}
-	flows := map[Account]*flow{}
-	flowOf := func(a Account) *flow {
-		if flows[a] == nil {
-			flows[a] = &flow{}
-		}
-		return flows[a]
+	flows := map[Account]flow{}
+	add := func(a Account, most, used, above float64) {
+		f := flows[a]
+		flows[a] = flow{max(f.most, most), f.used + used, f.above + above}
 	}
 	out := make([]Sample, 0, len(members))
 	for _, m := range members {
 		s := Sample{Member: m}
-		old := before[m.place()]
-		if old == nil || m.Used < old.Used { // a new cgroup
-			flowOf(m.Account).used += float64(m.Used)
-			out = append(out, s)
-			continue
-		}
-		delete(before, m.place())
-		f, used := flowOf(old.Account), float64(m.Used-old.Used)
-		f.used += used
-		f.above += old.spent(used, d, isLong)
-		if limit := float64(min(old.Limit, m.Limit)); !isLong && old.Account == m.Account {
-			f.most = max(f.most, limit*d)
-		}
-		if d > 0 {
-			s.rate = used / d
+		if old := before[m.place()]; old == nil || m.Used < old.Used { // a new cgroup
+			add(m.Account, 0, float64(m.Used), 0)
+		} else {
+			delete(before, m.place())
+			used, most := float64(m.Used-old.Used), 0.0
+			if !isLong && old.Account == m.Account {
+				most = float64(min(old.Limit, m.Limit)) * d
+			}
+			add(old.Account, most, used, old.spent(used, d, isLong))
+			s.rate = used / max(d, 1e-9)
 		}
 		out = append(out, s)
 	}
 	for _, gone := range before {
 		used := gone.most() * d
-		f := flowOf(gone.Account)
-		f.used += used
-		f.above += gone.spent(used, d, isLong)
+		add(gone.Account, 0, used, gone.spent(used, d, isLong))
 	}
 	for a, f := range flows {
 		b.credits[a] += max(0, f.most-f.used) - f.above

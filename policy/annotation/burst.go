@@ -31,28 +31,20 @@ func BurstKeys() (names []string) {
 func parseBurst(k blkio.Key, s string) (b blkio.Burst, p *Problem) {
 	rate, duration, found := strings.Cut(s, "/")
 	if !found {
-		return b, &Problem{"burst " + quote.Text(s) + " has no duration", "write for example " + exampleBurst(k)}
+		return b, &Problem{"burst " + quote.Text(s) + " has no duration", "write for example " + example(k) + "/60s"}
 	}
 	if b.Rate, p = parseRate(k, rate); p != nil {
 		return b, p
 	}
 	if b.Rate == blkio.Max {
-		return b, &Problem{"burst " + quote.Text(s) + " has no rate", "write for example " + exampleBurst(k)}
+		return b, &Problem{"burst " + quote.Text(s) + " has no rate", "write for example " + example(k) + "/60s"}
 	}
 	d, err := time.ParseDuration(duration)
 	if err != nil || d < time.Second || d > maxBurst || d%time.Second != 0 || strings.Trim(duration, "0123456789hms") != "" {
-		return b, &Problem{"invalid duration " + quote.Text(duration), "write 1s to 1h, for example " + exampleBurst(k)}
+		return b, &Problem{"invalid duration " + quote.Text(duration), "write 1s to 1h, for example " + example(k) + "/60s"}
 	}
 	b.Seconds = uint32(d / time.Second)
 	return b, nil
-}
-
-// exampleBurst is a burst to show in hints.
-func exampleBurst(k blkio.Key) string {
-	if k.IsBytes() {
-		return "100Mi/60s"
-	}
-	return "5k/60s"
 }
 
 // FormatBurst is the inverse of the parser: 100Mi/60s.
@@ -84,7 +76,7 @@ func (e *Entry) setBurst(name, value string) *Problem {
 	case e.Target.Kind == TargetClaim:
 		return &Problem{"a claim has no bursts", "write " + quote.Text(name) + " into an annotation of the pod"}
 	case value == "":
-		return &Problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + exampleBurst(keys[0])}
+		return &Problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(keys[0]) + "/60s"}
 	}
 	burst, p := parseBurst(keys[0], value)
 	for _, k := range keys {
