@@ -27,6 +27,11 @@ type Stat struct {
 // Bytes returns the sum of the bytes read, written and discarded.
 func (s Stat) Bytes() uint64 { return s.Rbytes + s.Wbytes + s.Dbytes }
 
+// Limited returns the counter that a key of io.max limits.
+func (s Stat) Limited(k Key) uint64 {
+	return [NumLimits]uint64{Rbps: s.Rbytes, Wbps: s.Wbytes, Riops: s.Rios, Wiops: s.Wios}[k]
+}
+
 // String formats a line of io.stat without the device.
 func (s Stat) String() string {
 	text := fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",

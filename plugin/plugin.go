@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
@@ -29,10 +31,11 @@ const DefaultKubeletRoot = node.DefaultKubeletRoot
 type Plugin struct {
 	log        logrus.FieldLogger
 	node       *node.Node
-	weights    *weights.Keeper // nil if the plugin does not change io.cost
-	events     events          // those of node
-	reloaded   chan struct{}   // holds at most one token: the policy changed
-	handlers   handlers
+	weights    *weights.Keeper          // nil if the plugin does not change io.cost
+	bursts     *burst.Keeper            // nil if no limit is raised
+	events     events                   // those of node
+	reloaded   chan struct{}            // holds at most one token: the policy changed
+	handlers   *prometheus.HistogramVec // how long the runtime waits for answers
 	connection connection
 	recovery   *recovery.Recovery // nil: see recovery.Recovery
 	// settled is closed, by settle, once the first registration is complete or has failed.
@@ -87,6 +90,12 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 			Recovery: cfg.Recovery,
 		})
 	}
+	if cfg.Bursts != nil {
+		p.bursts = burst.New(burst.Config{
+			Log: cfg.Log, File: cfg.Bursts, Cgroups: cfg.Cgroups, Room: func() blkio.Limits { return n.Policy().Bursts },
+			Demand: n.Bursting, Raise: n.Raise, Recovery: cfg.Recovery,
+		})
+	}
 	return p, nil
 }
 
@@ -124,19 +133,15 @@ func (p *Plugin) Health() health.Report {
 	return r
 }
 
-// handlers measures how long the runtime waits for answers.
-type handlers struct {
-	all           *prometheus.HistogramVec
-	create, start prometheus.Observer // of all
-}
-
-func newHandlers() handlers {
+func newHandlers() *prometheus.HistogramVec {
 	all := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "nri_blkio_handler_seconds",
 		Help:    "Time that the runtime waits for an answer for pods with annotations or a class.",
 		Buckets: []float64{10e-6, 100e-6, .001, .01, .1, .5, 2},
 	}, []string{"handler"})
-	return handlers{all, all.WithLabelValues("create"), all.WithLabelValues("start")}
+	all.WithLabelValues("create")
+	all.WithLabelValues("start")
+	return all
 }
 
 var (
@@ -157,10 +162,13 @@ func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCo
 func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Connected)))
 	out <- prometheus.MustNewConstMetric(standbyDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Standby)))
-	p.handlers.all.Collect(out)
+	p.handlers.Collect(out)
 	p.node.Collect(out)
 	if p.weights != nil {
 		weights.Collector{Report: p.weights.Report}.Collect(out)
+	}
+	if p.bursts != nil {
+		p.bursts.Collect(out)
 	}
 }
 

@@ -104,6 +104,9 @@ func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func(
 	if p.weights != nil {
 		after(p.weights.Run)
 	}
+	if p.bursts != nil {
+		after(p.bursts.Run)
+	}
 	return func() {
 		cancel()
 		work.Wait()

@@ -145,7 +145,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	if s.p.passesBy(pod, ctr, node.Created) {
 		return nil, nil, nil
 	}
-	defer prometheus.NewTimer(s.p.handlers.create).ObserveDuration()
+	defer prometheus.NewTimer(s.p.handlers.WithLabelValues("create")).ObserveDuration()
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	s.awaitLayers(ctx, s.deadline/2)
@@ -162,7 +162,7 @@ func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	if s.p.passesBy(pod, ctr, node.Running) {
 		return nil
 	}
-	defer prometheus.NewTimer(s.p.handlers.start).ObserveDuration()
+	defer prometheus.NewTimer(s.p.handlers.WithLabelValues("start")).ObserveDuration()
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	s.awaitLayers(ctx, s.deadline/2)

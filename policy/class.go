@@ -30,7 +30,7 @@ type classDocument struct {
 }
 
 // class validates an element of classes.
-func (d *classDocument) class(v *validator, at *field.Path, name string, floors *Floors) *Class {
+func (d *classDocument) class(v *validator, at *field.Path, name string, p *Policy) *Class {
 	c := &Class{Name: name}
 	if name == annotation.NoClass || !annotation.IsLabel(name) {
 		v.errs = append(v.errs, field.Invalid(at, name, "a class needs a name of at most 63 of a-z, 0-9 and -, not starting or ending with -, other than none"))
@@ -42,9 +42,13 @@ func (d *classDocument) class(v *validator, at *field.Path, name string, floors 
 		c.limits = v.limits(at.Child("limits"), d.Limits)
 		for i := range c.limits.Entries {
 			en := &c.limits.Entries[i]
-			if p := floors.check(en); p != nil {
+			problem := p.Floors.check(en)
+			if problem == nil {
+				problem = p.checkBursts(en)
+			}
+			if problem != nil {
 				i := en.Number - 1
-				v.errs = append(v.errs, field.Invalid(at.Child("limits").Index(i), d.Limits[i], p.String()))
+				v.errs = append(v.errs, field.Invalid(at.Child("limits").Index(i), d.Limits[i], problem.String()))
 			}
 		}
 	}

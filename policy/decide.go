@@ -57,7 +57,7 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	case c.entry.Target.Rank() > e.entry.Target.Rank():
 		return
 	case c.entry.Target.Rank() < e.entry.Target.Rank():
-	case c.rate == rate, e.entry.Target.Kind == annotation.TargetDisk:
+	case c.rate == rate && c.entry.Burst(k) == e.entry.Burst(k), e.entry.Target.Kind == annotation.TargetDisk:
 		return
 	default:
 		problem := conflict(r.disk, k, c, e.entry, rate)
@@ -83,10 +83,18 @@ func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blk
 	}
 	return &annotation.Problem{
 		Cause: "conflicting " + k.String() + " on " + d.String() + ": " +
-			quote.Within(en.Target.Name(), limit) + " has " + annotation.FormatAmount(k, rate) + ", " +
-			other + " has " + annotation.FormatAmount(k, c.rate),
+			quote.Within(en.Target.Name(), limit) + " has " + amountText(k, rate, en) + ", " + other + " has " + amountText(k, c.rate, c.entry),
 		Hint: "write one value for both",
 	}
+}
+
+// amountText formats the amount of a key in an entry, with its burst.
+func amountText(k blkio.Key, amount blkio.Amount, en *annotation.Entry) string {
+	text := annotation.FormatAmount(k, amount)
+	if b := en.Burst(k); !b.IsZero() {
+		text += " with a burst of " + annotation.FormatBurst(k, b)
+	}
+	return text
 }
 
 // hasUnknown reports whether it is unknown which disks a container uses.
@@ -126,7 +134,7 @@ func (e *evaluation) desired() (Desired, error) {
 		for k, c := range e.rows[i].cells {
 			if c.entry != nil {
 				at := blkio.Address{Key: blkio.Key(k), Dev: disk.Dev}
-				d.Settings = append(d.Settings, Setting{Value: blkio.Value{Address: at, Amount: c.rate}, Source: e.sourceOf(&c)})
+				d.Settings = append(d.Settings, Setting{Value: blkio.Value{Address: at, Amount: c.rate}, Source: e.sourceOf(&c), Burst: c.entry.Burst(at.Key)})
 			}
 		}
 	}

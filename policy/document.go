@@ -80,6 +80,9 @@ type header struct {
 type podsDocument struct {
 	// What annotations may request: [Bounds].
 	Bounds boundsDocument `json:"bounds"`
+	// The most that bursts may take on each disk together, above the limits: [Bursts]. `max` is no bound.
+	// Values: a list with one entry for `*`. Default: none, and no pod may ask for a burst.
+	Bursts []string `json:"bursts,omitempty"`
 	// Limits, a weight, or both: [Classes and rules]. NAME is at most 63 of a-z, 0-9 and `-`, does not begin or
 	// end with `-`, and is not `none`. The field replaces the default. Default: `{batch: {weight: 10}}`.
 	Classes map[string]classDocument `json:"classes,omitempty"`
@@ -164,6 +167,7 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 // fill validates the fields about pods, and sets those of a policy.
 func (d *podsDocument) fill(p *Policy, v *validator) {
 	p.Bounds = d.Bounds.bounds(v, field.NewPath("bounds"), &Bounds{}, &p.Floors)
+	p.Bursts = v.bound(field.NewPath("bursts"), d.Bursts)
 	if d.Classes == nil {
 		p.Classes = Default().Classes
 	}
@@ -172,7 +176,7 @@ func (d *podsDocument) fill(p *Policy, v *validator) {
 			p.Classes = make(map[string]*Class, len(d.Classes))
 		}
 		class := d.Classes[name]
-		p.Classes[name] = class.class(v, field.NewPath("classes").Child(name), name, &p.Floors)
+		p.Classes[name] = class.class(v, field.NewPath("classes").Child(name), name, p)
 	}
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, d.Rules[i].rule(v, field.NewPath("rules").Index(i), p))
@@ -224,7 +228,7 @@ func exampleDocument() any {
 	d := newDocument(Default())
 	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
 	d.Classes = map[string]classDocument{strict.Name: {}}
-	d.Rules, d.Budgets = []ruleDocument{{}}, []budgetDocument{{}}
+	d.Rules, d.Budgets, d.Bursts = []ruleDocument{{}}, []budgetDocument{{}}, []string{""}
 	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
 	d.Rules[0].Bounds = d.Bounds
 	selector := &selectorDocument{MatchExpressions: []requirementDocument{{}}}

@@ -143,7 +143,7 @@ func (l *Lent) Noted() Settings {
 	}
 	out := make([]Setting, 0, len(l.Disks))
 	for _, d := range l.Disks {
-		out = append(out, Setting{blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: d.Dev}, Amount: blkio.Max}, Source{}, LentLimit})
+		out = append(out, Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: d.Dev}, Amount: blkio.Max}, Basis: LentLimit})
 	}
 	return l.Limits.Join(NewSettings(out...))
 }

@@ -13,7 +13,7 @@ import (
 
 // rate is a limit on a disk.
 func rate(d blkio.Disk, k blkio.Key, amount blkio.Amount, by SourceKind, basis Basis) Setting {
-	return Setting{blkio.Value{Address: blkio.Address{Key: k, Dev: d.Dev}, Amount: amount}, Source{Kind: by, Name: "x"}, basis}
+	return Setting{Value: blkio.Value{Address: blkio.Address{Key: k, Dev: d.Dev}, Amount: amount}, Source: Source{Kind: by, Name: "x"}, Basis: basis}
 }
 
 // lending returns what is lent on a disk: a limit of wbps.

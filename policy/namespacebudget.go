@@ -75,6 +75,7 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 		} else if p := floors.check(en); p != nil { // no container could start
 			v.errs = append(v.errs, field.Invalid(element, text, p.String()))
 		}
+		v.withoutBurst(element, text, en)
 		for k, most := range en.Limits {
 			if most != blkio.Max { // max exempts the key from the budget
 				b.Limits[k] = most

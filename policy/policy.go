@@ -59,10 +59,12 @@ func (f Floors) of(k blkio.Key) blkio.Amount {
 // Policy is the policy of a node. It has no useful zero value: take Default or
 // ParseFile.
 type Policy struct {
-	Mode      Mode
-	OnError   OnError
-	Floors    Floors
-	Bounds    Bounds // for pods whose rule has none of its own
+	Mode    Mode
+	OnError OnError
+	Floors  Floors
+	Bounds  Bounds // for pods whose rule has none of its own
+	// Bursts is the most that bursts may take on each disk together, above the limits. A key that is Unset has no bursts.
+	Bursts    blkio.Limits
 	Classes   map[string]*Class
 	Rules     []Rule // for pods; the first one that matches a pod counts
 	Budgets   []NamespaceBudget

@@ -75,6 +75,7 @@ func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) 
 			v.errs = append(v.errs, field.Invalid(at.Index(en.Number-1), text, "invalid target: a bound holds for each disk (write *)"))
 			continue
 		}
+		v.withoutBurst(at.Index(en.Number-1), elements[en.Number-1], en)
 		out = en.Limits
 	}
 	return out
@@ -114,7 +115,9 @@ func (p *Pod) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.E
 	if en.Weight != 0 {
 		problem = p.checkWeight(int(en.Weight))
 	} else if problem = p.policy.Floors.check(en); problem == nil {
-		problem = p.checkRates(&en.Limits)
+		if problem = p.checkRates(&en.Limits); problem == nil {
+			problem = p.policy.checkBursts(en)
+		}
 	}
 	if problem == nil {
 		return nil

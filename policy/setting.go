@@ -12,6 +12,7 @@ type Setting struct {
 	blkio.Value
 	Source Source
 	Basis  Basis
+	Burst  blkio.Burst // of a limit; a record does not have it
 }
 
 // OnDisk formats a setting of io.max for messages: "wbps=20Mi on disk sda 8:0".

@@ -35,6 +35,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 		KubeletRoot:   linkedKubelet(ctx, n.storage.Locate, r.opts.kubeletRoot),
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
 		Layers: runtimeconfig.Unasked(), ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
+		Bursts: burstFile(r.opts.stateDir),
 	}
 	var metrics []prometheus.Collector
 	events := r.newRecorder()

@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/cluster"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
@@ -41,7 +42,7 @@ func testPlugin(t *testing.T) *plugin.Plugin {
 	}
 	t.Cleanup(func() { tree.Close() })
 	log, _ := test.NewNullLogger()
-	p, err := plugin.New(plugin.Config{Log: log, Policy: policy.Default(), Storage: &storage.Storage{}, Cgroups: tree}, nil)
+	p, err := plugin.New(plugin.Config{Log: log, Policy: policy.Default(), Storage: &storage.Storage{}, Cgroups: tree, Bursts: &burst.File{}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

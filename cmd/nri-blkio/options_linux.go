@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/blkio/wait"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -150,6 +152,7 @@ func (a *app) host() (*inspect.Host, error) {
 	h := &inspect.Host{
 		Cgroups: tree, Sysfs: o.sysfs(), Root: hostfs.Root(o.hostRoot),
 		Proc:     os.DirFS(o.host("/proc")),
+		Bursts:   burstFile(o.host(o.stateDir)),
 		StateDir: o.host(o.stateDir), KubeletRoot: kubeletRoot, OrphanGrace: o.orphanGrace,
 	}
 	h.Storage, h.StorageErr = o.storage()
@@ -169,6 +172,12 @@ func (o *options) addEndpointFlag(cmd *cobra.Command, help string) {
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", plugin.DefaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
+}
+
+// burstFile returns where the credits of bursts are kept in a state directory. Without the ID of the boot no credits outlive the process.
+func burstFile(stateDir string) *burst.File {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return &burst.File{Path: health.File(stateDir, "bursts"), Boot: strings.TrimSpace(string(id)), Now: hostfs.SinceBoot}
 }
 
 // defaultStateDir is a directory on a tmpfs. It has the reports of the parts of run.

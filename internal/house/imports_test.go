@@ -87,22 +87,23 @@ plugin/shares           pure    blkio blkio/cgroupfs
 plugin/follower         pure    blkio blkio/cgroupfs plugin/health plugin/iocost plugin/iocost/follow plugin/recovery plugin/reminder plugin/shares logrus
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health
                                 plugin/follower plugin/iocost plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
+plugin/burst            pure    blkio blkio/cgroupfs blkio/hostfs plugin/recovery plugin/reminder logrus prometheus
 plugin/podmetrics       pure    blkio blkio/cgroupfs plugin/bounded prometheus
 plugin/repair           pure    io/fs blkio blkio/cgroupfs blkio/hostfs blkio/kernel blkio/storage blkio/writeback plugin/health plugin/record
                                 plugin/recovery plugin/reminder plugin/repair/filestate policy logrus prometheus golang.org/x/time/rate
 plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugin/inventory logrus github.com/pelletier/go-toml/v2
                                 github.com/containerd/containerd/api/services/introspection/v1 k8s.io/cri-api/pkg/apis/runtime/v1
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
-plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/enforce plugin/enforce/plan
+plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/burst plugin/enforce plugin/enforce/plan
                                 plugin/handover plugin/inventory plugin/node/cause plugin/node/guard plugin/node/layers plugin/node/lifecycle
                                 plugin/node/queue plugin/nodereport plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery
                                 plugin/reminder plugin/weights policy/... logrus prometheus
-plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
+plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/burst plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
                                 plugin/node plugin/node/cause plugin/nodereport plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder
                                 plugin/weights policy/... logrus prometheus k8s.io/apimachinery/pkg/util/wait
                                 github.com/containerd/nri/pkg/api github.com/containerd/nri/pkg/stub # no other package knows NRI
 
-plugin/inspect          pure    io io/fs blkio/... plugin/check plugin/health plugin/inventory plugin/iocost plugin/record plugin/repair
+plugin/inspect          pure    io io/fs blkio/... plugin/burst plugin/check plugin/health plugin/inventory plugin/iocost plugin/record plugin/repair
                                 plugin/shares plugin/volumepath plugin/weights policy/...
 plugin/why              pure    blkio blkio/cgroupfs blkio/wait blkio/writeback plugin/inspect plugin/record plugin/runtimeconfig policy policy/annotation
 plugin/clear            pure    blkio blkio/cgroupfs plugin/enforce plugin/health plugin/inspect plugin/record plugin/weights

@@ -328,7 +328,7 @@ func (w *Write) IsBackstop() bool {
 // limitText returns a value in the words of annotations.
 func limitText(s *policy.Setting) string {
 	if s.Key < blkio.NumLimits {
-		return valueText(s.Key, s.Amount)
+		return annotation.FormatLimit(s.Key, s.Amount, s.Burst)
 	}
 	if s.File() == blkio.IOWeight {
 		return "weight " + s.Amount.String()

@@ -42,6 +42,10 @@ func (c *Checker) noteLimits(r *Result, l *limited) {
 		}
 	}
 	for _, s := range l.settings {
+		if above := s.Burst.Rate - s.Amount; !s.Burst.IsZero() {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s%s on %s: %s above the limit in a whole burst, after %.0f seconds without use",
+				s.Key, annotation.BurstSuffix, l.disks[s.Dev], annotation.FormatAmount(s.Key, above*blkio.Amount(s.Burst.Seconds)), float64(above)*float64(s.Burst.Seconds)/float64(s.Amount)))
+		}
 		if most, known := c.Node.capacityOf(s.Dev, s.Key); known && float64(s.Amount) > most.rate {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s on %s has no effect: %s", valueText(s.Key, s.Amount), l.disks[s.Dev], most.text(s.Key, l.disks[s.Dev])))
 		}

@@ -57,7 +57,7 @@ func TestNewPod(t *testing.T) {
 	equal(t, "document", want, reported(fullPod()).pod.doc)
 }
 
-// TestOwner verifies that the owner of a pod is the pod that controls it.
+// TestOwner verifies that the owner of a pod is the object that controls it.
 func TestOwner(t *testing.T) {
 	const uid = "22222222-2222-2222-2222-222222222222"
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "virt-launcher-db", UID: uid, Controller: new(true), BlockOwnerDeletion: new(true)}
@@ -65,13 +65,12 @@ func TestOwner(t *testing.T) {
 		"":                func(*metav1.OwnerReference) {},
 		"no controller":   func(o *metav1.OwnerReference) { o.Controller = nil },
 		"not controlling": func(o *metav1.OwnerReference) { o.Controller = new(false) },
-		"another kind":    func(o *metav1.OwnerReference) { o.Kind = "ReplicaSet" },
-		"another group":   func(o *metav1.OwnerReference) { o.APIVersion = "example.com/v1" },
+		"of another kind": func(o *metav1.OwnerReference) { o.APIVersion, o.Kind = "apps/v1", "ReplicaSet" },
 		"no name":         func(o *metav1.OwnerReference) { o.Name = "../x" },
 		"no UID":          func(o *metav1.OwnerReference) { o.UID = "../x" },
 	} {
 		o, want := newTestPod("hp-volume-x", testUID), podfacts.Owner{}
-		if name == "" {
+		if isOwner := name == "" || name == "of another kind"; isOwner {
 			want = podfacts.Owner{Name: "virt-launcher-db", UID: uid}
 		}
 		ref := owner
@@ -80,7 +79,7 @@ func TestOwner(t *testing.T) {
 		p := reported(o).pod
 		equal(t, name, want, p.doc.Owner)
 		none := func(Ref) (any, bool) { return nil, true }
-		if data, err := poddoc.Format().Encode(p.document(none, testNode)); err != nil || strings.Contains(string(data), uid) != (name == "") {
+		if data, err := poddoc.Format().Encode(p.document(none, testNode)); err != nil || strings.Contains(string(data), uid) != (want.UID != "") {
 			t.Errorf("%s: %s, %v", name, data, err)
 		}
 	}

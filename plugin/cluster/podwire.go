@@ -41,7 +41,7 @@ const (
 	metaCreated, metaDeleted, metaLabels, metaNote protowire.Number = 8, 9, 11, 12
 	metaOwners                                     protowire.Number = 13
 
-	ownerKind, ownerName, ownerUID, ownerVersion, ownerController protowire.Number = 1, 3, 4, 5, 6
+	ownerName, ownerUID, ownerController protowire.Number = 3, 4, 6
 
 	specVolumes, specContainers, specInit, specEphemeral protowire.Number = 1, 2, 20, 34
 
@@ -233,9 +233,9 @@ func (r *podReader) metadata(data []byte) {
 	}
 }
 
-// owner keeps the pod that controls this one. An object has at most one reference to a controller.
+// owner keeps the object that controls this pod. An object has at most one reference to a controller.
 func (r *podReader) owner(reference []byte) {
-	if string(r.field(reference, ownerKind)) != "Pod" || string(r.field(reference, ownerVersion)) != "v1" || !r.isSet(reference, ownerController) {
+	if !r.isSet(reference, ownerController) {
 		return
 	}
 	o := podfacts.Owner{Name: string(r.field(reference, ownerName)), UID: string(r.field(reference, ownerUID))}

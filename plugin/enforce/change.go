@@ -101,7 +101,7 @@ func (c *change) compare(old *record.Record) {
 		}
 	}
 	c.foreign(old, actual)
-	want, lifted := c.Want, c.lifted(old, actual)
+	want, lifted := c.written.raise(c.Target.Cgroup, c.Want), c.lifted(old, actual)
 	if len(errs) > 0 {
 		known := func(s policy.Setting) bool { return slices.Contains(read, s.File()) }
 		want, lifted = want.Where(known), lifted.Where(known)

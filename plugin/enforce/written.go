@@ -3,6 +3,7 @@ package enforce
 import (
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -11,7 +12,8 @@ import (
 // Written has the settings that this process wrote to the cgroups of a pod. The records have them as well, unless a record
 // could not be stored. The zero value is empty. Only one goroutine at a time may use it.
 type Written struct {
-	of map[string]record.Record // with Settings and Disks, by the path of the cgroup
+	of     map[string]record.Record // with Settings and Disks, by the path of the cgroup
+	raised map[place]blkio.Amount   // what limits are raised by, see Targets.Raise
 }
 
 // recall returns the record of a target's cgroup, with what this process wrote there and the record does not have. old is

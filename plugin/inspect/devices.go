@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/burst"
 )
 
 // Host has the parts of a node that the reports read.
@@ -21,6 +22,7 @@ type Host struct {
 	Sysfs       storage.Sysfs
 	Root        hostfs.Root
 	Proc        fs.FS         // /proc
+	Bursts      *burst.File   // the credits of bursts; nil if they are unknown
 	StateDir    string        // where "nri-blkio run" writes its state, as this process sees it
 	KubeletRoot string        // the kubelet's root directory, a path of the node
 	OrphanGrace time.Duration // age from which on the directory of a pod without a cgroup counts as that of an orphan

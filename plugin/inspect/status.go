@@ -34,6 +34,7 @@ type Reported struct {
 func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	records, recordsErr := Records(h.Cgroups, filter)
 	values, valuesErr := Values(records, h.Sysfs)
+	burstsErr := h.addBursts(values)
 	slices.SortStableFunc(values, func(a, b Value) int { return cmp.Compare(a.rank(), b.rank()) })
 	files, filesErr := readFiles(h.StateDir, filter)
 	parts, partsErr := readParts(h.StateDir, files)
@@ -51,7 +52,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	if orphansErr != nil {
 		s.OrphansNote = orphansErr.Error()
 	}
-	return s, errors.Join(recordsErr, valuesErr, filesErr, partsErr, sharedErr)
+	return s, errors.Join(recordsErr, valuesErr, burstsErr, filesErr, partsErr, sharedErr)
 }
 
 // limitsReport returns what the limits part reports, an empty report if it does not run.

@@ -38,6 +38,7 @@ type Value struct {
 	Used    *float64      `json:"used,omitempty"` // part of the limit in force; nil without one, and if it was not measured
 	Source  policy.Source `json:"source"`
 	State   string        `json:"state"`
+	Burst   *Burst        `json:"burst,omitempty"` // nil without one
 	Error   string        `json:"error,omitempty"`
 }
 

@@ -27,7 +27,7 @@ type podRequest struct {
 type live struct {
 	*podfacts.Request // without the labels of the namespace
 	name              string
-	owner             podfacts.Owner // the pod that controls it, the zero value for none
+	owner             podfacts.Owner // the object that controls it, the zero value for none
 	// namespaceLabels are all labels of its namespace. They are nil if they are unknown.
 	namespaceLabels map[string]string
 	// err is why the annotations are unknown. It is nil if they are known, or not read yet.

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -63,6 +64,8 @@ type Config struct {
 	Resync time.Duration
 	// Events receives what happens to pods. It may be nil.
 	Events Events
+	// Bursts is where the credits of bursts are kept. If it is nil, no limit is raised.
+	Bursts *burst.File
 	// Recovery recovers from panics beside the events. If it is nil, such a panic ends the process.
 	Recovery *recovery.Recovery
 }

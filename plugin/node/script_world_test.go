@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
@@ -65,6 +67,7 @@ type config struct {
 	listsStopped bool
 	isRecovering bool
 	isUnwatched  bool
+	bursts       *burst.File
 }
 
 // process is the process of the plugin; node is nil while there is none.
@@ -107,10 +110,12 @@ func newWorld(t *testing.T) *world {
 	layers := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
 	return &world{
 		kernel: fakenode.NewKernel(t), disks: fakenode.NewDisks(), pods: map[string]*pod{}, notes: notes{t: t, during: map[string]func(){}, failing: map[string]error{}},
-		config: config{policy: policy.Default(), layers: layers},
+		config: config{policy: policy.Default(), layers: layers, bursts: &burst.File{Path: filepath.Join(t.TempDir(), "bursts.json"), Boot: "b", Now: sinceBoot}},
 		views:  views{mounts: map[int][]processMount{}, inUse: layers},
 	}
 }
+
+func sinceBoot() time.Duration { return time.Duration(time.Now().UnixNano()) }
 
 func (w *world) close() {
 	w.end()
@@ -170,8 +175,14 @@ func (w *world) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { n.Run(ctx) })
+	bursts := burst.New(burst.Config{
+		Log: log, File: w.bursts, Cgroups: tree, Room: func() blkio.Limits { return n.Policy().Bursts }, Demand: n.Bursting, Raise: n.Raise,
+		Recovery: cfg.Recovery,
+	})
+	running.Go(func() { bursts.Run(ctx) })
 	w.process = process{node: n, stop: func() {
 		cancel()
+		synctest.Wait() // what hangs now hangs for ever
 		close(ended)
 		running.Wait()
 		synctest.Wait()

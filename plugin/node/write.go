@@ -39,10 +39,14 @@ func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
 
 // write writes the plan of a group to its cgroups. The caller holds the group's token.
 func (n *Node) write(g groupIdentity, only string) error {
-	targets, enforcer := n.planFor(g), n.enforcer()
+	return n.writeTargets(g, n.planFor(g), only, logrus.InfoLevel)
+}
+
+// writeTargets writes a plan of a group to its cgroups. The caller holds the group's token.
+func (n *Node) writeTargets(g groupIdentity, targets *enforce.Targets, only string, level logrus.Level) error {
 	var errs []error
-	enforcer.Apply(targets, only, func(r *enforce.Result) {
-		n.logWritten(r)
+	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
+		n.logWritten(r, level)
 		n.noteCompared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
@@ -171,7 +175,7 @@ func (n *Node) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan 
 }
 
 // logWritten logs and counts the lines that were written.
-func (n *Node) logWritten(r *enforce.Result) {
+func (n *Node) logWritten(r *enforce.Result, level logrus.Level) {
 	if r.Unreadable != nil {
 		n.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}
@@ -190,7 +194,7 @@ func (n *Node) logWritten(r *enforce.Result) {
 		} else {
 			message = "Wrote weight"
 		}
-		n.log.WithFields(fields).Info(message)
+		n.log.WithFields(fields).Log(level, message)
 	}
 }
 

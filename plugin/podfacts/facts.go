@@ -27,13 +27,13 @@ type Facts struct {
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	// Volumes are those whose name the runtime does not see, and only those: claims, hostPath, and others.
 	Volumes []policy.Volume `json:"volumes,omitzero"`
-	// Owner is the pod of this namespace that controls this one, the zero value if none does.
+	// Owner is the object of this namespace that controls the pod, such as a ReplicaSet or another pod; the zero value if none does.
 	Owner Owner `json:"owner,omitzero"`
 	// Omitted has the parts that are too large to be passed on, each with the cause.
 	Omitted map[string]string `json:"omitted,omitempty"`
 }
 
-// Owner is a pod that controls other ones.
+// Owner is an object that controls pods.
 type Owner struct {
 	Name string `json:"name"`
 	UID  string `json:"uid"`

@@ -173,7 +173,7 @@ func (r *reading) countSince(earlier *reading) {
 		longest := map[direction]float64{}
 		for _, l := range part.Limits {
 			d := direction{l.Dev, l.Key.IsRead()}
-			longest[d] = max(longest[d], (used(now[l.Dev], l.Key)-used(before[l.Dev], l.Key))/float64(l.Amount))
+			longest[d] = max(longest[d], (float64(now[l.Dev].Limited(l.Key))-float64(before[l.Dev].Limited(l.Key)))/float64(l.Amount))
 		}
 		for d, seconds := range longest {
 			took[d.dev] += seconds
@@ -183,9 +183,4 @@ func (r *reading) countSince(earlier *reading) {
 	for dev, seconds := range took {
 		r.atLimits[dev] += min(seconds, r.time.Sub(earlier.time).Seconds())
 	}
-}
-
-// used returns the counter that a key limits.
-func used(s blkio.Stat, k blkio.Key) float64 {
-	return float64([blkio.NumLimits]uint64{blkio.Rbps: s.Rbytes, blkio.Wbps: s.Wbytes, blkio.Riops: s.Rios, blkio.Wiops: s.Wios}[k])
 }

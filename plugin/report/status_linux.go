@@ -79,7 +79,7 @@ func valuesTable(out *bytes.Buffer, values []inspect.Value, isWide bool) *termin
 		t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "USED", "FROM", "STATE")
 		for i := range values {
 			v := &values[i]
-			t.Row(PodName(v.Namespace, v.Pod), v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, usedText(v), v.Source.String(), withReason(v.State, v.Error))
+			t.Row(PodName(v.Namespace, v.Pod), v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, usedText(v), v.Source.String(), withReason(v.State, v.Error)+burstText(v))
 		}
 		return t
 	}
@@ -93,7 +93,7 @@ func valuesTable(out *bytes.Buffer, values []inspect.Value, isWide bool) *termin
 		if state == inspect.ValueDrift {
 			state += ": the kernel has " + valueText(v.Key, v.InForce)
 		}
-		t.Row(PodName(v.Namespace, v.Pod), containerOrPod(v.Container), v.Source.Target, v.Disk, valueText(v.Key, v.Asked), usedText(v), withReason(state, v.Error))
+		t.Row(PodName(v.Namespace, v.Pod), containerOrPod(v.Container), v.Source.Target, v.Disk, valueText(v.Key, v.Asked), usedText(v), withReason(state, v.Error)+burstText(v))
 	}
 	return t
 }
@@ -102,6 +102,18 @@ func valuesTable(out *bytes.Buffer, values []inspect.Value, isWide bool) *termin
 // only if it is not in force.
 func isShown(v *inspect.Value) bool {
 	return v.Source.Kind != policy.FromBackstop || v.State != inspect.ValueOK
+}
+
+// burstText describes the burst of a value; "" without one.
+func burstText(v *inspect.Value) string {
+	if v.Burst == nil {
+		return ""
+	}
+	state := "burst to "
+	if v.Burst.Raised {
+		state = "raised to "
+	}
+	return fmt.Sprintf(", %s%s, credits %.0f%%", state, v.Burst.Burst, 100*v.Burst.Credits)
 }
 
 func usedText(v *inspect.Value) string {

@@ -54,6 +54,9 @@ func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
 		}
 		pod, container := r.Names()
 		cells := []string{pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes)}
+		if limit.Burst {
+			limit.Key += ".burst"
+		}
 		switch used := fmt.Sprintf("%.0f%%", 100*limit.Used); {
 		case view.Wide && r.Limit != nil:
 			cells = append(cells, number(r.ReadOps), number(r.WriteOps), valueText(limit.Key, limit.Value), used, limit.From)

@@ -60,7 +60,8 @@ type Limit struct {
 	Value string  `json:"value"`
 	Used  float64 `json:"used"` // part of it
 	// From is the annotation, class or rule that it is from; "" if this program has not set it.
-	From string `json:"from,omitempty"`
+	From  string `json:"from,omitempty"`
+	Burst bool   `json:"burst,omitempty"` // it is a burst
 }
 
 // User is a pod that uses a disk.

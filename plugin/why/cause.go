@@ -150,8 +150,8 @@ func (m *Measured) limit(c *Cgroup, dev blkio.Dev, op wait.Op) *Limit {
 	}
 	out := &Limit{Key: key.String(), Value: annotation.FormatAmount(key, d.Limits[key]), Used: used}
 	if c.Record != nil {
-		if s, ok := c.Record.Settings.Get(blkio.Address{Key: key, Dev: dev}); ok && s.Amount == d.Limits[key] {
-			out.From = s.Source.String()
+		if s, ok := c.Record.Settings.Get(blkio.Address{Key: key, Dev: dev}); ok && s.Amount <= d.Limits[key] {
+			out.From, out.Burst = s.Source.String(), s.Amount < d.Limits[key] // the record has the limit below the burst
 		}
 	}
 	return out

@@ -130,7 +130,7 @@ func (c *Cgroup) withoutBackstops() (out []wait.DiskUse) {
 			if c.Record == nil {
 				break
 			}
-			if s, ok := c.Record.Settings.Get(blkio.Address{Key: blkio.Key(key), Dev: d.Dev}); ok && s.Source.Kind == policy.FromBackstop && s.Amount == limit {
+			if s, ok := c.Record.Settings.Get(blkio.Address{Key: blkio.Key(key), Dev: d.Dev}); ok && s.Source.Kind == policy.FromBackstop && s.Amount <= limit { // it is raised with bursts
 				d.Limits[key] = blkio.Unset
 			}
 		}

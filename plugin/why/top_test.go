@@ -39,6 +39,11 @@ var listed = map[string]func(m *Measured){
 		})}
 		m.Times.At[own(wait.Limit, podID, wait.Direct)] = wait.Time{Sum: d, Wall: d}
 	},
+	// A limit of the record is raised to its burst.
+	"burst": func(m *Measured) {
+		waits(m, wait.IO, 0)
+		m.Cgroups[0].Activity.Disks[0].Limits[blkio.Wbps] *= 2
+	},
 	// A limit above the pod is not its own. A container waits at a disk without I/O of its own, and for I/O that nothing names.
 	"others": func(m *Measured) {
 		m.Subjects[aboveID] = Subject{Cgroup: "kubepods.slice"}

@@ -15,7 +15,7 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Add(keyEach, "# all\n* wbps=20Mi; \"/a b\\\"\" riops=2k;\nrootfs wiops=max")
-	f.Add(limitsKey, "* bps=20Mi iops=9")
+	f.Add(limitsKey, "* bps=20Mi iops=9 bps.burst=1Gi/60s")
 	f.Add(limitsKey, "wbps=20Mi; riops=9")
 	f.Add("weight.blkio.noderesource.dev/container.db", "500")
 	f.Add("weight.blkio.noderesource.dev/container.db", "/data 500; rootfs 5")

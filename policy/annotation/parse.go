@@ -26,6 +26,7 @@ type Entry struct {
 	Limits blkio.Limits          // of an annotation of limits
 	Weight uint32                // of an annotation of weights, otherwise 0
 	paired [blkio.NumLimits]bool // set by "bps" or "iops"
+	bursts [blkio.NumLimits]blkio.Burst
 	text   string
 }
 
@@ -214,14 +215,14 @@ func (e *Entry) parseLimits(rest string) *Problem {
 	if p := e.addLimits(rest, parseRate); p != nil {
 		return p
 	}
-	if e.Limits.IsZero() {
+	if e.Limits.IsZero() && e.bursts == [blkio.NumLimits]blkio.Burst{} {
 		target := e.Target.Text
 		if strings.Contains(target, "=") {
 			target = "/data"
 		}
 		return &Problem{"no limit after the target", "write for example " + quote.Text(target+" wbps=50Mi")}
 	}
-	return nil
+	return e.checkBursts()
 }
 
 const blanks = " \t\r"
@@ -256,6 +257,8 @@ func (e *Entry) setKey(word string, parse rateParser) *Problem {
 	name, value, found := strings.Cut(word, "=")
 	keys := KeysOf(name)
 	switch {
+	case isBurst(name):
+		return e.setBurst(name, value)
 	case keys != nil && value == "":
 		return &Problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(keys[0])}
 	case !found && strings.IndexByte(`/"@`, word[0]) >= 0:
@@ -263,11 +266,7 @@ func (e *Entry) setKey(word string, parse rateParser) *Problem {
 	case !found:
 		return &Problem{quote.Text(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
 	case keys == nil:
-		p := &Problem{Cause: "unknown key " + quote.Text(name), Hint: spelling.Hint(name, LimitKeys()...)}
-		if p.Hint == "" {
-			p.Hint = "the keys are rbps, wbps, riops and wiops, and for both directions bps and iops"
-		}
-		return p
+		return unknownKey(name)
 	}
 	if p := e.repeats(name); p != nil {
 		return p

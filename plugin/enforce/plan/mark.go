@@ -69,8 +69,8 @@ func (o *OCISpec) stale(desired policy.Settings, keep bool) (out []blkio.Replace
 		to, found := desired.Get(s.Address)
 		_, isOwn := o.Own.Get(s.Address)
 		switch {
-		case found && to.Amount > s.Amount && !s.Key.IsShare():
-			out = append(out, blkio.Replacement{Address: s.Address, From: s.Amount, To: to.Amount})
+		case found && max(to.Amount, to.Burst.Rate) > s.Amount && !s.Key.IsShare(): // crun's child has no limit below that of the container
+			out = append(out, blkio.Replacement{Address: s.Address, From: s.Amount, To: max(to.Amount, to.Burst.Rate)})
 		case !found && isOwn && !keep:
 			out = append(out, blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount})
 		}

@@ -103,7 +103,7 @@ func TestRatesOfEntry(t *testing.T) {
 
 // FuzzEntries verifies that each entry of a valid annotation matches, so the API server rejects none.
 func FuzzEntries(f *testing.F) {
-	for _, value := range []string{"* wbps=20Mi; \"/a b\\\"\" riops=2k;\nrootfs wiops=max", "# a\n/..a//b wbps=+1.5e3\r\n@v rbps=.5k", "\"/;\n\" wbps=1", "/a 5", "500", "\u00a05", "/data 010; * 1", "bronze"} {
+	for _, value := range []string{"* wbps=20Mi wbps.burst=.1e+9/60s riops=9 riops.burst=2k/1h; \"/a b\\\"\" riops=2k;\nrootfs wiops=max", "# a\n/..a//b wbps=+1.5e3\r\n@v rbps=.5k", "\"/;\n\" wbps=1", "/a 5", "500", "\u00a05", "/data 010; * 1", "bronze"} {
 		f.Add(value)
 	}
 	split, limit, share, unclean := regexp.MustCompile(tokens), regexp.MustCompile(limitsEntry()), regexp.MustCompile(weightEntry()), regexp.MustCompile(root+"|"+parent+"|"+control)

@@ -88,11 +88,13 @@ func keys(include func(blkio.Key) bool) string {
 func every(blkio.Key) bool { return true }
 
 // rate matches the value of a key. It accepts fractions, zeros, and rates that are too large.
-func rate() string {
+func rate() string { return oneOf("max", amount()) }
+
+func amount() string {
 	most := annotation.Most()
 	number := oneOf(fmt.Sprintf(`[0-9]{1,%d}(?:\.[0-9]{0,%d})?`, most.Number, most.Decimals), fmt.Sprintf(`\.[0-9]{1,%d}`, most.Decimals))
 	exponent := `[eE]\+?0*` + oneOf("0", upTo(most.Exponent))
-	return oneOf("max", `\+?`+number+oneOf(strings.Join(annotation.Suffixes(), "|"), exponent)+`?`)
+	return `\+?` + number + oneOf(strings.Join(annotation.Suffixes(), "|"), exponent) + `?`
 }
 
 // grown matches a key whose rate grows with the size of a claim. Its numbers may be wrong.
@@ -103,8 +105,11 @@ const numeral = `[0-9.][0-9a-zA-Z.]*`
 // limits matches the limits after the target of a valid entry, up to its end. A quoted path
 // cannot be a part of it: no quote is.
 func limits() string {
-	return `(?:` + blank + `+` + keys(every) + `=` + rate() + `)+` + blank + `*$`
+	return `(?:` + blank + `+` + oneOf(keys(every)+`=`+rate(), keys(every)+burst()) + `)+` + blank + `*$`
 }
+
+// burst matches the rest of the key of a burst, and its value. The duration may be wrong.
+func burst() string { return `[.]burst=` + amount() + `/[0-9][0-9hms]*` }
 
 // limitsEntry and weightEntry return patterns for an entry, except for control characters.
 func limitsEntry() string { return `^` + blank + `*` + target() + limits() }

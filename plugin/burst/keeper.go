@@ -1,0 +1,173 @@
+package burst
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+)
+
+// Demand has the limits with bursts of running containers and pods, without what they have used.
+type Demand struct {
+	Limits []Member // those of a cgroup are adjacent
+	// Unlisted is true until the runtime has listed its containers: those of a former instance would count as gone.
+	Unlisted bool
+}
+
+// Config is the configuration of a Keeper. All fields but Recovery are required.
+type Config struct {
+	Log     logrus.FieldLogger
+	File    *File
+	Cgroups *cgroupfs.Hierarchy
+	Room    func() blkio.Limits // what the policy leaves for bursts on each disk
+	Demand  func() Demand
+	// Raise raises those limits of a pod for which isRaised is true, and lowers the others. The next call repeats one that has failed.
+	Raise    func(ctx context.Context, pod string, isRaised func(cgroup string, at blkio.Address) bool) error
+	Recovery *recovery.Recovery
+}
+
+const (
+	// stepEvery is the time between two calls of Book.Tick.
+	stepEvery = time.Second
+	// saveEvery is the time after which the book is saved without a change of the raised limits. The commands show what is saved.
+	saveEvery = 2 * time.Second
+)
+
+// Keeper moves limits to their bursts and back. Report may be called at any time, Run once.
+type Keeper struct {
+	cfg     Config
+	book    *Book           // nil before there may be a burst
+	raised  map[string]bool // pods that may have a raised limit
+	places  []Place
+	saved   time.Duration
+	problem reminder.Reminder
+	report  atomic.Pointer[[]Sample]
+}
+
+// New returns a Keeper.
+func New(cfg Config) *Keeper {
+	k := &Keeper{cfg: cfg}
+	k.report.Store(&[]Sample{})
+	return k
+}
+
+// Report returns the limits with bursts as of the last step. They must not be changed.
+func (k *Keeper) Report() []Sample { return *k.report.Load() }
+
+// Run moves limits until ctx ends. Then it lowers all, because none would be lowered at the end of its credits.
+func (k *Keeper) Run(ctx context.Context) {
+	tick := time.NewTicker(stepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			k.cfg.Recovery.Step("lower bursts", k.end)
+			return
+		case <-tick.C:
+			k.cfg.Recovery.Step("move limits to their bursts", func() { k.step(ctx) })
+		}
+	}
+}
+
+// step settles the accounts, and moves the limits for the next second.
+func (k *Keeper) step(ctx context.Context) {
+	room := k.cfg.Room()
+	if k.book == nil && room.IsZero() {
+		return
+	}
+	demand := k.cfg.Demand()
+	if demand.Unlisted {
+		return
+	}
+	if k.book == nil {
+		var err error
+		if k.book, err = k.cfg.File.Read(); err != nil {
+			k.cfg.Log.WithError(err).Warn("The credits of bursts cannot be read: all owners have none")
+		}
+	}
+	k.places = k.settle(room, demand.Limits)
+	k.move(ctx, demand.Limits)
+}
+
+// settle returns the limits to raise. The book is saved before a limit is raised; if it cannot be, none is.
+func (k *Keeper) settle(room blkio.Limits, limits []Member) []Place {
+	now := k.cfg.File.Now()
+	places := k.book.Tick(now, func(at blkio.Address) blkio.Amount { return room[at.Key] }, k.readUsed(limits))
+	var err error
+	if !slices.Equal(places, k.places) || len(limits) > 0 && now-k.saved >= saveEvery {
+		if err, k.saved = k.cfg.File.Write(k.book), now; err != nil {
+			k.book.Lower()
+			places = nil
+		}
+		if k.problem.Due(time.Now(), err) {
+			k.cfg.Log.WithError(err).Warn("The credits of bursts cannot be saved: no limit is raised")
+		}
+	}
+	report := slices.Clone(k.book.last)
+	k.report.Store(&report)
+	return places
+}
+
+// move puts the raised limits into force.
+func (k *Keeper) move(ctx context.Context, limits []Member) {
+	places, pods := map[Place]bool{}, map[string]bool{}
+	for _, p := range k.places {
+		places[p] = true
+	}
+	for i := range limits {
+		if places[limits[i].place()] {
+			pods[limits[i].Pod] = true
+		}
+	}
+	for pod := range k.raised {
+		if !pods[pod] {
+			pods[pod] = false
+		}
+	}
+	k.raised = map[string]bool{}
+	for pod, isRaised := range pods {
+		err := k.cfg.Raise(ctx, pod, func(cgroup string, at blkio.Address) bool { return places[Place{cgroup, at}] })
+		if isRaised || err != nil {
+			k.raised[pod] = true
+		}
+	}
+}
+
+// end lowers all limits, and saves what was used until then.
+func (k *Keeper) end() {
+	if k.book == nil {
+		return
+	}
+	k.places = nil
+	k.move(context.Background(), nil)
+	if demand := k.cfg.Demand(); !demand.Unlisted {
+		k.settle(blkio.Limits{}, demand.Limits)
+	}
+	k.book.Lower()
+	if err := k.cfg.File.Write(k.book); err != nil {
+		k.cfg.Log.WithError(err).Warn("The credits of bursts cannot be saved")
+	}
+}
+
+// readUsed returns the limits with what their cgroups have used. One that cannot be read is left out, as one that is gone.
+func (k *Keeper) readUsed(limits []Member) (out []Member) {
+	var stats map[blkio.Dev]blkio.Stat
+	var err error
+	for i, m := range limits {
+		if i == 0 || m.Cgroup != limits[i-1].Cgroup {
+			stats, err = k.cfg.Cgroups.Cgroup(m.Cgroup).ReadIOStat()
+		}
+		if err == nil {
+			m.Used = stats[m.Dev].Limited(m.Key)
+			out = append(out, m)
+		}
+	}
+	return out
+}
