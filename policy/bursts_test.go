@@ -40,7 +40,7 @@ func TestBursts(t *testing.T) {
 func TestBurstConflict(t *testing.T) {
 	p := parsed(t, "bursts: ['* wbps=max']")
 	c := db()
-	c.Mounts = []Mount{{Destination: "/a", Backing: c.Rootfs}, {Destination: "/b", Backing: c.Rootfs}}
+	c.Mounts = []Mount{{Destination: "/a", Backing: &c.Rootfs}, {Destination: "/b", Backing: &c.Rootfs}}
 	for burst, isConflict := range map[string]bool{"wbps.burst=9Mi/5s": false, "wbps.burst=9Mi/6s": true, "": true} {
 		value := "/a wbps=2Mi wbps.burst=9Mi/5s; /b wbps=2Mi " + burst
 		_, err := p.ForPod(nil, annotation.Parse(map[string]string{keyEach: value})).Container(c)
