@@ -168,7 +168,7 @@ func (c *counters) since(before *counters, took, at time.Duration) follow.Look {
 	rate := func(now, before uint64) float64 { return float64(now-min(now, before)) / seconds }
 	disk := c.disk
 	out := follow.Look{
-		At: at, Took: took, Uses: map[string]follow.Use{},
+		At: at, Past: c.at.Sub(before.at), Took: took, Uses: map[string]follow.Use{},
 		Ops:   rate(disk.Rios+disk.Wios, before.disk.Rios+before.disk.Wios),
 		Bytes: rate(disk.Rbytes+disk.Wbytes, before.disk.Rbytes+before.disk.Wbytes),
 	}

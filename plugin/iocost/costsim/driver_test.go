@@ -62,6 +62,7 @@ func (d *driver) step() {
 	disk := d.sim.disk.total.minus(d.disk)
 	l := follow.Look{
 		At:   time.Duration(d.sim.now * float64(time.Second)),
+		Past: time.Duration(seconds * float64(time.Second)),
 		Uses: map[string]follow.Use{}, Ops: disk.Ops / seconds, Bytes: disk.Bytes / seconds,
 	}
 	for i, c := range d.sim.stat() {

@@ -29,6 +29,7 @@ type Use struct {
 // the disk's queue for it.
 type Look struct {
 	At    time.Duration  // since any moment that is the same for all looks
+	Past  time.Duration  // how long the interval was
 	Uses  map[string]Use // by cgroup
 	Ops   float64        // of the disk in a second
 	Bytes float64
@@ -94,7 +95,7 @@ const (
 	noPrice     = 1e-5 // least price of a byte, because a model without one is invalid
 
 	// mostTime is how long a look may take in the mean, because there are four in a second.
-	mostTime = 10 * time.Millisecond
+	mostTime = 25 * time.Millisecond
 
 	probeTime  = 3 * time.Second
 	settleTime = 30 * time.Second // between two steps of a stable mix
@@ -227,6 +228,9 @@ func (c *Controller) harm(d *Decision) (why string, queued bool) {
 	for n := 1; n <= min(8, len(d.looks)); n *= 2 {
 		mean, seconds := average(d.looks[len(d.looks)-n:]), float64(n)*movedInterval.Seconds()
 		o, b := c.parts(mean.Ops, mean.Bytes)
+		if n < 8 && o+b < d.use/2 { // the disk stands still, or the node
+			continue
+		}
 		for _, name := range slices.Sorted(maps.Keys(d.baseline)) {
 			was := d.baseline[name]
 			part := c.charge(mean.Uses[name]) / c.charge(was)
@@ -234,7 +238,7 @@ func (c *Controller) harm(d *Decision) (why string, queued bool) {
 				return fmt.Sprintf("%s has %.0f %% of what it had by the safe model", c.Name(name), 100*part), max(o, b) > room
 			}
 		}
-		if most := max(o, b); n >= 4 && most > full || n == 2 && most > 1.05 {
+		if most := max(o, b); n == 8 && most > full || n == 4 && most > 1.01 || n == 2 && most > 1.05 {
 			return fmt.Sprintf("the disk does %.0f %% of a limit: its own queue decides", 100*most), true
 		}
 	}
@@ -284,8 +288,12 @@ func waiting(uses map[string]Use) (out []string) {
 }
 
 func average(looks []Look) Look {
-	mean, n := Look{Uses: map[string]Use{}}, float64(len(looks))
+	mean, all := Look{Uses: map[string]Use{}}, time.Duration(0)
 	for _, l := range looks {
+		all += l.Past
+	}
+	for _, l := range looks {
+		n := float64(all) / float64(l.Past)
 		mean.Ops, mean.Bytes, mean.Took = mean.Ops+l.Ops/n, mean.Bytes+l.Bytes/n, mean.Took+l.Took/time.Duration(len(looks))
 		for name, u := range l.Uses {
 			m := mean.Uses[name]

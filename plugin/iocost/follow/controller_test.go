@@ -20,7 +20,7 @@ var controller = Controller{
 // alone is a look at one cgroup that reads 32 KiB, and gets what the safe model gives it.
 func alone(at time.Duration) Look {
 	use := Use{Weight: 1, Ops: 860, Bytes: 860 * (32 << 10), Cost: 1, Wait: -1}
-	return Look{At: at, Uses: map[string]Use{"a": use}, Ops: use.Ops, Bytes: use.Bytes}
+	return Look{At: at, Past: time.Second, Uses: map[string]Use{"a": use}, Ops: use.Ops, Bytes: use.Bytes}
 }
 
 // after returns the decision after so many looks, which a function may change.
