@@ -217,7 +217,7 @@ func (w *world) restart() {
 // steps change nothing. With calls in time there is no byte above that. Late ones are a debt of what they allow, which is paid back.
 func TestFarming(t *testing.T) {
 	total := 0.0
-	for seed := range uint64(100) {
+	for seed := range uint64(50) {
 		w := newWorld(t, seed, seed%2 == 0)
 		for range 400 {
 			w.interval()

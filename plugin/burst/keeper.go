@@ -38,6 +38,8 @@ const (
 	stepEvery = time.Second
 	// saveEvery is the time after which the book is saved without a change of the raised limits. The commands show what is saved.
 	saveEvery = 2 * time.Second
+	// endTries and endPause bound the time for which the end of a process waits for other writers.
+	endTries, endPause = 40, 50 * time.Millisecond
 )
 
 // Keeper moves limits to their bursts and back. Report may be called at any time, Run once.
@@ -146,11 +148,18 @@ func (k *Keeper) end() {
 		return
 	}
 	k.places = nil
-	k.move(context.Background(), nil)
+	for range endTries { // the reconciler may be writing to a pod
+		if k.move(context.Background(), nil); len(k.raised) == 0 {
+			break
+		}
+		time.Sleep(endPause)
+	}
 	if demand := k.cfg.Demand(); !demand.Unlisted {
 		k.settle(blkio.Limits{}, demand.Limits)
 	}
-	k.book.Lower()
+	if len(k.raised) == 0 { // what is still raised is charged as if it were used
+		k.book.Lower()
+	}
 	if err := k.cfg.File.Write(k.book); err != nil {
 		k.cfg.Log.WithError(err).Warn("The credits of bursts cannot be saved")
 	}

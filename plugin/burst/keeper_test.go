@@ -19,12 +19,13 @@ import (
 // kept is a Keeper of pods without I/O.
 type kept struct {
 	*Keeper
-	demand Demand
-	now    time.Duration
-	raised map[string]bool // pods with a raised limit
-	calls  int             // of Raise
-	err    error           // of Raise
-	hook   *test.Hook
+	demand   Demand
+	now      time.Duration
+	raised   map[string]bool // pods with a raised limit
+	calls    int             // of Raise
+	err      error           // of Raise
+	failures int             // of the next calls of Raise
+	hook     *test.Hook
 }
 
 func newKept(t *testing.T, limits ...Member) *kept {
@@ -57,7 +58,11 @@ func newKept(t *testing.T, limits ...Member) *kept {
 }
 
 func (k *kept) raise(_ context.Context, pod string, isRaised func(string, blkio.Address) bool) error {
-	if k.calls++; k.err == nil {
+	if k.calls++; k.failures > 0 {
+		k.failures--
+		return errors.New("another goroutine is writing")
+	}
+	if k.err == nil {
 		k.raised[pod] = isRaised(pod[len("pod "):], sda)
 	}
 	return k.err
@@ -97,6 +102,7 @@ nri_blkio_burst_limits{state="raised"} 2
 	if err := testutil.CollectAndCompare(k.Keeper, strings.NewReader(metrics)); err != nil {
 		t.Error(err)
 	}
+	k.failures = 3
 	if k.end(); k.raised["pod c1"] || k.raised["pod c2"] {
 		t.Errorf("raised %v after the end", k.raised)
 	}
