@@ -226,8 +226,7 @@ func TestDirtyWaitBefore(t *testing.T) {
 // TestDirtyWaitOfCgroup verifies that a writer with little memory waits for dirty pages of its own, while the node may have more.
 func TestDirtyWaitOfCgroup(t *testing.T) {
 	b := limited(t, "memory", "wbps=16777216")
-	// Half as much can end in an OOM kill: docs/explanation/writeback.md, "Small memory limits".
-	if err := os.WriteFile(filepath.Join(cgroup.Root, b.Name, "memory.max"), []byte("268435456"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(cgroup.Root, b.Name, "memory.max"), []byte("134217728"), 0); err != nil {
 		t.Fatal(err)
 	}
 	o := observer(t)
