@@ -70,8 +70,8 @@ func TestOwner(t *testing.T) {
 		"no UID":          func(o *metav1.OwnerReference) { o.UID = "../x" },
 	} {
 		o, want := newTestPod("hp-volume-x", testUID), podfacts.Owner{}
-		if isOwner := name == "" || name == "of another kind"; isOwner {
-			want = podfacts.Owner{Name: "virt-launcher-db", UID: uid}
+		if isPod := name == ""; isPod || name == "of another kind" {
+			want = podfacts.Owner{Name: "virt-launcher-db", UID: uid, IsPod: isPod}
 		}
 		ref := owner
 		change(&ref)

@@ -41,7 +41,7 @@ const (
 	metaCreated, metaDeleted, metaLabels, metaNote protowire.Number = 8, 9, 11, 12
 	metaOwners                                     protowire.Number = 13
 
-	ownerName, ownerUID, ownerController protowire.Number = 3, 4, 6
+	ownerKind, ownerName, ownerUID, ownerVersion, ownerController protowire.Number = 1, 3, 4, 5, 6
 
 	specVolumes, specContainers, specInit, specEphemeral protowire.Number = 1, 2, 20, 34
 
@@ -238,7 +238,10 @@ func (r *podReader) owner(reference []byte) {
 	if !r.isSet(reference, ownerController) {
 		return
 	}
-	o := podfacts.Owner{Name: string(r.field(reference, ownerName)), UID: string(r.field(reference, ownerUID))}
+	o := podfacts.Owner{
+		Name: string(r.field(reference, ownerName)), UID: string(r.field(reference, ownerUID)),
+		IsPod: string(r.field(reference, ownerKind)) == "Pod" && string(r.field(reference, ownerVersion)) == "v1",
+	}
 	if poddoc.IsName(o.Name) && mailbox.IsUID(o.UID) {
 		r.facts.Owner = o
 	}

@@ -25,7 +25,7 @@ import (
 // by its UID and its name.
 func (s *state) lendsTo(lender, owner *pod) bool {
 	l, _ := s.liveOf(lender.uid, lender.namespace, lender.name)
-	return l.owner == podfacts.Owner{Name: owner.name, UID: owner.uid} && owner.uid != "" && owner.uid != lender.uid && owner.namespace == lender.namespace &&
+	return l.owner == podfacts.Owner{Name: owner.name, UID: owner.uid, IsPod: true} && owner.uid != "" && owner.uid != lender.uid && owner.namespace == lender.namespace &&
 		!owner.group.in(s).shared()
 }
 

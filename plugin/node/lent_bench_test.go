@@ -27,7 +27,7 @@ func newLenders(tb testing.TB) (n *Node, owner, last podIdentity) {
 	}
 	owner = running(0, podfacts.Facts{Namespace: "team", Name: "vm"}, policy.Lent{})
 	for i := 1; i < benchPods; i++ {
-		facts := podfacts.Facts{Namespace: "team", Name: fmt.Sprint("hp-", i), Owner: podfacts.Owner{Name: "vm", UID: owner.uid}}
+		facts := podfacts.Facts{Namespace: "team", Name: fmt.Sprint("hp-", i), Owner: podfacts.Owner{Name: "vm", UID: owner.uid, IsPod: true}}
 		n.SetLive(fmt.Sprint("u", i), &facts)
 		disk := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: uint32(i)}, Name: fmt.Sprint("dm-", i)}
 		lends := policy.Lent{Disks: []blkio.Disk{disk}}

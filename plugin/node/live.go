@@ -176,9 +176,10 @@ func (n *Node) liveOf(uid, namespace, name string) (live, bool) {
 	return s.liveOf(uid, namespace, name)
 }
 
-// concernsNow reports whether something concerns a pod by a request, with all that the API server knows. A pod with an owner may lend.
+// concernsNow reports whether something concerns a pod by a request, with all that the API server knows. A pod that another pod controls may
+// lend.
 func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
-	if l, _ := n.liveOf(uid, r.Namespace, name); l.owner.UID != "" {
+	if l, _ := n.liveOf(uid, r.Namespace, name); l.owner.IsPod {
 		return true
 	}
 	r = n.withLive(r, uid, name)

@@ -61,7 +61,7 @@ func (r *modelRuntime) checkLent(known modelKnown, report func(string, ...any)) 
 		report("%s: what was lent to it is forgotten", owner.name)
 	}
 	owner.lent = len(now.Disks) > 0
-	if lender == nil || lender.owner != (podfacts.Owner{Name: owner.name, UID: owner.uid}) || !lender.hasDocument || known.late[lender.uid] || r.raised() {
+	if lender == nil || lender.owner != (podfacts.Owner{Name: owner.name, UID: owner.uid, IsPod: true}) || !lender.hasDocument || known.late[lender.uid] || r.raised() {
 		return
 	}
 	var want policy.Lent

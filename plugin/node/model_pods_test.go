@@ -43,7 +43,7 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	r.ids++
 	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
 	if borrower := r.pods[borrowingSlot]; slot == lendingSlot && borrower != nil {
-		p.owner = podfacts.Owner{Name: borrower.name, UID: borrower.uid}
+		p.owner = podfacts.Owner{Name: borrower.name, UID: borrower.uid, IsPod: true}
 	}
 	p.annotations, p.tier = p.spec.annotations, string(rune('a'+slot%3))
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"

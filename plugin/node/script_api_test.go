@@ -144,10 +144,13 @@ func facts() map[string]command {
 		}),
 		"owner POD OWNER [NAME]": change(func(p *pod, live *podfacts.Facts, args []string) { // the pod that controls it; NAME is a wrong name of that
 			owner := p.w.mustPod(args[0])
-			live.Owner = podfacts.Owner{Name: owner.name, UID: owner.uid}
+			live.Owner = podfacts.Owner{Name: owner.name, UID: owner.uid, IsPod: true}
 			if len(args) > 1 {
 				live.Owner.Name = args[1]
 			}
+		}),
+		"controller POD NAME": change(func(_ *pod, live *podfacts.Facts, args []string) { // an object that controls it and is no pod
+			live.Owner = podfacts.Owner{Name: args[0], UID: "uid-" + args[0]}
 		}),
 		"no-volumes POD": change(func(p *pod, live *podfacts.Facts, _ []string) {
 			p.claims, live.Volumes = nil, []policy.Volume{}

@@ -35,8 +35,9 @@ type Facts struct {
 
 // Owner is an object that controls pods.
 type Owner struct {
-	Name string `json:"name"`
-	UID  string `json:"uid"`
+	Name  string `json:"name"`
+	UID   string `json:"uid"`
+	IsPod bool   `json:"isPod,omitempty"` // only pods can be lent limits
 }
 
 // The parts that can be omitted.
