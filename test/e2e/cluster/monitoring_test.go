@@ -203,7 +203,7 @@ func (r *release) shows() {
 func (r *release) calibrates() {
 	r.Helper()
 	const disk = "vdj"
-	out, problem := r.blkio(0, "calibrate", "--node", "node", disk, "--yes")
+	out, problem := r.blkio(1, "calibrate", "--node", "node", disk, "--yes") // a warning: nothing was ever written there
 	if !strings.Contains(out, "calibrated "+time.Now().UTC().Format("2006-")) || !strings.Contains(out, `names: ["`+disk+`"]`) || !strings.Contains(out, "model: {rbps: ") {
 		r.Errorf("calibrate: %s%s", out, problem)
 	}
