@@ -1,11 +1,11 @@
 package blkio
 
-// Burst is what a limit allows above itself for a while: up to Rate, as long as the credits last that unused parts of
-// the limit have left. They are at most what Rate takes above the limit in Seconds. The zero value is no burst. Bursts are comparable with ==.
+// Burst lets a cgroup exceed a limit for a while. Whatever the cgroup does not use of its limit becomes credits, and while it has credits
+// its rate may be up to Rate. A full account is enough for Seconds at that rate. The zero value means that the limit is never exceeded.
 type Burst struct {
 	Rate    Amount
 	Seconds uint32
 }
 
-// IsZero reports whether there is no burst.
+// IsZero reports whether the limit is never exceeded.
 func (b Burst) IsZero() bool { return b == Burst{} }

@@ -80,8 +80,8 @@ type header struct {
 type podsDocument struct {
 	// What annotations may request: [Bounds].
 	Bounds boundsDocument `json:"bounds"`
-	// The most that bursts may take on each disk together, above the limits: [Bursts]. `max` is no bound.
-	// Values: a list with one entry for `*`. Default: none, and no pod may ask for a burst.
+	// How much all bursts on a disk may take together, on top of the limits: [Bursts]. `max` allows any amount.
+	// Values: a list with one entry for `*`. Default: none: a pod that asks for a burst is rejected.
 	Bursts []string `json:"bursts,omitempty"`
 	// Limits, a weight, or both: [Classes and rules]. NAME is at most 63 of a-z, 0-9 and `-`, does not begin or
 	// end with `-`, and is not `none`. The field replaces the default. Default: `{batch: {weight: 10}}`.

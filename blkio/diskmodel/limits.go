@@ -2,8 +2,8 @@ package diskmodel
 
 import "math"
 
-// Limits are the operations and the bytes that a disk can do in a second, whatever it reads and writes. An operation takes
-// the longer one of the two times, as on most volumes of a cloud.
+// Limits are the most operations and the most bytes that a disk does in a second, reads and writes together. Most volumes of clouds
+// have such limits. A request takes its part of the one limit or of the other, whichever takes longer.
 type Limits struct {
 	Ops   float64 `json:"ops"`
 	Bytes float64 `json:"bytes"`

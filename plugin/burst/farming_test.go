@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// world is a node with an author who tries to get more bytes above the limits than an owner may have. It knows what each cgroup has
-// used, also what no call of Tick could see.
+// world is a node on which an author of pods looks for ways to use more than the credits allow. It counts what each cgroup really uses. Tick
+// sees less, because cgroups come and go between two calls.
 type world struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -212,9 +212,10 @@ func (w *world) restart() {
 	w.book = book
 }
 
-// TestFarming verifies that no sequence of restarts, new and removed pods, other owners, restarts of the plugin and of the node gives an
-// owner more above its limit than one burst, and what one of its pods has left of its limit. The wall clock is no input, so its
-// steps change nothing. With calls in time there is no byte above that. Late ones are a debt of what they allow, which is paid back.
+// TestFarming verifies that an owner uses no more above its limits than one of its pods has left unused before, and at most one full burst
+// of it, whatever is restarted, removed, renamed or scaled: containers, pods, owners, the plugin, the node. If Tick is called each second,
+// not one byte is more. After a late call the account can be below zero, and has to grow back before the next burst. Steps of the wall clock
+// do not matter, because it is not an input.
 func TestFarming(t *testing.T) {
 	total := 0.0
 	for seed := range uint64(50) {

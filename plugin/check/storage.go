@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"path"
@@ -89,10 +90,7 @@ func (s *storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[stri
 // Device returns the backing of a block device by its number. A pod that does not run has no
 // devices but its raw block volumes.
 func (s *storage) Device(dev blkio.Dev) blkio.Backing {
-	if b := s.devices[dev]; b != nil {
-		return *b
-	}
-	return blkio.Backing{} // of a volume that is no device
+	return *cmp.Or(s.devices[dev], new(blkio.Backing)) // a volume in a filesystem has none
 }
 
 // Physical returns the physical disks below a disk.

@@ -2,6 +2,7 @@ package shares
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -141,6 +142,23 @@ func busy(of []Cgroup) (out []Cgroup) {
 	return out
 }
 
+// podsOf returns the pods of a random tree, also those below QoS classes.
+func podsOf(root *Cgroup) iter.Seq[*Cgroup] {
+	return func(yield func(*Cgroup) bool) {
+		for i := range root.Children {
+			pods := root.Children[i : i+1]
+			if isClass := len(pods[0].Children[0].Children) > 0; isClass {
+				pods = pods[0].Children
+			}
+			for k := range pods {
+				if !yield(&pods[k]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // TestBudgetProperties verifies for random pods that no namespace has more than its budget, that the weights within a budget keep
 // their proportions, and that pods without a budget keep theirs.
 func TestBudgetProperties(t *testing.T) {
@@ -151,18 +169,7 @@ func TestBudgetProperties(t *testing.T) {
 		root.Children = busy(root.Children)
 		budgets := map[string]uint32{"a": 1 + rnd.Uint32N(200), "b": 1 + rnd.Uint32N(blkio.MaxWeight)}
 		sums, pods := map[string]float64{}, 0.0 // of active containers
-		each := func(fn func(pod *Cgroup)) {
-			for i := range root.Children {
-				if c := &root.Children[i]; len(c.Children[0].Children) == 0 { // it is no QoS class
-					fn(c)
-				} else {
-					for k := range c.Children {
-						fn(&c.Children[k])
-					}
-				}
-			}
-		}
-		each(func(pod *Cgroup) {
+		for pod := range podsOf(&root) {
 			name := []string{"", "a", "b"}[rnd.IntN(3)]
 			if name != "" {
 				pod.Budget = Budget{name, budgets[name]}
@@ -173,7 +180,7 @@ func TestBudgetProperties(t *testing.T) {
 					sums[name] += float64(c.Weight)
 				}
 			}
-		})
+		}
 		total := 0.0
 		factor := map[string]float64{"": 1}
 		for name, sum := range sums {
@@ -190,13 +197,13 @@ func TestBudgetProperties(t *testing.T) {
 				t.Errorf("seed %d: namespace %q gets %f, want %f", seed, name, got, want)
 			}
 		}
-		each(func(pod *Cgroup) {
+		for pod := range podsOf(&root) {
 			for _, c := range pod.Children {
 				if want := float64(c.Weight) * factor[pod.Budget.Namespace] / max(total, 1); c.Active && !same(byContainer[c.Path], want, 1) {
 					t.Errorf("seed %d: %s gets %f, want %f", seed, c.Path, byContainer[c.Path], want)
 				}
 			}
-		})
+		}
 		for _, s := range sharesOf(root) {
 			if s.Weight < blkio.MinWeight || s.Weight > blkio.MaxWeight {
 				t.Errorf("seed %d: %s has a weight of %d", seed, s.Path, s.Weight)

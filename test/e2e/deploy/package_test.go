@@ -66,9 +66,14 @@ func TestPackage(t *testing.T) {
 	if now, err := os.ReadFile(policyFile); err != nil || !bytes.Equal(now, own) {
 		t.Errorf("the policy is not the changed one: %v\n%s", err, now)
 	}
+	isRemoved(t, units, append(cgroups, pod.Cgroup))
+}
 
+// isRemoved removes the package, and verifies that no limits are left, and after a purge no files.
+func isRemoved(t *testing.T, units, cgroups []string) {
+	t.Helper()
 	dpkg(t, "--remove", "nri-blkio")
-	for _, cgroup := range append(cgroups, pod.Cgroup) {
+	for _, cgroup := range cgroups {
 		lab.WantIOMax(t, cgroup, lab.Disks{})
 	}
 	for _, unit := range units {
