@@ -25,7 +25,7 @@ type followFigures struct {
 }
 
 // TestModelFollows measures how much of a disk with two limits containers use by a model that follows the mix, and by one that
-// stays. It verifies that a victim that begins has as much by both.
+// stays, with a calibration that is made by the test. It verifies that a victim that begins has as much by both.
 func TestModelFollows(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	saved := b.saveCalibration(t)
@@ -46,7 +46,8 @@ func TestModelFollows(t *testing.T) {
 	}
 }
 
-// saveCalibration saves what a calibration of the shared disk measures without other load, and returns the directory.
+// saveCalibration saves a calibration with the true limits of the shared disk, and returns the directory. calibrate does not measure it: on
+// this node more sequential requests are counted than the disk gets, because the kernel merges them, so the points do not show the limits.
 func (b *slowBench) saveCalibration(t *testing.T) string {
 	t.Helper()
 	disks, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
