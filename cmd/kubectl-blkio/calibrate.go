@@ -50,7 +50,7 @@ func (a *app) calibrate(ctx context.Context, c nodeCommand, args []string) (err 
 	if len(list.Items) == 0 || len(list.Items[0].Spec.Containers) == 0 {
 		return a.noPart(c, a.node)
 	}
-	name := "nri-blkio-calibrate-" + strings.ToLower(rand.Text())
+	name := "nri-blkio-calibrate-" + strings.ToLower(rand.Text()[:8])
 	input, err := json.Marshal(calibratePod(name, a.node, &list.Items[0]))
 	if err != nil {
 		return err
