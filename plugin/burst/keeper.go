@@ -3,10 +3,12 @@ package burst
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -28,7 +30,8 @@ type Config struct {
 	Cgroups *cgroupfs.Hierarchy
 	Room    func() blkio.Limits // what the policy leaves for bursts on each disk
 	Demand  func() Demand
-	// Raise raises those limits of a pod for which isRaised is true, and lowers the others. The next call repeats one that has failed.
+	// Raise raises those limits of a pod for which isRaised is true, and lowers the others. It waits for other writers of the pod, for about a
+	// second at most, and may be called for several pods at a time. The next step repeats a call that has failed.
 	Raise    func(ctx context.Context, pod string, isRaised func(cgroup string, at blkio.Address) bool) error
 	Recovery *recovery.Recovery
 }
@@ -38,8 +41,8 @@ const (
 	stepEvery = time.Second
 	// saveEvery is the time after which the book is saved without a change of the raised limits. The commands show what is saved.
 	saveEvery = 2 * time.Second
-	// endTries and endPause bound the time for which the end of a process waits for other writers.
-	endTries, endPause = 40, 50 * time.Millisecond
+	maxMoves  = 64 // pods that are written at a time
+	endTries  = 2  // calls of Raise for a pod at the end of the process, each of which waits for other writers
 )
 
 // Keeper moves limits to their bursts and back. Report may be called at any time, Run once.
@@ -117,29 +120,36 @@ func (k *Keeper) settle(room blkio.Limits, limits []Member) []Place {
 	return places
 }
 
-// move puts the raised limits into force.
+// move puts the raised limits into force. One pod does not wait for another, whose disk may hang.
 func (k *Keeper) move(ctx context.Context, limits []Member) {
 	places, pods := map[Place]bool{}, map[string]bool{}
 	for _, p := range k.places {
 		places[p] = true
+	}
+	for pod := range k.raised {
+		pods[pod] = false
 	}
 	for i := range limits {
 		if places[limits[i].place()] {
 			pods[limits[i].Pod] = true
 		}
 	}
-	for pod := range k.raised {
-		if !pods[pod] {
-			pods[pod] = false
-		}
-	}
 	k.raised = map[string]bool{}
+	var mu sync.Mutex // guards k.raised
+	var moves errgroup.Group
+	moves.SetLimit(maxMoves)
 	for pod, isRaised := range pods {
-		err := k.cfg.Raise(ctx, pod, func(cgroup string, at blkio.Address) bool { return places[Place{cgroup, at}] })
-		if isRaised || err != nil {
-			k.raised[pod] = true
-		}
+		moves.Go(func() error {
+			err := k.cfg.Raise(ctx, pod, func(cgroup string, at blkio.Address) bool { return places[Place{cgroup, at}] })
+			mu.Lock()
+			defer mu.Unlock()
+			if isRaised || err != nil {
+				k.raised[pod] = true
+			}
+			return nil
+		})
 	}
+	_ = moves.Wait() // what has failed is in k.raised
 }
 
 // end lowers all limits, and saves what was used until then.
@@ -148,11 +158,10 @@ func (k *Keeper) end() {
 		return
 	}
 	k.places = nil
-	for range endTries { // the reconciler may be writing to a pod
+	for range endTries {
 		if k.move(context.Background(), nil); len(k.raised) == 0 {
 			break
 		}
-		time.Sleep(endPause)
 	}
 	if demand := k.cfg.Demand(); !demand.Unlisted {
 		k.settle(blkio.Limits{}, demand.Limits)

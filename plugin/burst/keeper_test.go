@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type kept struct {
 	calls    int             // of Raise
 	err      error           // of Raise
 	failures int             // of the next calls of Raise
+	mu       sync.Mutex      // guards those of Raise
 	hook     *test.Hook
 }
 
@@ -58,6 +60,8 @@ func newKept(t *testing.T, limits ...Member) *kept {
 }
 
 func (k *kept) raise(_ context.Context, pod string, isRaised func(string, blkio.Address) bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.calls++; k.failures > 0 {
 		k.failures--
 		return errors.New("another goroutine is writing")
@@ -102,7 +106,7 @@ nri_blkio_burst_limits{state="raised"} 2
 	if err := testutil.CollectAndCompare(k.Keeper, strings.NewReader(metrics)); err != nil {
 		t.Error(err)
 	}
-	k.failures = 3
+	k.failures = 2
 	if k.end(); k.raised["pod c1"] || k.raised["pod c2"] {
 		t.Errorf("raised %v after the end", k.raised)
 	}

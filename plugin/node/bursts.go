@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -56,16 +55,17 @@ func (s *state) addBursts(to *burst.Demand, g *group) {
 	}
 }
 
-// Raise raises those limits of a group to their bursts for which isRaised is true, and lowers the others. After a failure the
-// reconciler retries as well.
+// Raise raises those limits of a group to their bursts for which isRaised is true, and lowers the others. It waits for another writer of the
+// group: a limit that is lowered with the next call only would be above its credits for a second. After a failure the reconciler
+// retries as well.
 func (n *Node) Raise(ctx context.Context, group string, isRaised func(cgroup string, at blkio.Address) bool) error {
 	g := n.groupWith(group)
 	if g.groupFacts == nil {
 		return nil
 	}
-	err := n.inFlight.passes.For(ctx, group+" burst", passDeadline, func(context.Context) error {
-		if err := n.takeNow(g); err != nil {
-			return err
+	err := n.inFlight.passes.For(ctx, group+" burst", passDeadline, func(ctx context.Context) error {
+		if !n.take(g, ctx.Done()) {
+			return context.Cause(ctx)
 		}
 		defer n.release(g)
 		if targets := n.planFor(g); targets.Raise(isRaised) {
@@ -73,7 +73,7 @@ func (n *Node) Raise(ctx context.Context, group string, isRaised func(cgroup str
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errWritten) {
+	if err != nil {
 		s := n.state.Lock()
 		defer n.state.Unlock()
 		s.markDirty(g.in(s))

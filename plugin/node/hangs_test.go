@@ -113,6 +113,29 @@ func TestHungReadDelaysNoOther(t *testing.T) {
 	until("the read ends", func() bool { return len(n.peek().pods[sb.ID].group.token) == 0 })
 }
 
+// TestRaiseWaits verifies that a limit is lowered although another goroutine writes to the pod just then, and that a write that hangs is no
+// longer waited for.
+func TestRaiseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := tree(t, podCgroup)
+		n := newNode(t, h)
+		g := n.lookup(limited("rootfs wbps=1Mi")).group
+		raise := func() error {
+			return n.Raise(t.Context(), g.key, func(string, blkio.Address) bool { return false })
+		}
+		if !n.take(g, t.Context().Done()) {
+			t.Fatal("a free group cannot be taken")
+		}
+		if err := raise(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v beside a write that hangs", err)
+		}
+		time.AfterFunc(passDeadline/2, func() { n.release(g) })
+		if err := raise(); err != nil {
+			t.Errorf("%v beside a write that ends", err)
+		}
+	})
+}
+
 // TestRaiseBelow verifies that limits are also raised on the cgroup of crun, which keeps those of the spec.
 func TestRaiseBelow(t *testing.T) {
 	sub := cgroupOf("a") + "/container"

@@ -2,9 +2,11 @@ package limits
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,7 +34,8 @@ var (
 func TestBurst(t *testing.T) {
 	policy := lab.PolicyFile(t, `bursts: ["* wbps=4Mi"]`+"\n")
 	p := lab.StartPlugin(t, "--policy", policy)
-	pod := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "containers": fmt.Sprintf("/data wbps=1Mi wbps.burst=5Mi/%ds", burstSeconds)})
+	// Credits stay: a pod of an earlier run on this node may not have its name.
+	pod := lab.RunPod(t, "pod-"+strings.ToLower(rand.Text()[:8]), lab.Annotations{lab.Limits + "containers": fmt.Sprintf("/data wbps=1Mi wbps.burst=5Mi/%ds", burstSeconds)})
 	k := pod.MustRun(lab.Sleeper("idle", "/data", "ext4"))
 	lab.WantIOMax(t, k.Cgroup, lowered)
 	lab.Eventually(t, "the credits are full", func() error {
