@@ -22,7 +22,8 @@ const (
 )
 
 // class is what the operator adds to the policy.
-const class = `classes:
+const class = `bursts: ["* wbps=20Mi"]
+classes:
   bronze: {limits: ["* ` + noise.Limit + `"]}
 rules:
 - name: batch
@@ -82,7 +83,7 @@ func (s *story) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(checkReads(beside, after), s.top(ctx, victim), s.refused(ctx))
+	return errors.Join(checkReads(beside, after), s.top(ctx, victim), s.burst(ctx), s.refused(ctx))
 }
 
 // pod runs a pod with one container that has the disk at /data, and does nothing itself.
@@ -202,26 +203,13 @@ func indent(text string) string {
 
 // limit adds the class to the policy, and waits until the neighbour's limit is in force.
 func (s *story) limit(ctx context.Context, neighbour *cri.Container) error {
-	fmt.Fprintf(s.out, "\n4. The operator adds a class for the namespace batch to the node policy. Nothing is restarted:\n%s", indent(class))
+	fmt.Fprintf(s.out, "\n4. The operator adds a class for the namespace batch to the node policy, and room for bursts. Nothing is restarted:\n%s", indent(class))
 	fmt.Fprintln(s.steps, "demo: waiting until the limit is in force")
 	if err := os.WriteFile(policyFile, []byte(noise.PolicyHead+class), 0o644); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, enforcing, fmt.Errorf("the class is not in force after %v", enforcing))
-	defer cancel()
-	for {
-		limits, err := cgroup.Dir(neighbour.Cgroup).IOMax()
-		if err != nil {
-			return err
-		}
-		if limits[s.disk.Number] != "" {
-			break
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if err := s.awaitMax(ctx, neighbour.Cgroup, ""); err != nil {
+		return err
 	}
 	if _, err := s.show(ctx, "status", "--pod", "batch/import"); err != nil {
 		return err
@@ -230,9 +218,29 @@ func (s *story) limit(ctx context.Context, neighbour *cri.Container) error {
 	return nil
 }
 
+// awaitMax waits until a cgroup has a limit on the disk that contains text.
+func (s *story) awaitMax(ctx context.Context, dir, text string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, enforcing, fmt.Errorf("no limit %s in force after %v", text, enforcing))
+	defer cancel()
+	for {
+		limits, err := cgroup.Dir(dir).IOMax()
+		if err != nil {
+			return err
+		}
+		if line := limits[s.disk.Number]; line != "" && strings.Contains(line, text) {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // refused runs a pod with a mistake in an annotation, which must fail.
 func (s *story) refused(ctx context.Context) error {
-	fmt.Fprintf(s.out, "\n7. A pod has a typing mistake in the annotation %s: %q. It is not created:\n", annotationKey, mistake)
+	fmt.Fprintf(s.out, "\n8. A pod has a typing mistake in the annotation %s: %q. It is not created:\n", annotationKey, mistake)
 	_, err := s.pod(ctx, "batch", "typo", map[string]string{annotationKey: mistake})
 	line, checkErr := checkRefusal(err)
 	if checkErr != nil {

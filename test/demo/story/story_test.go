@@ -29,6 +29,14 @@ func TestCheckReads(t *testing.T) {
 	}
 }
 
+func TestCheckBurst(t *testing.T) {
+	for last, ok := range map[float64]bool{4: true, 10: true, 11: false, 0: false} {
+		if err := checkBurst([]float64{20, 20, last}); (err == nil) != ok {
+			t.Errorf("%.0f MiB after 20: error %v, want success %t", last, err, ok)
+		}
+	}
+}
+
 // TestCheckWhy verifies that the neighbour counts only in the first line.
 func TestCheckWhy(t *testing.T) {
 	for text, ok := range map[string]bool{
