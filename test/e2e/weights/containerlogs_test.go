@@ -110,7 +110,7 @@ func (b *slowBench) charges() {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := k.Exec(b.Context(), 4*lab.Deadline, "/bin/iotool", "write", "--direct", "--path", "/data/files", "--span", "16Mi", "--size", "12Mi")
+		_, err := k.Exec(b.Context(), 4*lab.Deadline, "/bin/iotool", "write", "--direct", "--path", "/data/files", "--span", "16Mi", "--seconds", "8")
 		ended <- err
 	}()
 	ctx, cancel := context.WithTimeout(b.Context(), 2*lab.Deadline)
