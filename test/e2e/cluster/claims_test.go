@@ -139,7 +139,7 @@ func (l *claims) awaitStatus(want string) {
 }
 
 // TestClaims verifies that limits of claims apply to mounted and to raw block volumes, that they and those of a class change while
-// the pod runs, that wrong ones change nothing, and that they stay in force without the cluster part and over a restart.
+// the pod runs, that one grows with the claim, that wrong ones change nothing, and that they stay in force without the cluster part and over a restart.
 func TestClaims(t *testing.T) {
 	device := lab.NewKit(t, 1).One()
 	lab.Know(t, "vdg")
@@ -163,6 +163,10 @@ func TestClaims(t *testing.T) {
 	if err := l.check("wbps=2097152 riops=500", "rbps=1048576 wbps=9437184"); err != nil {
 		t.Errorf("wrong: %v", err)
 	}
+	l.annotate("files", "=wiops=100+50/Gi")
+	l.await("by size", "wbps=1048576 riops=500 wiops=150", "rbps=1048576 wbps=9437184")
+	l.kubectl("", "patch", "pvc", "files", "--subresource=status", "--type=merge", "-p", `{"status": {"capacity": {"storage": "3Gi"}}}`)
+	l.await("expanded", "wbps=1048576 riops=500 wiops=250", "rbps=1048576 wbps=9437184")
 	l.annotate("files", "-")
 	l.await("the class alone", "wbps=1048576 riops=500", "rbps=1048576 wbps=9437184")
 
