@@ -30,7 +30,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{
 		victim: lab.RunPod(t, "victim", nil), system: lab.NewWriter(t, "system"), numbers: map[string]string{},
-		dirs: map[string]string{"vdb": lab.Volumes["ext4"], "vdc": lab.Volumes["part"], "vdd": lab.Volumes["xfs"], "vde": lab.Volumes["btrfs"]},
+		dirs: map[string]string{"vdb": lab.Volumes["ext4"], "vdc": lab.Volumes["part"], "vdd": lab.Volumes["xfs"]},
 	}
 	for i := range 2 {
 		s.victims[i] = s.victim.MustRun(lab.Sleeper(fmt.Sprintf("c%d", i)))
@@ -40,13 +40,14 @@ func newStage(t *testing.T) *stage {
 	lab.Administer(t, "mkfs.ext4", "-q", "-F", "/dev/"+journalDisk)
 	for _, disk := range append(slowDisks[:2:2], journalDisk) {
 		lab.Know(t, disk)
-		s.dirs[disk] = t.TempDir()
+		dir := t.TempDir()
+		s.dirs[disk] = dir
 		options := "defaults"
 		if disk == journalDisk {
 			options = "dioread_lock"
 		}
-		lab.Administer(t, "mount", "-o", options, "/dev/"+disk, s.dirs[disk])
-		t.Cleanup(func() { lab.Administer(t, "umount", s.dirs[disk]) })
+		lab.Administer(t, "mount", "-o", options, "/dev/"+disk, dir)
+		t.Cleanup(func() { lab.Administer(t, "umount", dir) })
 	}
 	for disk, dir := range s.dirs {
 		s.numbers[disk] = lab.Node.Disks[disk]
