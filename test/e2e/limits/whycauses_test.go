@@ -164,7 +164,8 @@ const (
 
 var (
 	slowDisks = []string{"vdi", "vdj"}
-	fastDisks = []string{"vdb", "vdc", "vdd"} // not vde: commits of its btrfs are not counted, so all answers would say that the journal is unknown
+	// Not vde: commits of its btrfs are not counted, so all answers would say that the journal is unknown.
+	fastDisks = []string{"vdb", "vdc", "vdd"}
 	deep      = []string{"--bs=4k", "--ioengine=libaio", "--iodepth=32"}
 )
 
