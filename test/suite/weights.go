@@ -57,8 +57,12 @@ func weightTables() []weightTable {
 		}},
 		{test: "TestPeriods", cases: "I/O and io.cost", columns: []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
 		{test: "TestPriorities", cases: "scheduler", columns: []weightColumn{
-			{"nothing", "commits/s"}, {"nothing p99", "p99, ms"}, {"rt", "commits/s, victim real-time"}, {"idle", "neighbours idle"},
-			{"both", "both"}, {"both p99", "p99, ms"},
+			{"nothing", "commits/s"},
+			{"nothing p99", "p99, ms"},
+			{"rt", "commits/s, victim real-time"},
+			{"idle", "neighbours idle"},
+			{"both", "both"},
+			{"both p99", "p99, ms"},
 		}},
 		{test: "TestCostOverhead", cases: "one container alone", columns: []weightColumn{
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},

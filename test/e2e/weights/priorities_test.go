@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,7 +152,7 @@ func (b *slowBench) priorities(t *testing.T, s *prioritySetup, victim, neighbour
 	for _, name := range s.tries {
 		try := priorityTries[name]
 		// Each write is on the disk when it returns, as after fdatasync, and its latency is that of the commit.
-		run := append(args[:len(args):len(args)], "--sync=dsync", "--runtime=8")
+		run := slices.Concat(args, []string{"--sync=dsync", "--runtime=8"})
 		if try.isRealTime {
 			run = append(run, "--prioclass=1", "--prio=4")
 		}
