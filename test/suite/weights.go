@@ -57,9 +57,9 @@ func weightTables() []weightTable {
 		}},
 		{test: "TestPeriods", cases: "I/O and io.cost", columns: []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
 		{test: "TestPriorities", cases: "scheduler", columns: []weightColumn{
-			{"nothing", "commits/s"},
+			{"nothing", "commits/s, no class"},
 			{"nothing p99", "p99, ms"},
-			{"rt", "commits/s, victim real-time"},
+			{"rt", "victim real-time"},
 			{"idle", "neighbours idle"},
 			{"both", "both"},
 			{"both p99", "p99, ms"},

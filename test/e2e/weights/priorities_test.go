@@ -47,17 +47,23 @@ var priorityTries = map[string]struct{ isRealTime, hasIdleNeighbours bool }{
 	"both":    {isRealTime: true, hasIdleNeighbours: true},
 }
 
+// priorityNone and priorityWeights are the setups that the test compares.
+const (
+	priorityNone    = 1
+	priorityWeights = 6
+)
+
 func prioritySetups() []prioritySetup {
 	return []prioritySetup{
-		{name: "none, wbt", scheduler: "none", wbt: true, tries: []string{"nothing"}},
+		{name: "none, with wbt", scheduler: "none", wbt: true, tries: []string{"nothing"}},
 		{name: "none", scheduler: "none", tries: []string{"nothing", "both"}},
-		{name: "mq-deadline, wbt", scheduler: "mq-deadline", wbt: true, tries: []string{"both"}},
+		{name: "mq-deadline, with wbt", scheduler: "mq-deadline", wbt: true, tries: []string{"both"}},
 		{name: "mq-deadline", scheduler: "mq-deadline", tries: []string{"nothing", "rt", "idle", "both"}},
 		{name: "mq-deadline, new blocks", scheduler: "mq-deadline", allocates: true, tries: []string{"nothing", "both"}},
 		{name: "bfq", scheduler: "bfq", tries: []string{"nothing", "both"}},
-		{name: "weights 1000 : 10", scheduler: "none", weights: true, tries: []string{"nothing"}},
-		{name: "weights, new blocks", scheduler: "none", weights: true, allocates: true, tries: []string{"nothing"}},
-		{name: "weights, mq-deadline", scheduler: "mq-deadline", weights: true, tries: []string{"both"}},
+		{name: "none, weights 1000 : 10", scheduler: "none", weights: true, tries: []string{"nothing"}},
+		{name: "none, weights, new blocks", scheduler: "none", weights: true, allocates: true, tries: []string{"nothing"}},
+		{name: "mq-deadline, weights 1000 : 10", scheduler: "mq-deadline", weights: true, tries: []string{"both"}},
 	}
 }
 
@@ -91,8 +97,8 @@ func TestPriorities(t *testing.T) {
 	for i := range setups {
 		publish(t, &rows[i], setups[i].name)
 	}
-	without, _ := rows[1].Figure("nothing")
-	with, _ := rows[len(setups)-3].Figure("nothing")
+	without, _ := rows[priorityNone].Figure("nothing")
+	with, _ := rows[priorityWeights].Figure("nothing")
 	if with.Median < 2*without.Median {
 		t.Errorf("with weights the victim commits %.0f/s, without %.0f/s", with.Median, without.Median)
 	}
