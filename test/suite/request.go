@@ -37,7 +37,7 @@ type options struct {
 // proofTests take so long that they run with a proof only. Otherwise they do not run at
 // all, and so do not count as passed.
 var proofTests = []string{
-	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
+	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestPriorities", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
 	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets", "TestTutorial", "TestCompare", "TestMonitoring",

@@ -56,6 +56,14 @@ func weightTables() []weightTable {
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
 		{test: "TestPeriods", cases: "I/O and io.cost", columns: []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
+		{test: "TestPriorities", cases: "scheduler", columns: []weightColumn{
+			{"nothing", "commits/s, no class"},
+			{"nothing p99", "p99, ms"},
+			{"rt", "victim real-time"},
+			{"idle", "neighbours idle"},
+			{"both", "both"},
+			{"both p99", "p99, ms"},
+		}},
 		{test: "TestCostOverhead", cases: "one container alone", columns: []weightColumn{
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
 		}},
