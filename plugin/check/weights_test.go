@@ -177,8 +177,8 @@ func TestWeightBudget(t *testing.T) {
 			t.Errorf("%s: %q, -want +got:\n%s", tt.name, r.Errors, diff)
 		}
 		for _, j := range *asked {
-			if j.Budget != tt.budget {
-				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget, tt.budget)
+			if j.Budget.Most != tt.budget {
+				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget.Most, tt.budget)
 			}
 		}
 		for _, w := range r.Weights {

@@ -81,6 +81,7 @@ type Disk struct {
 type Setup struct {
 	Disk     blkio.Disk
 	Identity string // as in Disk
+	Stacked  bool   // true if io.cost works on the disks below; set by the caller of Decide
 	Enabled  bool
 	// Model and QOS are nil for those of the kernel.
 	Model       *blkio.CostModel
