@@ -160,29 +160,28 @@ func (j *Joining) sum() (sum uint64) {
 	return sum
 }
 
-// noteGuarantee adds notes on what the namespace is guaranteed, and on the disks of the node where it is not.
-func (o *outcome) noteGuarantee(b policy.WeightBudget) {
+// guarantees returns notes on what the namespace of a pod is guaranteed, and on the disks of the node where it is not.
+func (c *Checker) guarantees(namespace string, pod *policy.Pod) (notes []string) {
+	b := pod.WeightBudget()
 	if b.Guarantee == 0 {
-		return
+		return nil
 	}
-	o.result.Notes = append(o.result.Notes, fmt.Sprintf("namespace %s is guaranteed %s of each disk with io.cost (%s)",
-		o.pod.Namespace, b.Guarantee.Short(), o.pod.Policy.Of().Promised()))
+	notes = append(notes, fmt.Sprintf("namespace %s is guaranteed %s of each disk with io.cost (%s)", namespace, b.Guarantee.Short(), c.Policy.Promised()))
 	var without []string
-	for _, d := range o.Node.Disks {
+	for _, d := range c.Node.Disks {
 		if d.Reason != "" && !d.Stacked {
 			without = append(without, d.Name+": "+d.Reason)
 		}
 	}
 	if slices.Sort(without); len(without) > 0 {
-		o.result.Notes = append(o.result.Notes, "no guarantee on "+strings.Join(without, "; "))
+		notes = append(notes, "no guarantee on "+strings.Join(without, "; "))
 	}
+	return notes
 }
 
 // noteWeightBudget adds a note on what the weights of the pod are worth under the budget for its namespace.
 func (o *outcome) noteWeightBudget(total *policy.Desired) {
-	budget := o.pod.Policy.WeightBudget()
-	o.noteGuarantee(budget)
-	most := budget.Most
+	most := o.pod.Policy.WeightBudget().Most
 	if most == 0 || len(o.running) == 0 {
 		return
 	}
