@@ -136,7 +136,7 @@ func TestPolicyPasses(t *testing.T) {
 		"rules: [{name: a}, {name: a}]", "classes: {a: {weight: 5}}\nclasses: {b: {weight: 5}}", "classes: {A: {weight: 5}}", "rules: [{name: a b}]",
 		"rules: [{name: a, match: {namespaces: [A_b]}}]", "rules: [{name: a, match: {podSelector: {matchLabels: {'a b': c}}}}]", "disks: [{match: {names: ['[a']}}]",
 		"classes: {a: {}}", "budgets: [{namespaces: [a]}]", "budgets: [{namespaces: [a], limits: ['/data wbps=1Mi']}]", "bounds: {min: ['/data wbps=2Mi']}",
-		"disks: [{model: {rbps: 1Mi}}]", "disks: [{qos: {rpct: 95}}]", "reserve: {system: 95%}", "writeback: {dirtyGuard: 1}",
+		"disks: [{model: {rbps: 1Mi}}]", "disks: [{qos: {rpct: 95}}]", "reserve: {system: 95%}", "budgets: [{namespaces: ['a*'], guarantee: 95%}]", "writeback: {dirtyGuard: 1}",
 	} {
 		if _, err := policy.ParseFile([]byte(header + text)); err == nil {
 			t.Errorf("%s: the plugin accepts it", text)
