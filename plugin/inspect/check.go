@@ -58,7 +58,7 @@ func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]
 		model, from := s.CostModel()
 		c := newCost(s, features.Namespaced)
 		out[s.Disk.Dev] = check.Disk{
-			Name: s.Disk.Name, Stacked: s.Stacked, Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(c.State), Reason: c.Reason,
+			Name: s.Disk.Name, Stacked: len(s.Below) > 0, Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(c.State), Reason: c.Reason,
 		}
 	}
 	return out, err

@@ -24,7 +24,7 @@ func decide(p *policy.Policy, known Disks, disks []storage.DiskInfo, weighted fu
 		errs = append(errs, err)
 		facts.HasWeights = weighted(facts.Disk)
 		want := iocost.Decide(p, facts)
-		want.Stacked = len(disks[i].Below) > 0
+		want.Below = disks[i].Below
 		wants = append(wants, want)
 	}
 	return wants, errors.Join(errs...)

@@ -71,7 +71,7 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 			on.reason = "the cgroups of pods cannot be read"
 		}
 		effects[s.Disk.Dev] = on
-		if !s.Stacked { // a guarantee holds on the disks below
+		if len(s.Below) == 0 { // a guarantee holds on the disks below
 			out.Budgets = append(out.Budgets, now.budgetSums(s.Disk, on)...)
 		}
 	}
