@@ -43,7 +43,9 @@ func TestBrief(t *testing.T) {
 		},
 		{"guarantees", Status{Parts: connected, Reported: Reported{Budgets: guarantees}}, false, "1 problem: namespace gold: the guarantee is not kept on vdb"},
 		{
-			"guarantees, strict", Status{Parts: connected, Reported: Reported{Budgets: guarantees}}, true,
+			"guarantees, strict",
+			Status{Parts: connected, Reported: Reported{Budgets: guarantees}},
+			true,
 			"2 problems: namespace gold: the guarantee is not kept on vdb; namespace gold: the guarantee is not kept on vdc",
 		},
 		{"weights", Status{Parts: connected, Reported: Reported{Weights: idle}}, true, "2 problems: prod/w: the weight has no effect; prod/v: the weight has no effect"},

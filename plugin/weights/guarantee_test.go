@@ -74,7 +74,7 @@ func TestGuaranteeNotKept(t *testing.T) {
 		}, false},
 		{"a weight that cannot be written", "set weights on 254:16: input/output error", func(n *node) { n.refuses = "io.weight 254:16" }, false},
 		{
-			"large weights outside pods", "cgroups outside pods have so large weights that pods have less than the reserve leaves",
+			"large weights outside pods", "cgroups outside pods have such large weights that pods get less than the reserve leaves",
 			func(n *node) { n.policy.Reserve = 50 }, false,
 		},
 	} {

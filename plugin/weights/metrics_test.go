@@ -77,7 +77,8 @@ func TestCollector(t *testing.T) {
 		},
 		SharesLeftOut: 7,
 		Budgets: []health.BudgetSum{
-			{Namespace: "prod", Disk: "vda", Key: health.KeyGuarantee, Reason: notEnabled}, {Namespace: "prod", Disk: "vdb", Key: "weight", Factor: 0.5},
+			{Namespace: "prod", Disk: "vda", Key: health.KeyGuarantee, Reason: notEnabled},
+			{Namespace: "prod", Disk: "vdb", Key: "weight", Factor: 0.5},
 			{Namespace: "prod", Disk: "vdb", Key: health.KeyGuarantee, Factor: 0.5},
 		},
 	})

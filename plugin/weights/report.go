@@ -171,7 +171,7 @@ func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum
 			continue
 		}
 		if sum.Reason, sum.Chosen = on.reason, on.chosen; sum.Reason == "" && n.Squeezed[disk.Dev] {
-			sum.Reason = "cgroups outside pods have so large weights that pods have less than the reserve leaves"
+			sum.Reason = "cgroups outside pods have such large weights that pods get less than the reserve leaves"
 		}
 		sum.Key, sum.Granted, sum.Budget = health.KeyGuarantee, "0%", u.Guarantee.Short()
 		if sum.Reason == "" {
