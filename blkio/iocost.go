@@ -79,6 +79,11 @@ type Percent uint32
 // String formats the percentage as the kernel does, "95.50".
 func (p Percent) String() string { return fmt.Sprintf("%d.%02d", p/100, p%100) }
 
+// Short formats the percentage as people write it, "95.5%".
+func (p Percent) Short() string {
+	return strings.TrimSuffix(strings.TrimRight(p.String(), "0"), ".") + "%"
+}
+
 // ParsePercent parses a percentage with at most two decimals.
 func ParsePercent(s string) (Percent, error) {
 	whole, decimals, hasPoint := strings.Cut(s, ".")

@@ -84,8 +84,8 @@ func matchName(pattern, name string) (bool, error) {
 // errReserve is the error for a share outside 0% to 90%.
 var errReserve = errors.New("must be between 0% and 90%")
 
-// parseReserve parses "30%", the share of each disk that is kept for everything outside pods.
-func parseReserve(text string) (blkio.Percent, error) {
+// parseShare parses "30%", a share of each disk.
+func parseShare(text string) (blkio.Percent, error) {
 	number, found := strings.CutSuffix(text, "%")
 	if !found {
 		return 0, errors.New("must be a percentage, such as 30%")

@@ -116,7 +116,7 @@ func TestParseDisksErrors(t *testing.T) {
 
 func TestParseReserve(t *testing.T) {
 	for text, want := range map[string]blkio.Percent{"0%": 0, "30%": 3000, "12.5%": 1250, "90%": 9000} {
-		if got, err := parseReserve(text); err != nil || got != want {
+		if got, err := parseShare(text); err != nil || got != want {
 			t.Errorf("%s is %s, %v", text, got, err)
 		}
 	}

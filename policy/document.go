@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -102,7 +101,7 @@ func newDocument(p *Policy) *document {
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
 	d.Floors.Bps, d.Floors.Iops = bytes(p.Floors.Bps), scalar(annotation.FormatAmount(blkio.Wiops, p.Floors.Iops))
 	d.Bounds.Weight.Max = &p.Bounds.MaxWeight
-	d.Reserve.System = scalar(strings.TrimSuffix(p.Reserve.String(), ".00") + "%")
+	d.Reserve.System = scalar(p.Reserve.Short())
 	w := &p.Writeback
 	d.Writeback.Backstop, d.Writeback.HandOver = w.Backstop, w.HandOver
 	d.Writeback.Repair, d.Writeback.Contested = scalar(w.Repair), w.Contested
@@ -155,10 +154,10 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 		p.Disks = append(p.Disks, d.Disks[i].rule(&v, field.NewPath("disks").Index(i)))
 	}
 	var err error
-	if p.Reserve, err = parseReserve(string(d.Reserve.System)); err != nil {
+	if p.Reserve, err = parseShare(string(d.Reserve.System)); err != nil {
 		v.errs = append(v.errs, field.Invalid(field.NewPath("reserve", "system"), string(d.Reserve.System), err.Error()))
 	}
-	if len(v.errs) > 0 {
+	if v.checkGuarantees(p); len(v.errs) > 0 {
 		return nil, v.errs
 	}
 	return p, nil

@@ -16,6 +16,8 @@ type NamespaceBudget struct {
 	Limits     blkio.Limits // for each disk; Unset for a key without a budget
 	// Weight is the largest sum of weights on each disk; 0 for none. Above it, weights are scaled and no container is rejected.
 	Weight uint32
+	// Guarantee is the least part of each disk with io.cost while the pods want it; 0 for none.
+	Guarantee blkio.Percent
 
 	list *annotation.List // the target "*": it selects what a container uses
 }
@@ -48,6 +50,9 @@ type budgetDocument struct {
 	// The largest sum of the weights of pods that use a disk. Above it they are scaled down in proportion: [Budgets of weights].
 	// Values: 1 to 10000. Default: none.
 	Weight *int `json:"weight"`
+	// The least part of each disk with io.cost for the pods of a namespace, while they want it: [Guarantees]. It needs a reserve, and
+	// namespaces without patterns. Values: `0.01%` to `89.99%`. Default: none.
+	Guarantee *scalar `json:"guarantee"`
 }
 
 // budget validates an element of budgets.
@@ -57,11 +62,14 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 		v.errs = append(v.errs, field.Required(at.Child("namespaces"), `write the patterns of namespaces, such as ["tenant-*"]`))
 	}
 	v.namespaces(at.Child("namespaces"), d.Namespaces)
-	switch {
-	case d.Weight != nil:
+	if d.Weight != nil {
 		b.Weight = uint32(v.within(at.Child("weight"), *d.Weight, blkio.MaxWeight))
-	case len(d.Limits) == 0:
-		v.errs = append(v.errs, field.Required(at, `a budget has limits, such as ["* wbps=200Mi"], a weight, or both`))
+	}
+	if d.Guarantee != nil {
+		b.Guarantee = v.guarantee(at.Child("guarantee"), string(*d.Guarantee))
+	}
+	if d.Weight == nil && d.Guarantee == nil && len(d.Limits) == 0 {
+		v.errs = append(v.errs, field.Required(at, `a budget has limits, such as ["* wbps=200Mi"], a weight, or a guarantee`))
 	}
 	if len(d.Limits) == 0 {
 		return b
@@ -105,16 +113,16 @@ func (p *Policy) firstBudget(namespace string) *NamespaceBudget {
 	return nil
 }
 
-// BoundsWeights reports whether some budget has a weight.
+// BoundsWeights reports whether some budget has a weight or a guarantee.
 func (p *Policy) BoundsWeights() bool {
-	return slices.ContainsFunc(p.Budgets, func(b NamespaceBudget) bool { return b.Weight != 0 })
+	return slices.ContainsFunc(p.Budgets, func(b NamespaceBudget) bool { return b.Weight != 0 || b.Guarantee != 0 })
 }
 
-// WeightBudget returns the largest sum of the weights of the pods of the pod's namespace, 0 for none. A pod in mode
-// observe has none. A runtime handler with another kernel makes no difference: the pod's cgroup is one of the node.
-func (p *Pod) WeightBudget() uint32 {
+// WeightBudget returns what bounds the weights of the pods of the pod's namespace. A pod in mode observe has none. A runtime
+// handler with another kernel makes no difference: the pod's cgroup is one of the node.
+func (p *Pod) WeightBudget() WeightBudget {
 	if p.Mode() == ModeObserve {
-		return 0
+		return WeightBudget{}
 	}
 	return p.weightBudget
 }

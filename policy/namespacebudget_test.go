@@ -73,7 +73,7 @@ budgets:
 	} {
 		p, facts := parsed(t, tt.text), &PodFacts{Namespace: tt.namespace, Handler: tt.handler}
 		pod := p.ForPod(facts, annotation.Parse(nil))
-		if got := pod.WeightBudget(); got != tt.want || (pod.Budget() != nil) != tt.limits || p.Concerns(facts) != tt.limits {
+		if got := pod.WeightBudget().Most; got != tt.want || (pod.Budget() != nil) != tt.limits || p.Concerns(facts) != tt.limits {
 			t.Errorf("%s in %s: %d, limits %t, concerned %t", tt.namespace, tt.text, got, pod.Budget() != nil, p.Concerns(facts))
 		}
 		if d, err := pod.Container(db()); err != nil || (len(d.Uses) > 0) != tt.limits {
@@ -91,7 +91,7 @@ func TestBudgetFileErrors(t *testing.T) {
 	checkFileErrors(t, []struct{ text, want string }{
 		{fileHead + "budgets: {}", "line 3: budgets: Invalid value: expected a list, found object"},
 		{head + "{}", `line 6: budgets[1].namespaces: Required value: write the patterns of namespaces, such as ["tenant-*"]`},
-		{head + "{}", `line 6: budgets[1]: Required value: a budget has limits, such as ["* wbps=200Mi"], a weight, or both`},
+		{head + "{}", `line 6: budgets[1]: Required value: a budget has limits, such as ["* wbps=200Mi"], a weight, or a guarantee`},
 		{head + "{namespaces: [], limits: ['* wbps=1Gi']}", "line 6: budgets[1].namespaces: Required value"},
 		{head + "{namespaces: a, limits: ['* wbps=1Gi']}", "line 6: budgets[1].namespaces: Invalid value: expected a list, found string"},
 		{head + "namespaces: [a]\n  limits: ['* wbps=1Gi']\n  limit: 1", `line 8: budgets[1].limit: Forbidden: unknown field (did you mean "budgets[1].limits"?)`},

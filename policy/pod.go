@@ -49,10 +49,9 @@ type dropped struct {
 type origin struct {
 	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
-	isForeign bool
-	volumes   *Volumes
-	// weightBudget is the weight of the budget for the namespace, 0 for none.
-	weightBudget uint32
+	isForeign    bool
+	volumes      *Volumes
+	weightBudget WeightBudget // of the namespace
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -67,9 +66,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
-		if b := p.firstBudget(facts.Namespace); b != nil {
-			out.weightBudget = b.Weight
-		}
+		out.weightBudget = p.weightBudget(facts.Namespace)
 	}
 	out.allow()
 	if out.budget != nil {

@@ -180,6 +180,9 @@ func (a *app) checkPolicy(o *checkOptions) error {
 	r := check.Report{Policy: a.opts.policy, Findings: []manifest.Finding{}, Pods: []check.Result{}}
 	return a.print(o.output, r, func(out *bytes.Buffer) {
 		fmt.Fprintf(out, "%s is valid (classes: %d, rules: %d, budgets: %d)\n", a.opts.policy, len(p.Classes), len(p.Rules), len(p.Budgets))
+		if promised := p.Promised(); promised != "" {
+			fmt.Fprintln(out, promised)
+		}
 	})
 }
 

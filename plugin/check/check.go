@@ -99,6 +99,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		return r
 	}
 	r.Warnings = append(r.Warnings, c.namespaceWarnings(asked)...)
+	r.Notes = append(r.Notes, c.guarantees(m.Namespace, pol)...)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}

@@ -10,6 +10,8 @@ import (
 
 // Disk describes io.cost on a physical disk of a node, as run would decide.
 type Disk struct {
+	Name    string
+	Stacked bool // io.cost works on the disks below
 	// Model is the model in force, or the one that would be; nil if it is unknown. Origin is its source. Guess
 	// is true for the kernel's model, which is not about this disk.
 	Model  *blkio.CostModel

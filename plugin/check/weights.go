@@ -33,7 +33,7 @@ type WeightEffect struct {
 type Joining struct {
 	Weight     uint32   // of the pod as a whole, 0 if it follows from those of its containers
 	Containers []uint32 // each at least 1
-	Budget     uint32   // the largest sum of the weights of the pods of its namespace, 0 for none
+	Budget     policy.WeightBudget
 }
 
 // Shares has the shares of a joining pod on one disk.
@@ -160,9 +160,28 @@ func (j *Joining) sum() (sum uint64) {
 	return sum
 }
 
+// guarantees returns notes on what the namespace of a pod is guaranteed, and on the disks of the node where it is not.
+func (c *Checker) guarantees(namespace string, pod *policy.Pod) (notes []string) {
+	b := pod.WeightBudget()
+	if b.Guarantee == 0 {
+		return nil
+	}
+	notes = append(notes, fmt.Sprintf("namespace %s is guaranteed %s of each disk with io.cost (%s)", namespace, b.Guarantee.Short(), c.Policy.Promised()))
+	var without []string
+	for _, d := range c.Node.Disks {
+		if d.Reason != "" && !d.Stacked {
+			without = append(without, d.Name+": "+d.Reason)
+		}
+	}
+	if slices.Sort(without); len(without) > 0 {
+		notes = append(notes, "no guarantee on "+strings.Join(without, "; "))
+	}
+	return notes
+}
+
 // noteWeightBudget adds a note on what the weights of the pod are worth under the budget for its namespace.
 func (o *outcome) noteWeightBudget(total *policy.Desired) {
-	most := o.pod.Policy.WeightBudget()
+	most := o.pod.Policy.WeightBudget().Most
 	if most == 0 || len(o.running) == 0 {
 		return
 	}

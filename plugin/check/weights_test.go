@@ -92,6 +92,40 @@ func TestWeightWithoutEffect(t *testing.T) {
 	}
 }
 
+// TestGuarantees verifies that check says what a namespace is guaranteed, and on which disks it is not. A stacked disk is none of them.
+func TestGuarantees(t *testing.T) {
+	const head = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nreserve: {system: 10%}\nbudgets: [{namespaces: [prod], guarantee: 30%}]\n"
+	const note = "namespace prod is guaranteed 30% of each disk with io.cost (of each disk with io.cost 30% is guaranteed to namespaces and 10% is reserved; 50% can still be guaranteed)"
+	for _, tt := range []struct {
+		namespace, more string
+		want            []string
+	}{
+		{"prod", "", []string{note, "no guarantee on sdb: off; sdc: foreign"}},
+		{"web", "", nil},
+		{"prod", "mode: observe", nil},
+	} {
+		c, asked := weighing(Disk{Name: "sda", State: "on demand", Origin: "calibration"})
+		c.Node.Disks[blkio.Dev{Major: 8, Minor: 16}] = Disk{Name: "sdb", State: "no", Reason: "off"}
+		c.Node.Disks[blkio.Dev{Major: 8, Minor: 32}] = Disk{Name: "sdc", State: "on", Reason: "foreign"}
+		c.Node.Disks[blkio.Dev{Major: 253}] = Disk{Name: "dm-0", State: "no", Reason: "stacked", Stacked: true}
+		p, err := policy.ParseFile([]byte(head + tt.more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Policy = p
+		for _, annotations := range []map[string]string{nil, {weightOf + "containers": "50"}} {
+			m := podOf(annotations, "a")
+			m.Namespace = tt.namespace
+			if diff := cmp.Diff(tt.want, c.Pod(t.Context(), m).Notes); diff != "" {
+				t.Errorf("%s, %s, %v: -want +got:\n%s", tt.namespace, tt.more, annotations, diff)
+			}
+		}
+		if got := (*asked)[0].Budget.Guarantee; (got != 0) != (tt.want != nil) {
+			t.Errorf("%s, %s: the pod joins with a guarantee of %s", tt.namespace, tt.more, got)
+		}
+	}
+}
+
 // TestWeightOfClaim verifies that the disk of a claim is unknown until it is mounted.
 func TestWeightOfClaim(t *testing.T) {
 	c, _ := weighing(Disk{State: "on"})
@@ -177,8 +211,8 @@ func TestWeightBudget(t *testing.T) {
 			t.Errorf("%s: %q, -want +got:\n%s", tt.name, r.Errors, diff)
 		}
 		for _, j := range *asked {
-			if j.Budget != tt.budget {
-				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget, tt.budget)
+			if j.Budget.Most != tt.budget {
+				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget.Most, tt.budget)
 			}
 		}
 		for _, w := range r.Weights {

@@ -20,12 +20,17 @@ type BudgetSum struct {
 	Budget    string `json:"budget"`
 	Pods      int    `json:"pods"` // that are granted something
 	Over      bool   `json:"over,omitempty"`
-	// Factor is the factor by which weights are scaled to the budget, at most 1; 0 for limits. Granted is the sum
-	// before that, of the pods that use the disk now.
+	// Factor is the factor by which weights are scaled to the budget: above 1 only for a guarantee, and 0 for limits. Granted is the sum
+	// before that, of the pods that use the disk now. For a guarantee it is the least part of the disk that they have.
 	Factor float64 `json:"factor,omitempty"`
+	Reason string  `json:"reason,omitempty"` // why a guarantee is not kept
+	Chosen bool    `json:"chosen,omitempty"` // the operator has decided that it is not
 	// Undecided counts the pods of the namespace of which it is not known yet what they are granted.
 	Undecided int `json:"undecided,omitempty"`
 }
+
+// KeyGuarantee is the Key of a guarantee.
+const KeyGuarantee = "guarantee"
 
 // WeightText returns a weight with three digits at least.
 func WeightText(weight float64) string {

@@ -58,7 +58,7 @@ func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]
 		model, from := s.CostModel()
 		c := newCost(s, features.Namespaced)
 		out[s.Disk.Dev] = check.Disk{
-			Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(c.State), Reason: c.Reason,
+			Name: s.Disk.Name, Stacked: len(s.Below) > 0, Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(c.State), Reason: c.Reason,
 		}
 	}
 	return out, err
@@ -92,9 +92,8 @@ const joiningPath = "joining"
 // treeOf returns a pod all of whose containers are active, and the paths of these.
 func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
 	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Active: true}
-	if pod.Budget != 0 {
-		tree.Budget = shares.Budget{Weight: pod.Budget}
-	}
+	b := pod.Budget
+	tree.Budget = shares.Budget{Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
 	for i, weight := range pod.Containers {
 		paths = append(paths, fmt.Sprint(joiningPath, "/", i))
 		tree.Children = append(tree.Children, shares.Cgroup{Path: paths[i], Weight: weight, Active: true})

@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -188,10 +189,14 @@ func TestCheckShare(t *testing.T) {
 	if d := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); d != "" {
 		t.Errorf("on an unused disk: -want +got:\n%s", d)
 	}
-	got = share(blkio.Dev{Major: 8, Minor: 16}, check.Joining{Containers: []uint32{300, 100}, Budget: 50})
+	got = share(blkio.Dev{Major: 8, Minor: 16}, check.Joining{Containers: []uint32{300, 100}, Budget: policy.WeightBudget{Most: 50}})
 	want.BesideOne.Pod = 50. / 150
 	if d := cmp.Diff(want.BesideOne, got.BesideOne, cmpopts.EquateApprox(0, 1e-9)); d != "" {
 		t.Errorf("with a budget: -want +got:\n%s", d)
+	}
+	got = share(blkio.Dev{Major: 8, Minor: 16}, check.Joining{Weight: 10, Containers: []uint32{10}, Budget: policy.WeightBudget{Guarantee: 3000, Reserve: 2500}})
+	if want := 0.4; math.Abs(got.BesideOne.Pod-want) > 1e-9 { // of what the reserve leaves
+		t.Errorf("with a guarantee: %f, want %f", got.BesideOne.Pod, want)
 	}
 }
 

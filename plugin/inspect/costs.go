@@ -57,6 +57,7 @@ func Sizes() []int { return []int{4 << 10, 16 << 10, 64 << 10, 1 << 20} }
 
 // AddCosts adds io.cost of the physical disks to the report, as run would decide with a policy.
 func (h *Host) AddCosts(r *DevicesReport, p *policy.Policy, known weights.Disks) {
+	r.Promised = p.Promised()
 	states, err := weights.Preview(h.Cgroups, p, known)
 	if err != nil {
 		r.Lost = append(r.Lost, err.Error())

@@ -49,6 +49,8 @@ type DevicesReport struct {
 	Policy string `json:"policy"`
 	// Costs are the physical disks with io.cost, or the reason why they have none, see AddCosts.
 	Costs []Cost `json:"ioCost"`
+	// Promised is policy.Policy.Promised.
+	Promised string `json:"promised,omitempty"`
 	// Lost are the reasons why swaps, volumes or orphans may be missing.
 	Lost []string `json:"-"`
 }

@@ -23,7 +23,7 @@ func (v *Value) isProblem(strict bool) bool {
 // HasFindings reports whether there are problems.
 func (s *Status) HasFindings(strict bool) bool { return len(s.Problems(strict)) > 0 }
 
-// Problems returns a line for each requested value that is not in force, each weight without an effect, and each part that has rejected its
+// Problems returns a line for each requested value that is not in force, each weight without an effect, each guarantee that is not kept, and each part that has rejected its
 // policy file, and one if the values of new containers are not enforced.
 //
 // The choices of an operator are problems only if strict is true. These are an observed or a cleared value, a
@@ -41,6 +41,13 @@ func (s *Status) Problems(strict bool) (out []string) {
 	for i := range s.Values {
 		if v := &s.Values[i]; v.isProblem(strict) {
 			out = append(out, v.problem())
+		}
+	}
+	if s.Budgets != nil {
+		for i := range s.Budgets.Sums {
+			if b := &s.Budgets.Sums[i]; b.Reason != "" && (strict || !b.Chosen) {
+				out = append(out, fmt.Sprintf("namespace %s: the guarantee is not kept on %s", b.Namespace, b.Disk))
+			}
 		}
 	}
 	if s.Weights == nil {

@@ -20,6 +20,9 @@ func TestBrief(t *testing.T) {
 	backstop.Source.Kind = policy.FromBackstop
 	failed := Value{Subject: Subject{Namespace: "prod", Pod: "c"}, State: ValueError}
 	idle := &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "w", Reason: "x"}, {Namespace: "prod", Pod: "v", Reason: "x", Chosen: true}}}
+	guarantees := &health.Budgets{Sums: []health.BudgetSum{
+		{Namespace: "gold", Disk: "vda"}, {Namespace: "gold", Disk: "vdb", Reason: "x"}, {Namespace: "gold", Disk: "vdc", Reason: "x", Chosen: true},
+	}}
 	for _, tt := range []struct {
 		name   string
 		status Status
@@ -37,6 +40,13 @@ func TestBrief(t *testing.T) {
 			Status{Parts: []Part{{Part: health.Writeback, PolicyRejected: "line 3"}}, Values: []Value{value("a", "x", ValueDrift)}, Reported: Reported{Weights: idle}},
 			false,
 			"4 problems: the limits part is not connected; part writeback has rejected the new policy; prod/a x: wbps=1Mi on vdb: drift; and 1 more",
+		},
+		{"guarantees", Status{Parts: connected, Reported: Reported{Budgets: guarantees}}, false, "1 problem: namespace gold: the guarantee is not kept on vdb"},
+		{
+			"guarantees, strict",
+			Status{Parts: connected, Reported: Reported{Budgets: guarantees}},
+			true,
+			"2 problems: namespace gold: the guarantee is not kept on vdb; namespace gold: the guarantee is not kept on vdc",
 		},
 		{"weights", Status{Parts: connected, Reported: Reported{Weights: idle}}, true, "2 problems: prod/w: the weight has no effect; prod/v: the weight has no effect"},
 	} {

@@ -81,7 +81,9 @@ type Disk struct {
 type Setup struct {
 	Disk     blkio.Disk
 	Identity string // as in Disk
-	Enabled  bool
+	// Below are the disks that the disk is made of. io.cost works on these. The caller of Decide sets it.
+	Below   []blkio.Disk
+	Enabled bool
 	// Model and QOS are nil for those of the kernel.
 	Model       *blkio.CostModel
 	QOS         *blkio.CostQOS

@@ -112,7 +112,7 @@ func told() map[string]command {
 			}
 			w.same("pods", strings.Join(got, "\n"), strings.Join(args, "\n"))
 		},
-		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [NAMESPACE<=WEIGHT...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
+		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [NAMESPACE<=WEIGHT|NAMESPACE>=SHARE...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
 			d := w.node.Weighted()
 			var got []string
 			for _, of := range d.Weighted {
@@ -122,7 +122,12 @@ func told() map[string]command {
 				got = append(got, "cleared"+w.on(d.Cleared))
 			}
 			for _, b := range d.Budgets { // one for each pod
-				got = append(got, fmt.Sprintf("%s<=%d", b.Namespace, b.Weight))
+				if b.Weight != 0 {
+					got = append(got, fmt.Sprintf("%s<=%d", b.Namespace, b.Weight))
+				}
+				if b.Guarantee != 0 {
+					got = append(got, b.Namespace+">="+b.Guarantee.Short())
+				}
 			}
 			if slices.Sort(got); !d.Complete {
 				got = append(got, "unknown="+d.Unknown)

@@ -35,8 +35,8 @@ func (n *Node) Weighted() weights.Demand {
 // bound adds the budget of weights for the namespace of the group. Bystanders have one as well.
 func (g *group) bound(pol *policy.Policy, out *weights.Demand) {
 	for _, pod := range g.pods { // all are in the same namespace
-		if weight := pod.request.now.Load().Under(pol).WeightBudget(); g.cgroup != "" && weight != 0 {
-			out.Bound(g.cgroup, pod.namespace, weight)
+		if b := pod.request.now.Load().Under(pol).WeightBudget(); g.cgroup != "" && b != (policy.WeightBudget{}) {
+			out.Bound(g.cgroup, pod.namespace, b)
 		}
 	}
 }

@@ -22,7 +22,9 @@ func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 		switch {
 		case s.Over:
 			state = "over the budget"
-		case s.Factor != 0 && s.Factor < 1:
+		case s.Reason != "":
+			state = "not kept: " + s.Reason
+		case s.Factor != 0 && s.Factor != 1:
 			state = "scaled to " + share(s.Factor)
 		}
 		if s.Undecided > 0 {

@@ -64,3 +64,20 @@ note: 3 budgets are left out, because the report is bounded
 		})
 	}
 }
+
+// TestWriteGuarantees verifies that a guarantee that is not kept has its reason.
+func TestWriteGuarantees(t *testing.T) {
+	kept := health.BudgetSum{Namespace: "gold", Disk: "sda", Key: "guarantee", Granted: "30%", Budget: "30%", Pods: 1, Factor: 3}
+	unkept := health.BudgetSum{Namespace: "gold", Disk: "sdb", Key: "guarantee", Granted: "0%", Budget: "30%", Pods: 1, Reason: "weights: off", Chosen: true}
+	want := `
+Budgets:
+NAMESPACE  DISK  KEY        GRANTED  BUDGET  PODS  STATE
+gold       sdb   guarantee  0%       30%     1     not kept: weights: off
+gold       sda   guarantee  30%      30%     1     scaled to 300.0%
+`
+	var out bytes.Buffer
+	writeBudgets(&out, &health.Budgets{Sums: []health.BudgetSum{unkept, kept}})
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -11,7 +11,7 @@ import (
 )
 
 // writeCosts writes io.cost of each physical disk by a policy, and warnings about the models.
-func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName string) {
+func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised string) {
 	if len(costs) == 0 {
 		return
 	}
@@ -32,6 +32,9 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName string) {
 		disks[c.Warning] = append(disks[c.Warning], c.Disk)
 	}
 	t.Flush()
+	if promised != "" {
+		terminal.Notes(out, "note", promised)
+	}
 	for _, w := range warnings {
 		terminal.Notes(out, "warning", strings.Join(disks[w], ", ")+": "+w)
 	}
@@ -61,7 +64,7 @@ func targetsText(q *blkio.CostQOS) string {
 	if q == nil {
 		return ""
 	}
-	percent := func(p blkio.Percent) string { return strings.TrimSuffix(p.String(), ".00") + "%" }
+	percent := blkio.Percent.Short
 	out := percent(q.Max)
 	if q.Min != q.Max {
 		out = strings.TrimSuffix(percent(q.Min), "%") + "-" + out

@@ -14,7 +14,7 @@ import (
 // TestWriteCosts verifies that there is a row for each disk, and one warning for all disks that have it.
 func TestWriteCosts(t *testing.T) {
 	var out bytes.Buffer
-	if writeCosts(&out, nil, "policy.yaml"); out.Len() > 0 {
+	if writeCosts(&out, nil, "policy.yaml", "promised"); out.Len() > 0 {
 		t.Errorf("without disks: %q", out.String())
 	}
 	writeCosts(&out, []inspect.Cost{
@@ -26,7 +26,7 @@ func TestWriteCosts(t *testing.T) {
 		{Disk: "sdc", State: inspect.CostNo, Reason: "weights: off"},
 		{Disk: "sdd", State: inspect.CostOn, Model: inspect.CostValues{Origin: "kernel"}, Warning: inspect.GuessedModel},
 		{Disk: "sde", State: inspect.CostOn, Warning: "short period"},
-	}, "policy\x1b.yaml")
+	}, "policy\x1b.yaml", "10% is promised")
 	want := `
 Weights need io.cost. Policy: "policy\x1b.yaml"
 DISK  IO.COST           MODEL FROM   QOS FROM  QOS  RANDOM READS/S OF 4K/16K/64K/1M  RANDOM WRITES/S
@@ -35,6 +35,7 @@ sdb   on                kernel       -         -    -                           
 sdc   no: weights: off  -            -         -    -                                -
 sdd   on                kernel       -         -    -                                -
 sde   on                -            -         -    -                                -
+note: 10% is promised
 warning: sdb, sdd: ` + inspect.GuessedModel + `
 warning: sde: short period
 `
@@ -51,7 +52,7 @@ func TestTargetsText(t *testing.T) {
 		want string
 	}{
 		{nil, ""},
-		{full, "50-150%, reads 95% in 5ms, writes 90.50% in 10ms"},
+		{full, "50-150%, reads 95% in 5ms, writes 90.5% in 10ms"},
 		{&blkio.CostQOS{Min: 10000, Max: 10000}, "100%"},
 		{&blkio.CostQOS{WPct: 5000, WLat: time.Second, Min: 100, Max: 10000}, "1-100%, writes 50% in 1s"},
 	} {

@@ -38,7 +38,7 @@ func WriteDevices(out *bytes.Buffer, r *inspect.DevicesReport, all bool) {
 	for i, reason := range t.reasons {
 		fmt.Fprintf(out, "[%d] %s\n", i+1, terminal.EscapeLine(reason))
 	}
-	writeCosts(out, r.Costs, r.Policy)
+	writeCosts(out, r.Costs, r.Policy, r.Promised)
 	writeElsewhere(out, r.Elsewhere, all)
 	writeOrphans(out, r.Orphans)
 }

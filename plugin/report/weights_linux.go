@@ -46,6 +46,9 @@ func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
 		fmt.Fprintln(out)
 		t.Flush()
 	}
+	if w.Promised != "" {
+		terminal.Notes(out, "note", w.Promised)
+	}
 }
 
 func shareText(s health.Share) string {

@@ -4,28 +4,45 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // Budget bounds the sum of the weights of pods: of all pods of a namespace. The zero value bounds nothing.
 type Budget struct {
 	Namespace string
-	Weight    uint32
+	Weight    uint32 // the largest sum; 0 for none
+	// Guarantee is the least part of a disk for the pods together; 0 for none. Reserve is the part that no pods have.
+	Guarantee, Reserve blkio.Percent
 }
+
+// part returns the part of what pods have of a disk that is guaranteed.
+func (b *Budget) part() float64 { return float64(b.Guarantee) / float64(100*100-b.Reserve) }
 
 // BudgetUse is the use of a budget on one disk.
 type BudgetUse struct {
 	Budget
 	Sum  float64 // of the weights of the active pods, as if there were no budget
 	Pods int     // that are active
+	// Least is the sum of weights at which the pods have what is guaranteed, beside the other active pods. Granted is the part of the
+	// disk that they have at least. Both are 0 without a guarantee.
+	Least, Granted float64
 }
 
-// Factor returns the factor by which the budget scales the weights of the active pods: 1 while their sum is within it.
+// Factor returns the factor by which the budget scales the weights of the active pods: 1 while their sum is within its bounds.
 func (u *BudgetUse) Factor() float64 { return u.beside(0) }
 
 // beside returns the factor for a pod with a weight that is not part of the sum yet.
 func (u *BudgetUse) beside(weight float64) float64 {
-	most := float64(u.Weight)
-	return most / max(most, u.Sum+weight)
+	return max(u.within(u.Sum+weight), u.Least) / (u.Sum + weight)
+}
+
+// within returns a sum of weights, or the largest one.
+func (u *BudgetUse) within(sum float64) float64 {
+	if u.Weight == 0 {
+		return sum
+	}
+	return min(sum, float64(u.Weight))
 }
 
 // uses has the use of each budget on one disk.
@@ -37,7 +54,45 @@ func usesOf(roots []Cgroup) uses {
 	for i := range roots {
 		out.add(&roots[i])
 	}
+	var all float64
+	for i := range roots {
+		if roots[i].Active || len(roots) == 1 {
+			all += out.sum(&roots[i])
+		}
+	}
+	out.guarantee(all)
 	return out
+}
+
+// guarantee computes the sums that guarantees need, from the sum of all weights.
+func (u uses) guarantee(all float64) {
+	var guaranteed []*BudgetUse
+	for _, of := range u {
+		if of.Guarantee != 0 {
+			guaranteed = append(guaranteed, of)
+		}
+	}
+	perPart := func(of *BudgetUse) float64 { return of.within(of.Sum) / of.part() }
+	slices.SortFunc(guaranteed, func(a, b *BudgetUse) int {
+		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	// The sum of one that has less than its part is raised. That makes the parts of the others smaller, so those that lack most are first.
+	free, left := all, 1.0
+	for _, of := range guaranteed {
+		if of.Pods > 0 && perPart(of) < free/left {
+			free, left = free-of.within(of.Sum), left-of.part()
+		}
+	}
+	all = free / left
+	for _, of := range guaranteed {
+		of.Least = of.part() * all
+		if now := of.within(of.Sum); now >= of.Least || of.Pods == 0 { // beside the others alone
+			of.Least = of.part() * (all - now) / (1 - of.part())
+		}
+		if of.Pods > 0 {
+			of.Granted = max(of.within(of.Sum), of.Least) / all * (1 - float64(of.Reserve)/(100*100))
+		}
+	}
 }
 
 func (u uses) add(c *Cgroup) {
@@ -47,13 +102,18 @@ func (u uses) add(c *Cgroup) {
 		}
 		return
 	}
-	if u[c.Budget] == nil {
-		u[c.Budget] = &BudgetUse{Budget: c.Budget}
+	if of := u.of(c.Budget); c.Active {
+		of.Sum += u.sum(c)
+		of.Pods++
 	}
-	if c.Active {
-		u[c.Budget].Sum += u.sum(c)
-		u[c.Budget].Pods++
+}
+
+// of returns the use of a budget.
+func (u uses) of(b Budget) *BudgetUse {
+	if u[b] == nil {
+		u[b] = &BudgetUse{Budget: b}
 	}
+	return u[b]
 }
 
 // factor returns the factor by which the budget of a pod scales a weight of the pod; 1 for other cgroups. An idle pod has the factor

@@ -16,7 +16,7 @@ import (
 
 // bound puts a pod under the budget of a namespace.
 func bound(namespace string, weight uint32, pod Cgroup) Cgroup {
-	pod.Budget = Budget{namespace, weight}
+	pod.Budget = Budget{Namespace: namespace, Weight: weight}
 	return pod
 }
 
@@ -101,7 +101,7 @@ func TestBudgetUse(t *testing.T) {
 		bound("a", 100, group("p", container("p/c", 300, true))), bound("a", 100, group("q", container("q/c", 100, false))),
 		bound("b", 50, group("r", container("r/c", 50, true))), bound("c", 70, group("s", container("s/c", 100, false))), group("x", container("x/c", 60, true)))
 	all, used := Distribute(root)
-	want := []BudgetUse{{Budget{"a", 100}, 300, 1}, {Budget{"b", 50}, 50, 1}}
+	want := []BudgetUse{{Budget: Budget{Namespace: "a", Weight: 100}, Sum: 300, Pods: 1}, {Budget: Budget{Namespace: "b", Weight: 50}, Sum: 50, Pods: 1}}
 	if diff := cmp.Diff(want, used); diff != "" {
 		t.Errorf("uses: -want +got:\n%s", diff)
 	}
@@ -123,7 +123,7 @@ func TestBudgetUse(t *testing.T) {
 func TestBudgetsOfRoots(t *testing.T) {
 	one, other := group("pods", tenant("a", 100, 1, 100)...), group("more", tenant("a", 100, 3, 100)...)
 	_, used := Distribute(one, other)
-	if want := []BudgetUse{{Budget{"a", 100}, 400, 4}}; !cmp.Equal(want, used) {
+	if want := []BudgetUse{{Budget: Budget{Namespace: "a", Weight: 100}, Sum: 400, Pods: 4}}; !cmp.Equal(want, used) {
 		t.Errorf("%+v, want %+v", used, want)
 	}
 }
@@ -172,7 +172,7 @@ func TestBudgetProperties(t *testing.T) {
 		for pod := range podsOf(&root) {
 			name := []string{"", "a", "b"}[rnd.IntN(3)]
 			if name != "" {
-				pod.Budget = Budget{name, budgets[name]}
+				pod.Budget = Budget{Namespace: name, Weight: budgets[name]}
 			}
 			pods++
 			for _, c := range pod.Children {
@@ -233,11 +233,11 @@ func TestKeeperBudgets(t *testing.T) {
 		k.want(leaves(all))
 	}
 	want("1100", "200", "900", "")
-	k.budgets = map[string]Budget{podA: {"t", 140}, podB: {"t", 140}, podC: {"t", 140}}
+	k.budgets = map[string]Budget{podA: {Namespace: "t", Weight: 140}, podB: {Namespace: "t", Weight: 140}, podC: {Namespace: "t", Weight: 140}}
 	want("110", "20", "90", "30")
-	k.budgets = map[string]Budget{podA: {"t", 1400}, podB: {"t", 1400}, podC: {"t", 1400}}
+	k.budgets = map[string]Budget{podA: {Namespace: "t", Weight: 1400}, podB: {Namespace: "t", Weight: 1400}, podC: {Namespace: "t", Weight: 1400}}
 	want("1100", "200", "900", "300")
-	k.budgets = map[string]Budget{podC: {"t", 100}}
+	k.budgets = map[string]Budget{podC: {Namespace: "t", Weight: 100}}
 	want("1100", "200", "900", "100")
 	k.budgets = nil
 	want("1100", "200", "900", "300")
@@ -250,7 +250,7 @@ func TestKeeperBudgets(t *testing.T) {
 // TestKeeperRestarts verifies that a new process leaves the weights under a budget as they are until it has seen which pods are active.
 func TestKeeperRestarts(t *testing.T) {
 	k := threePods(t)
-	k.budgets = map[string]Budget{podA: {"t", 140}, podB: {"t", 140}, podC: {"t", 140}}
+	k.budgets = map[string]Budget{podA: {Namespace: "t", Weight: 140}, podB: {Namespace: "t", Weight: 140}, podC: {Namespace: "t", Weight: 140}}
 	pass := func() {
 		t.Helper()
 		k.use(vda, a, b, c)
@@ -270,12 +270,12 @@ func TestKeeperRestarts(t *testing.T) {
 // TestKeeperReportsBudgets verifies that the use of budgets stays reported while nothing changes.
 func TestKeeperReportsBudgets(t *testing.T) {
 	k := threePods(t)
-	k.budgets = map[string]Budget{podA: {"t", 140}, podC: {"t", 140}}
+	k.budgets = map[string]Budget{podA: {Namespace: "t", Weight: 140}, podC: {Namespace: "t", Weight: 140}}
 	k.pass(vda)
 	for i := range 3 {
 		k.use(vda, a, c)
 		r, err := k.tryPass(vda)
-		if want := []BudgetUse{{Budget{"t", 140}, 500, 2}}; err != nil || !cmp.Equal(want, r.Used[vda]) {
+		if want := []BudgetUse{{Budget: Budget{Namespace: "t", Weight: 140}, Sum: 500, Pods: 2}}; err != nil || !cmp.Equal(want, r.Used[vda]) {
 			t.Errorf("pass %d: %+v, %v", i, r.Used, err)
 		}
 	}

@@ -81,10 +81,12 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 
 // Result is what a pass has found and done.
 type Result struct {
-	Shares  map[blkio.Dev][]Share     // nil if the cgroups of pods could not be read
-	Used    map[blkio.Dev][]BudgetUse // by namespace
-	Failed  map[blkio.Dev]error       // why some weights on a disk could not be set: the first error
-	Skipped []Skipped                 // the cgroups that could not be read
+	Shares map[blkio.Dev][]Share     // nil if the cgroups of pods could not be read
+	Used   map[blkio.Dev][]BudgetUse // by namespace
+	// Squeezed has the disks of which pods have less than the reserve leaves, because cgroups outside pods have large weights.
+	Squeezed map[blkio.Dev]bool
+	Failed   map[blkio.Dev]error // why some weights on a disk could not be set: the first error
+	Skipped  []Skipped           // the cgroups that could not be read
 }
 
 // Pass sets the weights of all pods and QoS classes by the cgroups that were active since the last pass. It
@@ -113,6 +115,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
 		}
 		next.divide(dev, now, want)
 	}
+	next.noteUnkept()
 	errs := k.reserve(now, d.Disks, d.Reserve)
 	if (all || len(want) > 0) && !waits {
 		for _, top := range k.top {
@@ -141,7 +144,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
 		errs = append(errs, distinct[text])
 	}
 	skipped := k.skipped()
-	return Result{next.shares, next.used, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
+	return Result{next.shares, next.used, k.topLevel.squeezed, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
 }
 
 // skipped returns the cgroups that could not be read last time.
@@ -151,6 +154,22 @@ func (k *Keeper) skipped() []Skipped {
 		all = top.addSkipped(all)
 	}
 	return all
+}
+
+// noteUnkept adds the use of guarantees on the other disks, where weights have no effect.
+func (d *division) noteUnkept() {
+	for dev, active := range d.active {
+		if slices.Contains(d.disks, dev) {
+			continue
+		}
+		on := uses{}
+		for _, c := range active {
+			if b := d.budget[c.Path()]; b.Guarantee != 0 {
+				on.of(b).Pods++
+			}
+		}
+		d.used[dev] = on.sorted()
+	}
 }
 
 // divide computes the shares of one disk, and adds the weights that follow to want, by path.

@@ -13,6 +13,8 @@ type topLevel struct {
 	others map[string]*cgroup
 	// usage has the time, in microseconds, that each of the others had used of each disk at the last pass.
 	usage map[string]map[blkio.Dev]uint64
+	// squeezed is Result.Squeezed.
+	squeezed map[blkio.Dev]bool
 }
 
 // reserve gives the pods of the node a weight that leaves everything outside pods its share of
@@ -30,7 +32,10 @@ func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) 
 	}
 	want := map[blkio.Dev]uint32{}
 	for _, dev := range disks {
-		want[dev] = podsWeight(k.topLevel.weightOf(dev), share, len(k.topLevel.pods))
+		others := k.topLevel.weightOf(dev)
+		want[dev] = podsWeight(others, share, len(k.topLevel.pods))
+		most := uint64(len(k.topLevel.pods)) * blkio.MaxWeight
+		k.topLevel.squeezed[dev] = most*uint64(share) < others*uint64(100*100-share)
 	}
 	k.topLevel.noteUsage()
 	for _, c := range k.topLevel.pods {
@@ -117,7 +122,7 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 	}
 	k.unread.topLevel = nil
 	p := &pass{now: now}
-	found := topLevel{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.topLevel.usage}
+	found := topLevel{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.topLevel.usage, squeezed: map[blkio.Dev]bool{}}
 	for _, child := range children {
 		into, known := found.others, k.topLevel.others[child.Path()]
 		if withPods[child.Path()] {

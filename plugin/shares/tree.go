@@ -69,7 +69,7 @@ func (c *cgroup) read(p *pass, all bool) error {
 	c.stat, c.counters = stat, counters
 	if fresh || all || !c.isLeaf {
 		weights, err := c.ReadIOWeight()
-		if err != nil {
+		if err != nil && !errors.Is(err, blkio.ErrNotSupported) { // a kernel without weights: guarantees are not kept there
 			return err
 		}
 		c.changed = c.changed || !weights.Equal(c.weights)

@@ -23,7 +23,9 @@ func decide(p *policy.Policy, known Disks, disks []storage.DiskInfo, weighted fu
 		facts, err := factsOf(known, &disks[i])
 		errs = append(errs, err)
 		facts.HasWeights = weighted(facts.Disk)
-		wants = append(wants, iocost.Decide(p, facts))
+		want := iocost.Decide(p, facts)
+		want.Below = disks[i].Below
+		wants = append(wants, want)
 	}
 	return wants, errors.Join(errs...)
 }

@@ -76,7 +76,11 @@ func TestCollector(t *testing.T) {
 			{Namespace: "prod", Pod: "db-0", Disk: "vdb", Weight: 50, Share: 0.25},
 		},
 		SharesLeftOut: 7,
-		Budgets:       []health.BudgetSum{{Namespace: "prod", Disk: "vdb", Key: "weight", Factor: 0.5}},
+		Budgets: []health.BudgetSum{
+			{Namespace: "prod", Disk: "vda", Key: health.KeyGuarantee, Reason: notEnabled},
+			{Namespace: "prod", Disk: "vdb", Key: "weight", Factor: 0.5},
+			{Namespace: "prod", Disk: "vdb", Key: health.KeyGuarantee, Factor: 0.5},
+		},
 	})
 	want := map[string]float64{
 		"nri_blkio_iocost_enabled disk=vda":                                          0,
@@ -90,6 +94,8 @@ func TestCollector(t *testing.T) {
 		"nri_blkio_iocost_vrate_ratio disk=vdb":                                      0.875,
 		"nri_blkio_weights_left_out":                                                 7,
 		"nri_blkio_weight_budget_ratio disk=vdb namespace=prod":                      0.5,
+		"nri_blkio_guarantee_kept disk=vda namespace=prod":                           0,
+		"nri_blkio_guarantee_kept disk=vdb namespace=prod":                           1,
 		"nri_blkio_weight container=db disk=vda namespace=prod pod=db-0":             300,
 		"nri_blkio_weight container= disk=vdb namespace=prod pod=db-0":               50,
 		"nri_blkio_weight_share_ratio container=db disk=vda namespace=prod pod=db-0": 0,

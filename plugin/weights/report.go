@@ -3,6 +3,7 @@ package weights
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 
@@ -70,9 +71,13 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 			on.reason = "the cgroups of pods cannot be read"
 		}
 		effects[s.Disk.Dev] = on
-		out.Budgets = append(out.Budgets, budgetSums(s.Disk, now.Used[s.Disk.Dev])...)
+		if len(s.Below) == 0 { // a guarantee holds on the disks below
+			out.Budgets = append(out.Budgets, now.budgetSums(s.Disk, on)...)
+		}
 	}
-	slices.SortStableFunc(out.Budgets, func(a, b health.BudgetSum) int { return cmp.Compare(a.Factor, b.Factor) })
+	slices.SortStableFunc(out.Budgets, func(a, b health.BudgetSum) int {
+		return cmp.Or(cmp.Compare(min(len(b.Reason), 1), min(len(a.Reason), 1)), cmp.Compare(a.Factor, b.Factor))
+	})
 	out.Shares, out.SharesLeftOut = effects.shares(d)
 	return out
 }
@@ -151,15 +156,43 @@ func (e effect) of(cgroup string) (due *shares.Share, reason string) {
 }
 
 // budgetSums returns the use of budgets on a disk.
-func budgetSums(disk blkio.Disk, used []shares.BudgetUse) (out []health.BudgetSum) {
-	for i := range used {
-		u := &used[i]
-		out = append(out, health.BudgetSum{
-			Namespace: u.Namespace, Disk: disk.Name, Dev: disk.Dev.String(), Key: blkio.DiskWeight.String(),
-			Granted: health.WeightText(u.Sum), Budget: fmt.Sprint(u.Weight), Pods: u.Pods, Factor: u.Factor(),
-		})
+func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum) {
+	for i := range n.Used[disk.Dev] {
+		u := &n.Used[disk.Dev][i]
+		sum := health.BudgetSum{Namespace: u.Namespace, Disk: disk.Name, Dev: disk.Dev.String(), Pods: u.Pods}
+		if u.Sum > 0 {
+			sum.Factor = u.Factor()
+		}
+		if u.Weight != 0 && on.reason == "" {
+			sum.Key, sum.Granted, sum.Budget = blkio.DiskWeight.String(), health.WeightText(u.Sum), fmt.Sprint(u.Weight)
+			out = append(out, sum)
+		}
+		if u.Guarantee == 0 {
+			continue
+		}
+		if sum.Reason, sum.Chosen = on.reason, on.chosen; sum.Reason == "" && n.Squeezed[disk.Dev] {
+			sum.Reason = "cgroups outside pods have such large weights that pods get less than the reserve leaves"
+		}
+		sum.Key, sum.Granted, sum.Budget = health.KeyGuarantee, "0%", u.Guarantee.Short()
+		if sum.Reason == "" {
+			sum.Granted = blkio.Percent(math.Round(u.Granted * 100 * 100)).Short()
+		}
+		out = append(out, sum)
 	}
 	return out
+}
+
+// notKept returns an error for the guarantees that are not kept, unless the operator has decided so.
+func notKept(sums []health.BudgetSum) error {
+	sums = slices.DeleteFunc(slices.Clone(sums), func(s health.BudgetSum) bool { return s.Reason == "" || s.Chosen })
+	if len(sums) == 0 {
+		return nil
+	}
+	text := ""
+	if len(sums) > 1 {
+		text = fmt.Sprintf(" (and %d more guarantees)", len(sums)-1)
+	}
+	return fmt.Errorf("the guarantee of namespace %s is not kept on disk %s%s: %s", sums[0].Namespace, sums[0].Disk, text, sums[0].Reason)
 }
 
 // nameOf returns the name of a cgroup for people.

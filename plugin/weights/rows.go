@@ -31,7 +31,7 @@ func (e effects) rows(d *Demand) iter.Seq[health.Share] {
 				due, reason := on.of(w.Cgroup)
 				if s.Reason = reason; due != nil {
 					s.Share = due.Fraction
-					if due.Factor < 1 {
+					if due.Factor != 1 {
 						s.Scaled = float64(s.Weight) * due.Factor
 					}
 				}

@@ -60,12 +60,12 @@ func (w *Weighted) String() string {
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
-// Bound adds the budget of a pod: the largest sum of the weights of the pods of a namespace.
-func (d *Demand) Bound(cgroup, namespace string, weight uint32) {
+// Bound adds the budget of a pod, which it has in common with the other pods of a namespace.
+func (d *Demand) Bound(cgroup, namespace string, b policy.WeightBudget) {
 	if d.Budgets == nil {
 		d.Budgets = map[string]shares.Budget{}
 	}
-	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Weight: weight}
+	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
 }
 
 // given returns the weights by the path of the cgroup.
@@ -212,7 +212,7 @@ func (k *Keeper) tryPass(now time.Time) error {
 	}
 	enabled := managed(k.setUp.states, demand.Complete)
 	var out divided
-	if len(enabled) > 0 || k.shared {
+	if len(enabled) > 0 || k.shared || len(demand.Budgets) > 0 {
 		var errs [2]error
 		if !demand.Unlisted {
 			out.Result, errs[0] = k.shares.Pass(now, shares.Demand{
@@ -227,8 +227,9 @@ func (k *Keeper) tryPass(now time.Time) error {
 	for i := range k.setUp.states {
 		r.Disks[i].Follow = k.follower.State(&k.setUp.states[i])
 	}
+	r.Promised = k.cfg.Policy().Promised()
 	k.report.Store(r)
-	return err
+	return errors.Join(err, notKept(r.Budgets))
 }
 
 // reserveOf returns the reserve that is in force: none under mode: observe, because a rule that enforces does so for

@@ -108,6 +108,7 @@ func TestPolicyErrors(t *testing.T) {
 		header + "classes: {bronze: {limits: ['* riops=8', '* wbps=banana wiops=500']}}": `policyFile: classes.bronze.limits[1]: invalid value "* wbps=banana wiops=500": must be a target with limits such as "* wbps=20Mi wiops=500"`,
 		header + "budgets: [{namespaces: [a], limits: ['wbps=1Mi']}]":                    "policyFile: budgets[0].limits[0]: invalid value",
 		header + "budgets: [{namespaces: [a], weight: 0}]":                               "policyFile: budgets[0].weight: invalid value 0: must be from 1 to 10000",
+		header + "budgets: [{namespaces: [a], guarantee: 30}]":                           "policyFile: budgets[0].guarantee: invalid value 30",
 		header + "bounds: {max: ['* wbps']}":                                             "policyFile: bounds.max[0]: invalid value",
 		header + "floors: {bps: 64KB}":                                                   `policyFile: floors.bps: invalid value "64KB": must be a quantity such as 64Ki`,
 		header + "rules: [{class: a}]":                                                   "policyFile: rules[0].name: required",
@@ -135,7 +136,7 @@ func TestPolicyPasses(t *testing.T) {
 		"rules: [{name: a}, {name: a}]", "classes: {a: {weight: 5}}\nclasses: {b: {weight: 5}}", "classes: {A: {weight: 5}}", "rules: [{name: a b}]",
 		"rules: [{name: a, match: {namespaces: [A_b]}}]", "rules: [{name: a, match: {podSelector: {matchLabels: {'a b': c}}}}]", "disks: [{match: {names: ['[a']}}]",
 		"classes: {a: {}}", "budgets: [{namespaces: [a]}]", "budgets: [{namespaces: [a], limits: ['/data wbps=1Mi']}]", "bounds: {min: ['/data wbps=2Mi']}",
-		"disks: [{model: {rbps: 1Mi}}]", "disks: [{qos: {rpct: 95}}]", "reserve: {system: 95%}", "writeback: {dirtyGuard: 1}",
+		"disks: [{model: {rbps: 1Mi}}]", "disks: [{qos: {rpct: 95}}]", "reserve: {system: 95%}", "budgets: [{namespaces: ['a*'], guarantee: 95%}]", "writeback: {dirtyGuard: 1}",
 	} {
 		if _, err := policy.ParseFile([]byte(header + text)); err == nil {
 			t.Errorf("%s: the plugin accepts it", text)

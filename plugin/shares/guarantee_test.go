@@ -1,0 +1,164 @@
+package shares
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// guaranteed gives pods a guarantee beside a reserve of 10 %.
+func guaranteed(share blkio.Percent, pods []Cgroup) []Cgroup {
+	for i := range pods {
+		pods[i].Budget.Guarantee, pods[i].Budget.Reserve = share, 1000
+	}
+	return pods
+}
+
+// TestGuarantees covers the shares of what the reserve leaves, in the kernel's arithmetic with the integers that are written.
+func TestGuarantees(t *testing.T) {
+	join := func(parts ...[]Cgroup) Cgroup {
+		var all []Cgroup
+		for _, part := range parts {
+			all = append(all, part...)
+		}
+		return group("pods", all...)
+	}
+	for _, tt := range []struct {
+		name string
+		root Cgroup
+		want map[string]float64
+	}{
+		{"one container beside ten", join(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 10000, 10, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
+		{"one container beside a thousand", join(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 0, 1000, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
+		{"a small weight beside a large one", join(guaranteed(4500, tenant("a", 0, 3, 1)), tenant("b", 10000, 1, 10000)), map[string]float64{"a": 0.5, "b": 0.5}},
+		{"more than is guaranteed", join(guaranteed(900, tenant("a", 0, 3, 100)), tenant("b", 10000, 1, 100)), map[string]float64{"a": 0.75, "b": 0.25}},
+		{"alone", join(guaranteed(900, tenant("a", 0, 3, 100))), map[string]float64{"a": 1}},
+		{
+			"two that need it, and one that does not", join(guaranteed(900, tenant("a", 0, 1, 1)), guaranteed(3600, tenant("b", 0, 1, 1)), guaranteed(900, tenant("c", 0, 4, 100)), tenant("d", 10000, 1, 100)),
+			map[string]float64{"a": 0.1, "b": 0.4, "c": 0.4, "d": 0.1},
+		},
+		{ // c alone has more than a fifth, but less once a and b have what is theirs
+			"one that needs it because of another", join(guaranteed(5400, tenant("a", 0, 1, 1)), guaranteed(1800, tenant("c", 0, 1, 30)), tenant("d", 10000, 1, 100)),
+			map[string]float64{"a": 0.6, "c": 0.2, "d": 0.2},
+		},
+		{"the guarantee holds above the largest sum", join(guaranteed(3600, tenant("a", 50, 1, 100)), tenant("b", 10000, 10, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
+		{"the largest sum holds above the guarantee", join(guaranteed(900, tenant("a", 100, 9, 100)), tenant("b", 10000, 1, 100)), map[string]float64{"a": 0.5, "b": 0.5}},
+		{
+			"in another QoS class", group("pods", append(guaranteed(3600, tenant("a", 0, 2, 100)), group("slice", tenant("b", 10000, 20, 100)...))...),
+			map[string]float64{"a": 0.4, "b": 0.6},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, _ := kernelShares(tt.root)
+			delete(got, "")
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateApprox(0.011, 0)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestGuaranteeOfIdle verifies that an idle pod has the weight with which its namespace has the guarantee from its first operation on,
+// and that an idle namespace takes nothing from the others.
+func TestGuaranteeOfIdle(t *testing.T) {
+	root := group("pods", append(guaranteed(3600, []Cgroup{bound("a", 0, group("p", container("p/c", 100, false)))}), tenant("b", 10000, 10, 90)...)...)
+	all, used := Distribute(root)
+	if weights := weightsOf(all); weights["p"] != 600 || weights["b0"] != 90 {
+		t.Errorf("weights %v, want 600 for p beside ten of 90", weights)
+	}
+	if all[0].Fraction != 0.4 || all[2].Fraction != 0.1 || len(used) != 1 {
+		t.Errorf("shares %+v, used %+v", all, used)
+	}
+}
+
+// TestGranted verifies which part of the disk is reported, with what is outside pods.
+func TestGranted(t *testing.T) {
+	_, used := Distribute(group("pods", append(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 0, 10, 100)...)...))
+	if got := used[0]; math.Abs(got.Granted-0.36) > 1e-9 || got.Sum != 100 || math.Abs(got.Factor()-20./3) > 1e-9 {
+		t.Errorf("%+v, factor %f", got, got.Factor())
+	}
+	_, used = Distribute(group("pods", guaranteed(3600, tenant("a", 0, 1, 100))...))
+	if got := used[0]; math.Abs(got.Granted-0.9) > 1e-9 || got.Factor() != 1 {
+		t.Errorf("alone: %+v, factor %f", got, got.Factor())
+	}
+}
+
+// TestGuaranteeProperties verifies for random pods that each namespace has its guarantee, that all weights but those of namespaces that
+// would have less keep their proportions, and that nobody else gets nothing.
+func TestGuaranteeProperties(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 500 {
+		root, _ := randomTree(rnd)
+		root.Children = busy(root.Children)
+		reserve := 1 + rnd.Uint32N(3000)
+		shares := map[string]blkio.Percent{"a": blkio.Percent(1 + rnd.Uint32N(3000)), "b": blkio.Percent(1 + rnd.Uint32N(3000))}
+		sums := map[string]float64{}
+		for pod := range podsOf(&root) {
+			name := []string{"", "a", "b"}[rnd.IntN(3)]
+			if name != "" {
+				pod.Budget = Budget{Namespace: name, Guarantee: shares[name], Reserve: blkio.Percent(reserve)}
+			}
+			for _, c := range pod.Children {
+				if c.Active {
+					sums[name] += float64(c.Weight)
+				}
+			}
+		}
+		_, used := Distribute(root)
+		byNamespace, _ := kernelShares(root)
+		factors := map[string]float64{"": 1}
+		for _, u := range used {
+			factors[u.Namespace] = u.Factor()
+			part := u.part()
+			if got := byNamespace[u.Namespace]; u.Sum > 0 && got < 0.97*part-0.01 {
+				t.Errorf("seed %d: namespace %s has %f, and %f is guaranteed: %+v", seed, u.Namespace, got, part, u)
+			}
+			if u.Factor() < 1-1e-9 || u.Sum > 0 && u.Granted < float64(u.Guarantee)/10000-1e-9 {
+				t.Errorf("seed %d: %+v", seed, u)
+			}
+		}
+		total := 0.0
+		for name, sum := range sums {
+			total += sum * factors[name]
+		}
+		for name, sum := range sums {
+			if want := sum * factors[name] / max(total, 1); math.Abs(byNamespace[name]-want) > 0.03*want+0.01 {
+				t.Errorf("seed %d: namespace %q has %f, want %f", seed, name, byNamespace[name], want)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestKeeperUnkept verifies that the use of a guarantee is reported on disks without io.cost, also on a kernel without weights, and
+// that cgroups outside pods which squeeze the pods are reported.
+func TestKeeperUnkept(t *testing.T) {
+	k := threePods(t)
+	gold := Budget{Namespace: "gold", Guarantee: 3000, Reserve: 1000}
+	k.budgets = map[string]Budget{podA: gold, podC: {Namespace: "t", Weight: 140}}
+	k.pass()
+	k.use(vda, a, c)
+	r, err := k.tryPass()
+	if want := []BudgetUse{{Budget: gold, Pods: 1}}; err != nil || !cmp.Equal(want, r.Used[vda]) {
+		t.Errorf("without io.cost: %+v, %v", r.Used, err)
+	}
+	for share, want := range map[blkio.Percent]bool{1000: false, 50: true} {
+		k.reserve = share
+		k.use(vda, a, c)
+		if r, err = k.tryPass(vda); err != nil || r.Squeezed[vda] != want {
+			t.Errorf("a reserve of %s: squeezed %v, %v", share, r.Squeezed, err)
+		}
+	}
+	if u := r.Used[vda]; len(u) != 2 || u[0].Granted == 0 {
+		t.Errorf("with io.cost: %s", fmt.Sprint(u))
+	}
+}

@@ -1,0 +1,110 @@
+package weights
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// guaranteeing is a node with a policy that guarantees 45 % to the namespace of the pod.
+func guaranteeing(t *testing.T) *node {
+	n := newNode(t)
+	n.policy.Reserve = 1000
+	n.policy.Budgets = []policy.NamespaceBudget{{Namespaces: []string{"prod"}, Guarantee: 4500}}
+	n.demand.Bound(pod, "prod", policy.WeightBudget{Guarantee: 4500, Reserve: 1000})
+	return n
+}
+
+// TestGuarantee verifies that a guarantee enables io.cost without any weight, raises the weights of pods, and is reported.
+func TestGuarantee(t *testing.T) {
+	n := guaranteeing(t)
+	n.put(container+"/io.weight", "default 100\n")
+	const other = slice + "/kubepods-burstable-pod2.slice"
+	n.put(other+"/io.weight", "default 100\n")
+	n.put(other+"/cri-2.scope/io.weight", "default 900\n")
+	var r *health.Weights
+	for i := range 3 {
+		for _, p := range []string{other, other + "/cri-2.scope"} {
+			n.put(p+"/io.stat", vdb.Dev.String()+" rbytes=0 wbytes=0 rios="+strings.Repeat("1", i+1)+" wios=0 dbytes=0 dios=0\n")
+		}
+		r = n.pass()
+	}
+	n.want(pod+"/io.weight", "default 100\n254:0 900\n254:16 900")
+	want := []health.BudgetSum{{
+		Namespace: "prod", Disk: "vdb", Dev: "254:16", Key: health.KeyGuarantee, Granted: "45%", Budget: "45%", Pods: 1, Factor: 9,
+	}}
+	if diff := cmp.Diff(want, r.Budgets); diff != "" {
+		t.Errorf("budgets: -want +got:\n%s", diff)
+	}
+	if !strings.Contains(r.Promised, "35% can still be guaranteed") || len(n.log.AllEntries()) > 0 {
+		t.Errorf("promised %q, log %v", r.Promised, n.log.AllEntries())
+	}
+}
+
+// TestGuaranteeNotKept covers why a guarantee is not kept. The report and the log have the reason, but the log not what an operator
+// has chosen.
+func TestGuaranteeNotKept(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		change     func(n *node)
+		chosen     bool
+	}{
+		{"no queue of requests", "its driver has no queue of requests (blk-mq)", func(n *node) { n.disks[2].RequestBased = false }, false},
+		{"weights: off", "the node policy has weights: off for this disk", func(n *node) {
+			n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOff}}
+		}, true},
+		{"a kernel without io.cost", "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)", func(n *node) {
+			err := filepath.WalkDir(n.dir, func(p string, _ os.DirEntry, err error) error {
+				if name := filepath.Base(p); name == "io.weight" || strings.HasPrefix(name, "io.cost.") {
+					err = errors.Join(err, os.Remove(p))
+				}
+				return err
+			})
+			if err != nil {
+				n.t.Fatal(err)
+			}
+		}, false},
+		{"a weight that cannot be written", "set weights on 254:16: input/output error", func(n *node) { n.refuses = "io.weight 254:16" }, false},
+		{
+			"large weights outside pods", "cgroups outside pods have such large weights that pods get less than the reserve leaves",
+			func(n *node) { n.policy.Reserve = 50 }, false,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := guaranteeing(t)
+			tt.change(n)
+			n.pass()
+			r := n.pass()
+			if len(r.Budgets) != 1 || r.Budgets[0].Reason != tt.want || r.Budgets[0].Chosen != tt.chosen || r.Budgets[0].Granted != "0%" {
+				t.Errorf("%+v, want %q", r.Budgets, tt.want)
+			}
+			logged := ""
+			for _, e := range n.log.AllEntries() {
+				if err, isErr := e.Data["error"].(error); isErr {
+					logged += err.Error()
+				}
+			}
+			if want := "the guarantee of namespace prod is not kept on disk vdb: " + tt.want; strings.Contains(logged, want) == tt.chosen {
+				t.Errorf("logged %q, want %q: %t", logged, want, !tt.chosen)
+			}
+		})
+	}
+}
+
+// TestGuaranteeOfStack verifies that the use of a stacked disk is none: the guarantee holds on the disks below.
+func TestGuaranteeOfStack(t *testing.T) {
+	n := guaranteeing(t)
+	n.disks[0].Disk, n.disks[2].Disk = n.disks[2].Disk, blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"} // vdb is made of others
+	n.pass()
+	if r := n.pass(); len(r.Budgets) > 0 || len(n.log.AllEntries()) > 0 {
+		t.Errorf("%+v, log %v", r.Budgets, n.log.AllEntries())
+	}
+}

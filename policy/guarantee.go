@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// WeightBudget is what a budget makes of the weights of the pods of a namespace on each disk. The zero value changes nothing.
+type WeightBudget struct {
+	Most uint32 // the largest sum of weights; 0 for none
+	// Guarantee is the least part of the disk; 0 for none. Reserve is the part that is kept from all pods.
+	Guarantee, Reserve blkio.Percent
+}
+
+// weightBudget returns the budget of the weights of a namespace. Under mode: observe nothing is guaranteed, because the reserve is
+// not in force.
+func (p *Policy) weightBudget(namespace string) WeightBudget {
+	b := p.firstBudget(namespace)
+	if b == nil {
+		return WeightBudget{}
+	}
+	out := WeightBudget{Most: b.Weight}
+	if b.Guarantee != 0 && p.Mode != ModeObserve {
+		out.Guarantee, out.Reserve = b.Guarantee, p.Reserve
+	}
+	return out
+}
+
+// Promised says how much of each disk is promised to namespaces, and how much is left. It returns "" without guarantees.
+func (p *Policy) Promised() string {
+	sum := p.guaranteed()
+	if sum == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("of each disk with io.cost %s is guaranteed to namespaces and %s is reserved; %s can still be guaranteed",
+		sum.Short(), p.Reserve.Short(), (mostPromised - sum - p.Reserve).Short())
+	if p.Mode == ModeObserve {
+		text += "; mode: observe keeps nothing of it"
+	}
+	return text
+}
+
+// guaranteed returns the sum of all guarantees. Each namespace has one of its own.
+func (p *Policy) guaranteed() (sum blkio.Percent) {
+	for i := range p.Budgets {
+		sum += p.Budgets[i].Guarantee * blkio.Percent(len(p.Budgets[i].Namespaces))
+	}
+	return sum
+}
+
+// mostPromised is the most of a disk that guarantees and the reserve can have together. The rest is for other pods.
+const mostPromised = maxReserve
+
+// guarantee parses a guarantee.
+func (v *validator) guarantee(at *field.Path, text string) blkio.Percent {
+	share, err := parseShare(text)
+	if err == nil && share == 0 {
+		err = errors.New("must be above 0%")
+	}
+	if err != nil {
+		v.errs = append(v.errs, field.Invalid(at, text, err.Error()))
+	}
+	return share
+}
+
+// checkGuarantees checks that each guarantee is for a known number of namespaces, that the first budget of these namespaces has it,
+// and that the disk has enough for all.
+func (v *validator) checkGuarantees(p *Policy) {
+	sum, all := p.Reserve, field.NewPath("budgets")
+	for i := range p.Budgets {
+		b, at := &p.Budgets[i], all.Index(i)
+		if b.Guarantee == 0 {
+			continue
+		}
+		invalid := func(at *field.Path, detail string) {
+			v.errs = append(v.errs, field.Invalid(at, b.Guarantee.Short(), detail))
+		}
+		if p.Reserve == 0 {
+			invalid(at.Child("guarantee"), "a guarantee needs a reserve: otherwise what runs outside pods can take any part of a disk (write reserve.system, such as 10%)")
+		}
+		for k, name := range b.Namespaces {
+			switch first := p.firstBudget(name); {
+			case strings.ContainsAny(name, `*?[\`):
+				v.errs = append(v.errs, field.Invalid(at.Child("namespaces").Index(k), name, "a guarantee needs names: a pattern can match any number of namespaces"))
+			case first != b:
+				v.errs = append(v.errs, field.Invalid(at.Child("namespaces").Index(k), name, "an earlier budget matches the namespace, so it would have no guarantee (move this one up)"))
+			}
+			sum += b.Guarantee
+		}
+		if sum > mostPromised {
+			invalid(at.Child("guarantee"), fmt.Sprintf("%s of a disk would be guaranteed or reserved: at most %s can be", sum.Short(), mostPromised.Short()))
+			return
+		}
+	}
+}
