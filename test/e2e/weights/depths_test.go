@@ -35,8 +35,8 @@ func depthCases() []depthCase {
 	return []depthCase{
 		{name: "none"},
 		{name: "no settings", hasNeighbour: true},
-		{name: "weights 1000 : 10, model of 100 % of the disk", policy: noise.PolicyWith(1, 0), weight: "10", hasNeighbour: true},
-		{name: "weights 1000 : 10, model of 103 %", policy: noise.PolicyWith(1/.97, 0), weight: "10", hasNeighbour: true},
+		{name: "weights 1000 : 10", policy: noise.Policy, weight: "10", hasNeighbour: true},
+		{name: "weights 1000 : 10, without headroom", policy: noise.PolicyWith(1, 0), weight: "10", hasNeighbour: true},
 		{name: "neighbour on another disk, 60 MiB/s", policy: anyWeight, limit: "/data rbps=60Mi", hasNeighbour: true, elsewhere: true},
 	}
 }
