@@ -8,7 +8,7 @@ import (
 
 const (
 	// operations is how many operations of a slow disk a period of io.cost has room for at least.
-	operations = 64
+	operations = 128
 	// A timer of the kernel can be late by 4 ms (HZ=250), which a period of a fast disk has to
 	// outweigh. A period of a slow disk must not be longer than users notice.
 	minPeriod = 10 * time.Millisecond

@@ -205,3 +205,32 @@ func TestTooHighModel(t *testing.T) {
 		t.Errorf("200 beside 300 has %.3f, want half", share)
 	}
 }
+
+// TestHeadroom verifies that a model with headroom protects a victim at each depth, beside one process that reads 1 MiB at depth
+// 16, also on a disk that stands still for 2 % of the time. Without headroom its queue fills, and stays full.
+func TestHeadroom(t *testing.T) {
+	least := func(part, stalled float64, depth int) (kept float64) {
+		kept = math.Inf(1)
+		for seed := range uint64(3) {
+			s := start(fixed, seed)
+			s.ioc.set(fixedModel(part))
+			if stalled > 0 {
+				s.stalls(stalled)
+			}
+			s.add("victim", 1000, reads(4*kib, depth))
+			s.add("neighbour", 10, reads(mib, 16))
+			kept = min(kept, s.measure(6, 30).each[0]/diskOps)
+		}
+		return kept
+	}
+	for _, depth := range []int{1, 4, 16} {
+		for _, stalled := range []float64{0, .01, .02} {
+			if kept := least(.97, stalled, depth); kept < .9 {
+				t.Errorf("depth %d, the disk stands still for %.0f %%: the victim keeps %.2f of its reads, want 0.90", depth, 100*stalled, kept)
+			}
+		}
+	}
+	if kept := least(1.03, .02, 1); kept > .8 {
+		t.Errorf("by a model of more than the disk does, the victim keeps %.2f of its reads, want less than 0.8", kept)
+	}
+}

@@ -36,7 +36,7 @@ func depthCases() []depthCase {
 		{name: "none"},
 		{name: "no settings", hasNeighbour: true},
 		{name: "weights 1000 : 10", policy: noise.Policy, weight: "10", hasNeighbour: true},
-		{name: "weights 1000 : 10, without headroom", policy: noise.PolicyWith(1, 0), weight: "10", hasNeighbour: true},
+		{name: "weights 1000 : 10, half the period", policy: noise.PolicyWith(noise.Headroom, 44*time.Millisecond), weight: "10", hasNeighbour: true},
 		{name: "neighbour on another disk, 60 MiB/s", policy: anyWeight, limit: "/data rbps=60Mi", hasNeighbour: true, elsewhere: true},
 	}
 }
