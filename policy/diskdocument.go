@@ -53,7 +53,7 @@ type qosDocument struct {
 	// Values: 0 to 100, two decimals, without `%`. Default: `0`.
 	RPct scalar `json:"rpct"`
 	// The latency target of reads, such as `5ms`. Required with `rpct`. Without percentiles the period of io.cost is twice
-	// the larger target. If neither `rlat` nor `wlat` is written, both are half the time that the model needs for 128 random
+	// the larger target. If neither `rlat` nor `wlat` is written, both are half the time that the model needs for 64 random
 	// operations, from 5 to 250 ms, and 25 ms with the kernel's model.
 	// Values: a duration in whole microseconds, up to about 71 minutes. Default: by the model.
 	RLat scalar `json:"rlat"`

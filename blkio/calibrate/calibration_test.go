@@ -40,7 +40,7 @@ func TestProposesTargets(t *testing.T) {
 		// 7.5 operations a period: one of them would decide a higher percentile.
 		"a throttled disk": {
 			Measurement{*direction(1500, 60*mib, Latency{P50: 300 * us, P95: 500 * us}), direction(1500, 60*mib, Latency{P50: 400 * us, P95: 600 * us}), 1},
-			"rpct=50.00 rlat=8533 wpct=50.00 wlat=8533 min=99.00 max=100.00",
+			"rpct=50.00 rlat=4267 wpct=50.00 wlat=4267 min=99.00 max=100.00",
 		},
 		"an SSD": {
 			Measurement{*direction(70_000, 460e6, Latency{P50: 200 * us, P95: 300 * us}), direction(50_000, 460e6, Latency{P50: 300 * us, P95: 600 * us}), 0.9},
@@ -54,7 +54,7 @@ func TestProposesTargets(t *testing.T) {
 			Measurement{*direction(1500, 60*mib, Latency{P50: 1500 * us, P75: 1500 * us}), &Direction{
 				Measured: direction(1500, 60*mib, Latency{}).Measured, Relaxed: Latency{P50: 1600 * us, P75: 1600 * us}, Lowest: 0.3,
 			}, 1.9},
-			"rpct=50.00 rlat=8533 wpct=50.00 wlat=8533 min=60.00 max=100.00",
+			"rpct=50.00 rlat=4267 wpct=50.00 wlat=4267 min=60.00 max=100.00",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

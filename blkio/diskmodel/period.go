@@ -7,9 +7,8 @@ import (
 )
 
 const (
-	// operations is how many operations of a slow disk a period of io.cost has room for at least. With 64, a disk that
-	// stands still at times can keep its queue full for half a minute (simulated): see [Period].
-	operations = 128
+	// operations is how many operations of a slow disk a period of io.cost has room for at least.
+	operations = 64
 	// A timer of the kernel can be late by 4 ms (HZ=250), which a period of a fast disk has to
 	// outweigh. A period of a slow disk must not be longer than users notice.
 	minPeriod = 10 * time.Millisecond
@@ -21,10 +20,6 @@ const (
 // nothing in many periods. io.cost takes it for idle then, and gives its share to others. On a disk with 1,500
 // operations a second, weights of 200 and 300 gave 50 and 50 % with a period of 1 ms. They gave 40 and 60 %
 // with 10 ms and more (Linux 6.12).
-//
-// A period also has to outlast most of the disk's own queue. While that is full of a neighbour's requests, a container that waits
-// for each read has none in most of shorter periods, though its weight is large. io.cost gives its share to the neighbour then. It
-// throws away what the container saved meanwhile, and raises its rate by that as well (vtime_err), so the queue stays full.
 func Period(m blkio.CostModel) time.Duration {
 	rate := max(1, min(m.RRandIOPS, m.WRandIOPS))
 	period := operations * time.Second / time.Duration(rate)

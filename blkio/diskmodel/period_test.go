@@ -12,8 +12,8 @@ func TestPeriod(t *testing.T) {
 		reads, writes uint64
 		want          time.Duration
 	}{
-		{1500, 1500, 85332 * time.Microsecond},
-		{3000, 1500, 85332 * time.Microsecond}, // the slower direction
+		{1500, 1500, 42666 * time.Microsecond},
+		{3000, 1500, 42666 * time.Microsecond}, // the slower direction
 		{100, 100, 500 * time.Millisecond},
 		{400_000, 300_000, 10 * time.Millisecond},
 		{0, 0, 500 * time.Millisecond},

@@ -150,8 +150,8 @@ func TestPeriod(t *testing.T) {
 		qos   *blkio.CostQOS
 		want  string
 	}{
-		{model(1500), nil, "rpct=0.00 rlat=43986 wpct=0.00 wlat=43986 min=100.00 max=100.00"},
-		{model(1500), &noTargets, "rpct=0.00 rlat=43986 wpct=0.00 wlat=43986 min=50.00 max=100.00"},
+		{model(1500), nil, "rpct=0.00 rlat=21993 wpct=0.00 wlat=21993 min=100.00 max=100.00"},
+		{model(1500), &noTargets, "rpct=0.00 rlat=21993 wpct=0.00 wlat=21993 min=50.00 max=100.00"},
 		{model(100), nil, "rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=100.00 max=100.00"},
 		{model(150_000), nil, "rpct=0.00 rlat=5000 wpct=0.00 wlat=5000 min=100.00 max=100.00"},
 		{nil, &noTargets, "rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=50.00 max=100.00"},

@@ -45,7 +45,7 @@ func calibrated(t *testing.T) (*storage.DiskInfo, *calibrate.Calibration) {
 const fragment = `disks:
 - match: {models: ["Disk \x1b\\[31m"]}
   model: {rbps: 63319491, rseqiops: 1456, rrandiops: 1456, wbps: 63319491, wseqiops: 1456, wrandiops: 1456}
-  qos: {rpct: 50, rlat: 8.528ms, wpct: 50, wlat: 8.528ms, min: 99, max: 100}
+  qos: {rpct: 50, rlat: 4.264ms, wpct: 50, wlat: 4.264ms, min: 99, max: 100}
 `
 
 func TestCalibrationText(t *testing.T) {
@@ -112,7 +112,7 @@ func TestCalibrationDocument(t *testing.T) {
 	if err := json.Unmarshal(r.Policy, &fragment); err != nil || len(fragment.Disks) != 1 {
 		t.Fatalf("%v\n%s", err, r.Policy)
 	}
-	if got := fragment.Disks[0]; got.Model["rseqiops"] != 1456.0 || got.QOS["rlat"] != "8.528ms" {
+	if got := fragment.Disks[0]; got.Model["rseqiops"] != 1456.0 || got.QOS["rlat"] != "4.264ms" {
 		t.Errorf("%+v", got)
 	}
 	if r.Name != "vdb" || r.Calibration != c {

@@ -210,15 +210,17 @@ func TestTooHighModel(t *testing.T) {
 	}
 }
 
-// TestDepths verifies that a victim keeps its reads at depths of 1 and 4, beside one process that reads 1 MiB at depth 16, and also if
-// the disk stands still for 2 % of the time. With half of the period the disk's queue fills in some runs, and stays full.
+// TestDepths verifies that a victim keeps its reads at each depth, beside one process that reads 1 MiB at depth 16. If the disk stands
+// still for 2 % of the time, its queue fills in some runs, and stays full. With twice the period it does not.
 func TestDepths(t *testing.T) {
 	const seeds = 40
-	kept := func(period time.Duration, depth int, longest float64) (mean float64, failed int) {
+	kept := func(period time.Duration, depth int, stalled float64) (mean float64, failed int) {
 		for seed := range uint64(seeds) {
 			s := start(fixed, seed)
 			s.ioc.setQOS(qosOf(period))
-			s.stalls(.02, longest)
+			if stalled > 0 {
+				s.stalls(stalled, .25)
+			}
 			s.add("victim", 1000, reads(4*kib, depth))
 			s.add("neighbour", 10, reads(mib, 16))
 			part := s.measure(6, 30).each[0] / diskOps
@@ -230,14 +232,15 @@ func TestDepths(t *testing.T) {
 		return mean, failed
 	}
 	period := diskmodel.Period(fixedModel(.97))
-	for _, depth := range []int{1, 4} {
-		for _, longest := range []float64{.04, .25} {
-			if mean, failed := kept(period, depth, longest); mean < .9 || failed > 0 {
-				t.Errorf("depth %d, the disk stands still for up to %.2f s: the victim keeps %.2f of its reads, and less than half in %d of %d runs", depth, longest, mean, failed, seeds)
-			}
+	for _, depth := range []int{1, 4, 16} {
+		if mean, _ := kept(period, depth, 0); mean < .95 {
+			t.Errorf("depth %d: the victim keeps %.2f of its reads, want 0.95", depth, mean)
 		}
 	}
-	if mean, failed := kept(period/2, 1, .25); failed < seeds/8 {
-		t.Errorf("with half of the period the victim keeps %.2f of its reads, and less than half in %d of %d runs", mean, failed, seeds)
+	if mean, failed := kept(period, 1, .02); failed < seeds/8 {
+		t.Errorf("stalls: the victim keeps %.2f of its reads, and less than half in %d of %d runs, want some", mean, failed, seeds)
+	}
+	if mean, failed := kept(2*period, 1, .02); mean < .9 || failed > 0 {
+		t.Errorf("stalls and twice the period: the victim keeps %.2f of its reads, and less than half in %d of %d runs", mean, failed, seeds)
 	}
 }

@@ -35,8 +35,8 @@ func depthCases() []depthCase {
 	return []depthCase{
 		{name: "none"},
 		{name: "no settings", hasNeighbour: true},
-		{name: "weights 1000 : 10", policy: noise.Policy, weight: "10", hasNeighbour: true},
-		{name: "weights 1000 : 10, half the period", policy: noise.PolicyWith(noise.Headroom, 44*time.Millisecond), weight: "10", hasNeighbour: true},
+		{name: "weights 1000 : 10, period of 44 ms", policy: noise.PolicyWith(noise.Headroom, 44*time.Millisecond), weight: "10", hasNeighbour: true},
+		{name: "weights 1000 : 10, period of 88 ms", policy: noise.PolicyWith(noise.Headroom, 88*time.Millisecond), weight: "10", hasNeighbour: true},
 		{name: "neighbour on another disk, 60 MiB/s", policy: anyWeight, limit: "/data rbps=60Mi", hasNeighbour: true, elsewhere: true},
 	}
 }
