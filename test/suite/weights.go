@@ -78,8 +78,12 @@ func compareTables() []weightTable {
 // depthTables has the table of docs/reference/benchmarks.md.
 func depthTables() []weightTable {
 	return []weightTable{{test: "TestDepths", cases: "neighbour", columns: []weightColumn{
-		{"reads", "victim's reads/s"}, {"kept", "kept, %"}, {"p99", "p99, ms"}, {"times", "p99, times that alone"},
-		{"neighbour", "neighbour reads, MiB/s"}, {"cpu", "CPU pressure, %"},
+		{"reads", "victim's reads/s"},
+		{"kept", "kept, %"},
+		{"p99", "p99, ms"},
+		{"times", "p99, times that alone"},
+		{"neighbour", "neighbour reads, MiB/s"},
+		{"cpu", "CPU pressure, %"},
 	}}}
 }
 
