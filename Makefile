@@ -29,7 +29,7 @@ checks:
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and the tables of T=weights
 	cd test && NODE_MATRIX=full go test -count=1 -v -timeout 72h ./suite
 
-table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, soak, or as root bench; docs/testing.md
+table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, depths, soak, or as root bench; docs/testing.md
 	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
 
 .PHONY: compare

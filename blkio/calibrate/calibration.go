@@ -40,7 +40,7 @@ func New(disk Identity, at time.Time, m *Measurement) (*Calibration, error) {
 	}
 	c := &Calibration{
 		Disk: disk, At: at.UTC().Truncate(time.Second), Measurement: *m,
-		Model: model(fit.Model), QOS: m.qos(fit.Model), Fit: FitError{Max: fit.MaxError, Mean: fit.MeanError}, Warnings: m.warnings(),
+		Model: diskmodel.WithHeadroom(fit.Model), QOS: m.qos(fit.Model), Fit: FitError{Max: fit.MaxError, Mean: fit.MeanError}, Warnings: m.warnings(),
 	}
 	if fit.MaxError > unfit {
 		c.Warnings = append(c.Warnings, Warning{Text: fmt.Sprintf("io.cost's linear model charges up to %.0f %% more than the disk needs; a larger qos.max, up to %.0f, makes up for it, but the shares are less exact then", 100*(fit.Headroom-1), 100*fit.Headroom)})

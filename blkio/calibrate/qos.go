@@ -9,10 +9,6 @@ import (
 )
 
 const (
-	// modelRate is the part of the measured rates that the model has. At the full rate the disk's own queue
-	// fills up as fast as io.cost's, and decides instead of the weights. Weights of 200 and 300 gave 46 and 54
-	// % of direct writes with a model of exactly the measured rates, and 40 and 60 % with 97 % of them.
-	modelRate = 0.97
 	// slack is how much longer than at 90 % of the disk's rate an operation may take before
 	// io.cost regards the disk as saturated. The kernel's own tool, iocost_coef_gen.py, has 1.5.
 	slack = 1.25
@@ -24,15 +20,6 @@ const (
 	// after a moment of bad latencies.
 	minRate = 60
 )
-
-// model returns the model for io.cost.
-func model(fit blkio.CostModel) blkio.CostModel {
-	scaled := func(rate uint64) uint64 { return max(1, uint64(math.Round(modelRate*float64(rate)))) }
-	return blkio.CostModel{
-		Rbps: scaled(fit.Rbps), RSeqIOPS: scaled(fit.RSeqIOPS), RRandIOPS: scaled(fit.RRandIOPS),
-		Wbps: scaled(fit.Wbps), WSeqIOPS: scaled(fit.WSeqIOPS), WRandIOPS: scaled(fit.WRandIOPS),
-	}
-}
 
 // qos proposes latency targets, and bounds of vrate, the percentage of the model's rate at which io.cost works
 // the disk. Min is the lowest rate of the disk at times, in percent of its average. While half of the

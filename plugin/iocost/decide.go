@@ -148,13 +148,24 @@ func (s *Setup) chooseCosts(rule *policy.DiskRule, d *Disk) {
 		}
 		s.Model, s.ModelOrigin, s.Random = known.Model, known.origin, known.Random
 		s.QOS, s.QOSOrigin = known.QOS, known.origin
-		if s.QOS == nil {
-			s.QOS, s.QOSOrigin = fixed(s.Model), Fixed
-		}
 		break
 	}
 	if rule.QOS != nil { // another one belongs to its own model
 		s.QOS, s.QOSOrigin = rule.QOS, FromPolicy
 	}
+	s.addHeadroom()
+	if s.Model != nil && s.QOS == nil {
+		s.QOS, s.QOSOrigin = fixed(s.Model), Fixed
+	}
 	s.QOS = withPeriod(s.QOS, fixed(s.Model))
+}
+
+// addHeadroom leaves the disk's own queue room to empty itself, if nothing but the model holds io.cost's rate below that of the
+// disk. The model of a calibration has the headroom already, and one that a policy has from calibrate has a QOS with percentiles.
+func (s *Setup) addHeadroom() {
+	if s.Model == nil || s.ModelOrigin == FromCalibration || s.QOS != nil && (s.QOS.RPct > 0 || s.QOS.WPct > 0) {
+		return
+	}
+	m := diskmodel.WithHeadroom(*s.Model)
+	s.Model = &m
 }

@@ -45,7 +45,11 @@ func checkDecide(t *testing.T, cases []decideCase) {
 			if got.ModelOrigin != tt.model || got.QOSOrigin != tt.qos || (got.Model == nil) != (tt.model == FromKernel) || (got.QOS == nil) != (tt.qos == FromKernel) {
 				t.Errorf("model from %v and QOS from %v, want from %v and %v: %+v", got.ModelOrigin, got.QOSOrigin, tt.model, tt.qos, got)
 			}
-			if got.Model != nil && *got.Model != *modelA || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && *got.QOS != *fixed(got.Model) {
+			want := *modelA
+			if tt.qos == Fixed && tt.model != FromCalibration {
+				want = diskmodel.WithHeadroom(want)
+			}
+			if got.Model != nil && *got.Model != want || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && *got.QOS != *fixed(got.Model) {
 				t.Errorf("the model or the QOS is not that of its origin: %+v", got)
 			}
 		})
@@ -109,6 +113,31 @@ func TestDecideOrigin(t *testing.T) {
 	})
 }
 
+// TestHeadroom verifies that a model with a disk's true figures is not the one in force, unless latency targets lower the rate.
+func TestHeadroom(t *testing.T) {
+	disk := &blkio.CostModel{Rbps: 60 << 20, RSeqIOPS: 2000, RRandIOPS: 1500, Wbps: 4096, WSeqIOPS: 100, WRandIOPS: 1}
+	less := blkio.CostModel{Rbps: 61027123, RSeqIOPS: 1940, RRandIOPS: 1455, Wbps: 4096, WSeqIOPS: 97, WRandIOPS: 1}
+	period := &blkio.CostQOS{RLat: 5e6, WLat: 5e6, Min: 10000, Max: 10000}
+	for _, tt := range []struct {
+		name string
+		rule *policy.Policy
+		disk Disk
+		want blkio.CostModel
+	}{
+		{"policy", rule(policy.WeightsOn, disk, nil), Disk{}, less},
+		{"policy, with a period", rule(policy.WeightsOn, disk, period), Disk{}, less},
+		{"policy, with latency targets", rule(policy.WeightsOn, disk, qosA), Disk{}, *disk},
+		{"udev", policy.Default(), Disk{Udev: Known{Model: disk}}, less},
+		{"udev, with latency targets", policy.Default(), Disk{Udev: Known{Model: disk, QOS: qosA}}, *disk},
+		{"calibration", policy.Default(), Disk{Calibration: Known{Model: disk}}, *disk},
+	} {
+		got := Decide(tt.rule, &tt.disk)
+		if err := got.Model.Check(); *got.Model != tt.want || err != nil {
+			t.Errorf("%s: the model is %v (%v), want %v", tt.name, got.Model, err, tt.want)
+		}
+	}
+}
+
 // TestPeriod verifies that a slow disk does many operations in one period. This holds for each QOS that this
 // program chooses, and for one of the policy without latency targets.
 func TestPeriod(t *testing.T) {
@@ -121,8 +150,8 @@ func TestPeriod(t *testing.T) {
 		qos   *blkio.CostQOS
 		want  string
 	}{
-		{model(1500), nil, "rpct=0.00 rlat=21333 wpct=0.00 wlat=21333 min=100.00 max=100.00"},
-		{model(1500), &noTargets, "rpct=0.00 rlat=21333 wpct=0.00 wlat=21333 min=50.00 max=100.00"},
+		{model(1500), nil, "rpct=0.00 rlat=21993 wpct=0.00 wlat=21993 min=100.00 max=100.00"},
+		{model(1500), &noTargets, "rpct=0.00 rlat=21993 wpct=0.00 wlat=21993 min=50.00 max=100.00"},
 		{model(100), nil, "rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=100.00 max=100.00"},
 		{model(150_000), nil, "rpct=0.00 rlat=5000 wpct=0.00 wlat=5000 min=100.00 max=100.00"},
 		{nil, &noTargets, "rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=50.00 max=100.00"},

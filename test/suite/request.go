@@ -37,7 +37,7 @@ type options struct {
 // proofTests take so long that they run with a proof only. Otherwise they do not run at
 // all, and so do not count as passed.
 var proofTests = []string{
-	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestPriorities", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
+	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestDepths", "TestPriorities", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
 	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets", "TestGuarantee", "TestTutorial", "TestCompare", "TestMonitoring",
@@ -205,6 +205,7 @@ func tables(cfg node.Config) map[string]made {
 		"neighbour": {tests: only("TestNeighbour"), file: page("images/neighbour.svg"), check: always, write: writePlot},
 		"weights":   {tests: only(weightTests()...), file: page("explanation/weights.md"), check: always, write: writeWeights},
 		"compare":   {tests: only("TestCompare"), file: page("explanation/comparison.md"), check: always, write: writeCompare},
+		"depths":    {tests: only("TestDepths"), file: page("reference/benchmarks.md"), check: always, write: writeDepths},
 		"dashboard": {tests: "^TestMonitoring$/^Scraped$", file: page("images/dashboard.svg"), check: always, write: writeDashboard},
 		"soak":      {tests: only("TestSoak"), soak: "1000", check: always, write: func(string, string, outcome) error { return nil }},
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
-// weightTable is one of docs/explanation/weights.md, or that of comparison.md: the rows of a test.
+// weightTable is one of docs/explanation/weights.md, or that of comparison.md or of benchmarks.md: the rows of a test.
 type weightTable struct {
 	test    string
 	cases   string // head of the first column
@@ -83,6 +83,18 @@ func compareTables() []weightTable {
 	}}}
 }
 
+// depthTables has the table of docs/reference/benchmarks.md.
+func depthTables() []weightTable {
+	return []weightTable{{test: "TestDepths", cases: "neighbour", columns: []weightColumn{
+		{"reads", "victim's reads/s"},
+		{"kept", "kept, %"},
+		{"p99", "p99, ms"},
+		{"times", "p99, times that alone"},
+		{"neighbour", "neighbour reads, MiB/s"},
+		{"cpu", "CPU pressure, %"},
+	}}}
+}
+
 // rowsBy is the author in the marks of a table.
 func rowsBy(name, test string) string { return "make table T=" + name + ", " + test + " -->" }
 
@@ -98,6 +110,11 @@ func writeWeights(file, commit string, o outcome) error {
 // writeCompare writes the table of docs/explanation/comparison.md.
 func writeCompare(file, commit string, o outcome) error {
 	return writeRows("compare", compareTables(), file, commit, o)
+}
+
+// writeDepths writes the table of docs/reference/benchmarks.md.
+func writeDepths(file, commit string, o outcome) error {
+	return writeRows("depths", depthTables(), file, commit, o)
 }
 
 // writeRows puts each of some tables whose test was played, and passed, between its marks of a file. name is that of `make table`.

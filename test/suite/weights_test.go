@@ -165,7 +165,7 @@ func TestDrawWeights(t *testing.T) {
 
 // TestMarksOfTables verifies that each page has the marks of its tables.
 func TestMarksOfTables(t *testing.T) {
-	for name, of := range map[string][]weightTable{"weights": weightTables(), "compare": compareTables()} {
+	for name, of := range map[string][]weightTable{"weights": weightTables(), "compare": compareTables(), "depths": depthTables()} {
 		page := read(t, tables(node.Config{})[name].file)
 		for _, table := range of {
 			if strings.Count(page, "<!-- what follows is written by "+rowsBy(name, table.test)+"\n") != 1 {

@@ -104,7 +104,7 @@ func (r *mixResult) broken(isSteady bool) string {
 func disks() map[string]func(*sim) {
 	return map[string]func(*sim){
 		"as calibrated": func(*sim) {},
-		"with stalls":   func(s *sim) { s.stalls(.01) },
+		"with stalls":   func(s *sim) { s.stalls(.01, .04) },
 		"slower":        func(s *sim) { s.disk.Ops, s.disk.Bytes = .985*diskOps, .985*diskBps },
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
 const (
@@ -24,9 +25,12 @@ func symmetric(ops, bps float64) blkio.CostModel {
 	return blkio.CostModel{Rbps: b, RSeqIOPS: o, RRandIOPS: o, Wbps: b, WSeqIOPS: o, WRandIOPS: o}
 }
 
-// fixedQOS is the one of prices.py, and of the plugin for this disk.
-func fixedQOS() blkio.CostQOS {
-	return blkio.CostQOS{RPct: 5000, RLat: 4300 * time.Microsecond, WPct: 5000, WLat: 4300 * time.Microsecond, Min: 10000, Max: 10000}
+// fixedQOS is the one of the plugin for this disk.
+func fixedQOS() blkio.CostQOS { return qosOf(diskmodel.Period(fixedModel(.97))) }
+
+// qosOf returns a QOS with a period.
+func qosOf(period time.Duration) blkio.CostQOS {
+	return blkio.CostQOS{RPct: 5000, RLat: period / 10, WPct: 5000, WLat: period / 10, Min: 10000, Max: 10000}
 }
 
 // naivePrices is the controller of prices.py.
@@ -203,5 +207,40 @@ func TestTooHighModel(t *testing.T) {
 	r := s.measure(6, 11)
 	if share := r.each[0] / (r.each[0] + r.each[1]); math.Abs(share-.5) > .02 {
 		t.Errorf("200 beside 300 has %.3f, want half", share)
+	}
+}
+
+// TestDepths verifies that a victim keeps its reads at each depth, beside one process that reads 1 MiB at depth 16. If the disk stands
+// still for 2 % of the time, its queue fills in some runs, and stays full. With twice the period it does not.
+func TestDepths(t *testing.T) {
+	const seeds = 40
+	kept := func(period time.Duration, depth int, stalled float64) (mean float64, failed int) {
+		for seed := range uint64(seeds) {
+			s := start(fixed, seed)
+			s.ioc.setQOS(qosOf(period))
+			if stalled > 0 {
+				s.stalls(stalled, .25)
+			}
+			s.add("victim", 1000, reads(4*kib, depth))
+			s.add("neighbour", 10, reads(mib, 16))
+			part := s.measure(6, 30).each[0] / diskOps
+			mean += part / seeds
+			if part < .5 {
+				failed++
+			}
+		}
+		return mean, failed
+	}
+	period := diskmodel.Period(fixedModel(.97))
+	for _, depth := range []int{1, 4, 16} {
+		if mean, _ := kept(period, depth, 0); mean < .95 {
+			t.Errorf("depth %d: the victim keeps %.2f of its reads, want 0.95", depth, mean)
+		}
+	}
+	if mean, failed := kept(period, 1, .02); failed < seeds/8 {
+		t.Errorf("stalls: the victim keeps %.2f of its reads, and less than half in %d of %d runs, want some", mean, failed, seeds)
+	}
+	if mean, failed := kept(2*period, 1, .02); mean < .9 || failed > 0 {
+		t.Errorf("stalls and twice the period: the victim keeps %.2f of its reads, and less than half in %d of %d runs", mean, failed, seeds)
 	}
 }

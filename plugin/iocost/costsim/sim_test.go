@@ -60,15 +60,14 @@ func (s *sim) at(t float64, do func()) {
 
 func (s *sim) after(d float64, do func()) { s.at(s.now+d, do) }
 
-// stalls makes the disk do nothing for part of the time, in pauses of 40 ms at most.
-func (s *sim) stalls(part float64) {
-	const longest = .04
+// stalls makes the disk do nothing for part of the time, in pauses of some length at most, in seconds.
+func (s *sim) stalls(part, longest float64) {
 	s.after(longest/part*s.random.Float64(), func() {
 		pause := longest * s.random.Float64()
 		s.disk.pump()
 		s.disk.when, s.disk.pumping = s.now+pause, true
 		s.after(pause, s.disk.pump)
-		s.stalls(part)
+		s.stalls(part, longest)
 	})
 }
 

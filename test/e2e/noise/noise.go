@@ -27,12 +27,12 @@ const SharedDisk = "vdj"
 const PolicyHead = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
 
 // Policy gives io.cost a model of the shared disk, and lets pods have any weight. It is what follows
-// PolicyHead. The model is 97 % of what the disk does: with all of it the disk's own queue would
+// PolicyHead. The model is what the disk does, of which the plugin takes 97 %: with all of it the disk's own queue would
 // decide, and not the weights.
 const Policy = `bounds: {weight: {max: 10000}}
 disks:
 - match: {names: [` + SharedDisk + `]}
-  model: {rbps: 61027123, rseqiops: 1455, rrandiops: 1455, wbps: 61027123, wseqiops: 1455, wrandiops: 1455}
+  model: {rbps: 62914560, rseqiops: 1500, rrandiops: 1500, wbps: 62914560, wseqiops: 1500, wrandiops: 1500}
 `
 
 // SharedOperations and SharedBytes are what the shared disk does in a second, which test/node says to QEMU.
@@ -41,10 +41,14 @@ const (
 	SharedBytes      = 60 * MiB
 )
 
-// PolicyWith returns a policy as Policy, with another part of what the disk does as its model, and a
+// Headroom is the part of a policy's model that the plugin gives out.
+const Headroom = 0.97
+
+// PolicyWith returns a policy as Policy, with another part of what the disk does as the model in force, and a
 // period of io.cost. With a period of 0 the plugin chooses one.
 func PolicyWith(rate float64, period time.Duration) string {
-	ops, bytes := math.Round(rate*SharedOperations), math.Round(rate*SharedBytes)
+	stated := rate / Headroom
+	ops, bytes := math.Round(stated*SharedOperations), math.Round(stated*SharedBytes)
 	text := fmt.Sprintf("bounds: {weight: {max: 10000}}\ndisks:\n- match: {names: [%s]}\n"+
 		"  model: {rbps: %.0f, rseqiops: %.0f, rrandiops: %.0f, wbps: %.0f, wseqiops: %.0f, wrandiops: %.0f}\n", SharedDisk, bytes, ops, ops, bytes, ops, ops)
 	if period != 0 { // without percentiles it is twice the latency target

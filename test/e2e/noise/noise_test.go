@@ -39,15 +39,15 @@ func TestLineOf(t *testing.T) {
 
 // TestPolicies verifies that the plugin accepts the policies, and that one of them sets the period.
 func TestPolicies(t *testing.T) {
-	if got := PolicyWith(0.97, 0); got != Policy {
-		t.Errorf("the policy with 97 %% of the disk is\n%s\nwant\n%s", got, Policy)
+	if got := PolicyWith(Headroom, 0); got != Policy {
+		t.Errorf("the policy with the model of the disk is\n%s\nwant\n%s", got, Policy)
 	}
 	for _, text := range []string{Policy, PolicyWith(1, 0), PolicyWith(0.97, time.Millisecond), PolicyWith(0.97, 43*time.Millisecond)} {
 		if _, err := policy.ParseFile([]byte(PolicyHead + text)); err != nil {
 			t.Errorf("parse the policy: %v:\n%s", err, text)
 		}
 	}
-	p, err := policy.ParseFile([]byte(PolicyHead + PolicyWith(1, 43*time.Millisecond)))
+	p, err := policy.ParseFile([]byte(PolicyHead + PolicyWith(Headroom, 43*time.Millisecond)))
 	if err != nil {
 		t.Fatal(err)
 	}
