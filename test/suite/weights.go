@@ -63,11 +63,11 @@ func weightTables() []weightTable {
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},
 		{test: "TestLatencyTargets", cases: "beside eight writers, and where the target is", columns: []weightColumn{
-			{"reads", "victim's reads/s"},
+			{"reads", "victim's operations/s"},
 			{"p99", "p99, ms"},
 			{"wrote", "writers, MiB/s"},
 			{"after", "in the 10 s after the victim"},
-			{"second reads", "second victim's reads/s"},
+			{"second reads", "second victim's"},
 			{"second p99", "p99, ms"},
 		}},
 		{test: "TestCalibrationsAgree", cases: "measured by", columns: []weightColumn{

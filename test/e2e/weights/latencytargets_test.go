@@ -33,7 +33,7 @@ const (
 	latencyRounds = 3
 	// latencyRamp is the time in which the kernel halves the depth of a queue down to 1: at most once in half a second.
 	latencyRamp   = 8 * time.Second
-	latencyWindow = 5 * time.Second
+	latencyWindow = 4 * time.Second
 	// latencyAfter is how long the writers are measured after the victim has ended.
 	latencyAfter = 10 * time.Second
 )
@@ -44,7 +44,8 @@ type latencyCase struct {
 	buffered bool          // the writers are buffered
 	target   time.Duration // 0 for none
 	victims  []string
-	after    bool // the writers are measured after the victim has ended, too
+	args     []string // what the victims do, by default [noise.Reads]
+	after    bool     // the writers are measured after the victim has ended, too
 }
 
 func latencyCases() (out []latencyCase) {
@@ -60,10 +61,16 @@ func latencyCases() (out []latencyCase) {
 		out,
 		latencyCase{name: "direct writers, a pod beside their QoS class", target: 20 * ms, victims: []string{latencyOutside}},
 		latencyCase{name: "direct writers, system.slice and a pod of their QoS class", target: 20 * ms, victims: []string{latencySystem, latencySibling}},
+		latencyCase{name: "direct writers, no target, system.slice writes 256 KiB", args: latencyWrites(), victims: []string{latencySystem}},
+		latencyCase{name: "direct writers, system.slice, which writes 256 KiB", args: latencyWrites(), target: 20 * ms, victims: []string{latencySystem}},
 		latencyCase{name: "buffered writers, no target", buffered: true, victims: []string{latencySystem}},
 		latencyCase{name: "buffered writers, system.slice", buffered: true, target: 20 * ms, victims: []string{latencySystem}},
-		latencyCase{name: "buffered writers, a pod of their QoS class", buffered: true, target: 20 * ms, victims: []string{latencySibling}},
 	)
+}
+
+// latencyWrites are the options for a victim that waits for its own queue, as a runtime that unpacks an image.
+func latencyWrites() []string {
+	return []string{"--rw=write", "--bs=256k", "--direct=1", "--ioengine=libaio", "--iodepth=32"}
 }
 
 // String names the case in the table.
@@ -201,19 +208,23 @@ func (b *slowBench) latency(t *testing.T, c *latencyCase) map[string]float64 {
 	ended := make([]chan error, len(c.victims))
 	results := make([]noise.Result, len(c.victims))
 	before := b.operations(c.victims)
+	args := c.args
+	if args == nil {
+		args = noise.Reads()
+	}
+	args = append(args, fmt.Sprintf("--ramp_time=%d", int(latencyRamp.Seconds())), fmt.Sprintf("--runtime=%d", int(latencyWindow.Seconds())))
 	for i, victim := range c.victims {
 		ended[i] = make(chan error, 1)
 		go func() {
 			var err error
-			results[i], err = b.disk().Victim(context.WithoutCancel(t.Context()), victim, append(noise.Reads(),
-				fmt.Sprintf("--ramp_time=%d", int(latencyRamp.Seconds())), fmt.Sprintf("--runtime=%d", int(latencyWindow.Seconds())))...)
+			results[i], err = b.disk().Victim(context.WithoutCancel(t.Context()), victim, args...)
 			ended[i] <- err
 		}()
 	}
-	lab.Eventually(t, "the victims read", func() error {
+	lab.Eventually(t, "the victims do I/O", func() error {
 		for i, n := range b.operations(c.victims) {
 			if n == before[i] {
-				return fmt.Errorf("%s has read nothing", c.victims[i])
+				return fmt.Errorf("%s has done no I/O", c.victims[i])
 			}
 		}
 		return nil
