@@ -30,7 +30,7 @@ const (
 
 const (
 	// latencyRounds is how often each figure of TestLatencyTargets is measured.
-	latencyRounds = 3
+	latencyRounds = 1
 	// latencyRamp is the time in which the kernel halves the depth of a queue down to 1: at most once in half a second.
 	latencyRamp   = 8 * time.Second
 	latencyWindow = 4 * time.Second
