@@ -30,7 +30,7 @@ const (
 
 const (
 	// latencyRounds is how often each figure of TestLatencyTargets is measured.
-	latencyRounds = 1
+	latencyRounds = 3
 	// latencyRamp is the time in which the kernel halves the depth of a queue down to 1: at most once in half a second.
 	latencyRamp   = 8 * time.Second
 	latencyWindow = 4 * time.Second
@@ -88,7 +88,7 @@ func TestLatencyTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newSlowBench(t, sharedDisk)
+	b := mountSlow(t, sharedDisk)
 	latencyCgroups(t)
 	_, err = os.Stat(filepath.Join(cgroup.Root, latencySystem, "io.latency"))
 	if has, want := err == nil, strings.HasSuffix(strings.TrimSpace(string(release)), "-iolatency"); has != want {
