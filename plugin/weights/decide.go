@@ -41,7 +41,7 @@ func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]ioco
 	wants, unread := decide(p, known, disks, func(blkio.Disk) bool { return true })
 	states, err := iocost.Inspect(cgroups, wants)
 	if errors.Is(err, blkio.ErrNotSupported) {
-		states, err = unsupported(wants), nil
+		states, err = unsupported(p, wants), nil
 	}
 	return states, errors.Join(unread, err)
 }
@@ -84,11 +84,19 @@ func whyUnsupported(d *storage.DiskInfo) string {
 	return ""
 }
 
-// unsupported returns the states of disks on a kernel without io.cost.
-func unsupported(wants []iocost.Setup) []iocost.State {
+// errNoReserve is why the reserve has no effect on a kernel without io.cost.
+var errNoReserve = errors.New("the reserve has no effect, because the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST): limit pods instead")
+
+// unsupported returns the states of disks on a kernel without io.cost. No annotation asks for the reserve, so an error tells that it has
+// no effect.
+func unsupported(p *policy.Policy, wants []iocost.Setup) []iocost.State {
 	states := make([]iocost.State, len(wants))
 	for i, want := range wants {
+		reserved := want.Enabled && reserveOf(p) != 0
 		want.Enabled, want.Reason = false, "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)"
+		if reserved {
+			want.Reason, states[i].Err = errNoReserve.Error(), errNoReserve
+		}
 		states[i].Setup = want
 	}
 	return states

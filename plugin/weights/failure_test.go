@@ -57,8 +57,31 @@ func TestWithoutIOCost(t *testing.T) {
 		t.Errorf("%+v, logged %d", r.Disks, len(n.log.AllEntries()))
 	}
 	for _, s := range r.Disks {
-		if s.Enabled || !strings.Contains(s.Reason, "the kernel has no io.cost") {
+		if s.Enabled || s.Error != "" || !strings.Contains(s.Reason, "the kernel has no io.cost") {
 			t.Errorf("%+v", s)
+		}
+	}
+
+	n.policy = policy.Default()
+	n.policy.Reserve = 3000
+	for _, s := range n.pass().Disks {
+		want := ""
+		if s.Disk == vda.Name || s.Disk == vdb.Name { // the others could have no io.cost on any kernel
+			want = errNoReserve.Error()
+		}
+		if s.Enabled || s.Error != want {
+			t.Errorf("with a reserve: %+v, want the error %q", s, want)
+		}
+	}
+	const want = "set up io.cost on disk vda 254:0, disk vdb 254:16: the reserve has no effect, because the kernel has no io.cost"
+	if entries := n.log.AllEntries(); len(entries) != 1 || !strings.Contains(fmt.Sprint(entries[0].Data["error"]), want) {
+		t.Errorf("logged %d times, the last is %v, want once with %q", len(entries), n.log.LastEntry(), want)
+	}
+	n.policy = policy.Default()
+	n.policy.Mode, n.policy.Reserve = policy.ModeObserve, 3000
+	for _, s := range n.pass().Disks {
+		if s.Error != "" {
+			t.Errorf("with a reserve that mode: observe turns off: %+v", s)
 		}
 	}
 }

@@ -258,7 +258,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	safe := k.follower.KeepMoved(wants)
 	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
-		states, err = unsupported(wants), nil
+		states, err = unsupported(p, wants), nil
 	}
 	if states == nil && err != nil { // io.cost cannot be read: the setup stays, and is tried again
 		return errors.Join(unread, err)
@@ -272,27 +272,31 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	return errors.Join(unread, err, setUpError(states))
 }
 
-// maxNoRoom is how many of the disks without room in the record an error names. The report has all.
-const maxNoRoom = 3
+// maxNamed is how many of the disks with the same error an error names. The report has all.
+const maxNamed = 3
 
-// setUpError returns why io.cost could not be set up on disks. Those for which the record has no room
+// setUpError returns why io.cost could not be set up on disks. Those for which the record has no room, and those without a reserve,
 // have one line.
 func setUpError(states []iocost.State) error {
 	var errs []error
-	var noRoom []string
+	alike := []error{iocost.ErrNoRoom, errNoReserve}
+	disks := make([][]string, len(alike))
 	for i := range states {
-		switch s := &states[i]; {
-		case errors.Is(s.Err, iocost.ErrNoRoom):
-			noRoom = append(noRoom, s.Disk.String())
+		s := &states[i]
+		switch same := slices.IndexFunc(alike, func(err error) bool { return errors.Is(s.Err, err) }); {
+		case same >= 0:
+			disks[same] = append(disks[same], s.Disk.String())
 		case s.Err != nil:
 			errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", s.Disk, s.Err))
 		}
 	}
-	if len(noRoom) > maxNoRoom {
-		noRoom = append(noRoom[:maxNoRoom], fmt.Sprintf("and %d more", len(noRoom)-maxNoRoom))
-	}
-	if len(noRoom) > 0 {
-		errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", strings.Join(noRoom, ", "), iocost.ErrNoRoom))
+	for i, names := range disks {
+		if len(names) > maxNamed {
+			names = append(names[:maxNamed], fmt.Sprintf("and %d more", len(names)-maxNamed))
+		}
+		if len(names) > 0 {
+			errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", strings.Join(names, ", "), alike[i]))
+		}
 	}
 	return errors.Join(errs...)
 }

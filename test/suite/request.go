@@ -38,7 +38,7 @@ type options struct {
 // all, and so do not count as passed.
 var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestDepths", "TestPriorities", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
-	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
+	"TestLatencyTargets", "TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
 	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets", "TestGuarantee", "TestTutorial", "TestCompare", "TestMonitoring",
 }
@@ -100,11 +100,11 @@ func (r *request) nodes() int {
 	return max(1, min(len(r.folders), 2, runtime.NumCPU()/2))
 }
 
-// kernelTests are the kernels that lack what other tests need, each with its one test.
-var kernelTests = map[string]string{
-	"6.1-affected":    "TestKernelGate", // lacks a correction: by default, files are left to their owners
-	"6.12-nothrottle": "TestKernelFeatures",
-	"6.12-iolatency":  "TestKernelFeatures",
+// kernelTests are the kernels that lack what other tests need, each with its tests.
+var kernelTests = map[string][]string{
+	"6.1-affected":    {"TestKernelGate"}, // lacks a correction: by default, files are left to their owners
+	"6.12-nothrottle": {"TestKernelFeatures"},
+	"6.12-iolatency":  {"TestKernelFeatures", "TestLatencyTargets"},
 }
 
 // runs returns the nodes to test. The engines, runtimes and drivers are combined
@@ -116,9 +116,11 @@ func (r *request) runs() []run {
 	}
 	var out []run
 	for _, kernel := range slices.Sorted(maps.Keys(kernelTests)) {
-		lacking, test := one, kernelTests[kernel]
-		lacking.cfg.Kernel, lacking.tests = kernel, only(test)
-		lacking.folders = slices.DeleteFunc(slices.Clone(r.folders), func(f folder) bool { return !slices.Contains(f.tests, test) })
+		lacking, tests := one, kernelTests[kernel]
+		lacking.cfg.Kernel, lacking.tests = kernel, only(tests...)
+		lacking.folders = slices.DeleteFunc(slices.Clone(r.folders), func(f folder) bool {
+			return !slices.ContainsFunc(tests, func(test string) bool { return slices.Contains(f.tests, test) })
+		})
 		if len(lacking.folders) > 0 {
 			out = append(out, lacking)
 		}

@@ -70,6 +70,14 @@ func weightTables() []weightTable {
 		{test: "TestUnpack", cases: "beside", columns: []weightColumn{
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},
+		{test: "TestLatencyTargets", cases: "beside eight writers, and where the target is", columns: []weightColumn{
+			{"reads", "victim's operations/s"},
+			{"p99", "p99, ms"},
+			{"wrote", "writers, MiB/s"},
+			{"after", "in the 10 s after the victim"},
+			{"second reads", "second victim's"},
+			{"second p99", "p99, ms"},
+		}},
 		{test: "TestCalibrationsAgree", cases: "measured by", columns: []weightColumn{
 			{"random", "4 KiB random reads/s"}, {"rbps", "model: rbps, MiB/s"}, {"rrandiops", "rrandiops"}, {"wbps", "wbps, MiB/s"}, {"wrandiops", "wrandiops"},
 		}},

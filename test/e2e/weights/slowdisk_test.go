@@ -37,13 +37,19 @@ type slowBench struct {
 
 func newSlowBench(t *testing.T, disk string) *slowBench {
 	t.Helper()
+	b := mountSlow(t, disk)
+	t.Cleanup(b.disableCost) // after the plugin has ended
+	return b
+}
+
+// mountSlow returns a bench for a kernel without io.cost.
+func mountSlow(t *testing.T, disk string) *slowBench {
+	t.Helper()
 	number := lab.Know(t, disk)
 	dir := t.TempDir()
 	lab.Administer(t, "mount", "/dev/"+disk, dir)
 	t.Cleanup(func() { lab.Administer(t, "umount", dir) })
-	b := &slowBench{T: t, dir: dir, number: number, victim: lab.NewWriter(t, "victim")}
-	t.Cleanup(b.disableCost) // after the plugin has ended
-	return b
+	return &slowBench{T: t, dir: dir, number: number, victim: lab.NewWriter(t, "victim")}
 }
 
 // neighbour describes a container beside the victim. It may write 2 MiB/s to each disk.
