@@ -106,7 +106,18 @@ func disks() map[string]func(*sim) {
 		"as calibrated": func(*sim) {},
 		"with stalls":   func(s *sim) { s.stalls(.01) },
 		"slower":        func(s *sim) { s.disk.Ops, s.disk.Bytes = .985*diskOps, .985*diskBps },
+		"merging":       func(s *sim) { s.merges(.3) },
+		"merging less":  func(s *sim) { s.merges(.3); s.disk.Merged = .1 },
 	}
+}
+
+// merges makes the disk, and its calibration, merge a part of the sequential requests.
+func (s *sim) merges(part float64) {
+	s.disk.Merged = part
+	m := s.safe
+	m.RSeqIOPS = uint64(float64(m.RRandIOPS) / (1 - part))
+	m.WSeqIOPS = m.RSeqIOPS
+	s.calibrated(m)
 }
 
 // TestProperties verifies the controller over random mixes: no oscillation, no cgroup that loses more than a second of what
