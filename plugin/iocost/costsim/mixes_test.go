@@ -106,14 +106,12 @@ func disks() map[string]func(*sim) {
 		"as calibrated": func(*sim) {},
 		"with stalls":   func(s *sim) { s.stalls(.01) },
 		"slower":        func(s *sim) { s.disk.Ops, s.disk.Bytes = .985*diskOps, .985*diskBps },
-		"merging":       func(s *sim) { s.merges(.3) },
-		"merging less":  func(s *sim) { s.merges(.3); s.disk.Merged = .1 },
+		"merging less":  func(s *sim) { s.calibratedMerging(.3); s.disk.Merged = .1 },
 	}
 }
 
-// merges makes the disk, and its calibration, merge a part of the sequential requests.
-func (s *sim) merges(part float64) {
-	s.disk.Merged = part
+// calibratedMerging sets the safe model of a disk that merges a part of the sequential requests.
+func (s *sim) calibratedMerging(part float64) {
 	m := s.safe
 	m.RSeqIOPS = uint64(float64(m.RRandIOPS) / (1 - part))
 	m.WSeqIOPS = m.RSeqIOPS
