@@ -21,7 +21,9 @@ func pointsOf(iops ...float64) (out []Point) {
 func TestFindLimits(t *testing.T) {
 	const bps = 60 << 20
 	two := func(size float64) float64 { return min(1500, bps/size) }
-	sum := func(base, bps float64) []Point { return rates(func(size float64) float64 { return 1 / (base + size/bps) }) }
+	sum := func(base, bps float64) []Point {
+		return rates(func(size float64) float64 { return 1 / (base + size/bps) })
+	}
 	only := func(rate float64) []Point { return rates(func(float64) float64 { return rate }) }
 	streams := func(bps float64) []Point { return rates(func(size float64) float64 { return bps / size }) }
 	for _, tt := range []struct {
