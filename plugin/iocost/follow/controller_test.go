@@ -89,8 +89,10 @@ func TestSafePrices(t *testing.T) {
 		ops := .9 / c.charge(Use{Ops: 1, Bytes: size})
 		m, _, _ := c.best(map[string]Use{"a": {Weight: 1, Ops: ops, Bytes: ops * size, Cost: 1, Wait: 1}}, mostTarget)
 		for _, tt := range []struct{ bps, iops, safeBps, safeIOPS uint64 }{
-			{m.Rbps, m.RSeqIOPS, c.Safe.Rbps, c.Safe.RSeqIOPS}, {m.Rbps, m.RRandIOPS, c.Safe.Rbps, c.Safe.RRandIOPS},
-			{m.Wbps, m.WSeqIOPS, c.Safe.Wbps, c.Safe.WSeqIOPS}, {m.Wbps, m.WRandIOPS, c.Safe.Wbps, c.Safe.WRandIOPS},
+			{m.Rbps, m.RSeqIOPS, c.Safe.Rbps, c.Safe.RSeqIOPS},
+			{m.Rbps, m.RRandIOPS, c.Safe.Rbps, c.Safe.RRandIOPS},
+			{m.Wbps, m.WSeqIOPS, c.Safe.Wbps, c.Safe.WSeqIOPS},
+			{m.Wbps, m.WRandIOPS, c.Safe.Wbps, c.Safe.WRandIOPS},
 		} {
 			if tt.bps < tt.safeBps || tt.iops < tt.safeIOPS {
 				t.Errorf("%g bytes: %s costs more than %s", size, m, c.Safe)
