@@ -63,7 +63,7 @@ func (c *Calibration) Limits() *diskmodel.Limits {
 	if c.Writes == nil || math.Abs(c.Mixed-1) > together || !c.IsPlausible() {
 		return nil
 	}
-	return diskmodel.FindLimits(slices.Concat(c.Reads.Sequential, c.Reads.Random, c.Writes.Sequential, c.Writes.Random))
+	return diskmodel.FindLimits(slices.Concat(c.Reads.Random, c.Writes.Random), slices.Concat(c.Reads.Sequential, c.Writes.Sequential))
 }
 
 // IsPlausible reports whether the disk itself can be as fast as it was measured.

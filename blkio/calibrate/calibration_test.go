@@ -144,12 +144,15 @@ func TestNew(t *testing.T) {
 // TestLimits verifies that the limits are those of reads and writes together.
 func TestLimits(t *testing.T) {
 	c := calibration(t, IdentityOf(&disk))
+	faster := []diskmodel.Point{{Size: 4096, IOPS: 2130}}
+	c.Reads.Sequential, c.Writes.Sequential = faster, faster // merged
 	if l := c.Limits(); l == nil || l.Ops != 1500 || l.Bytes != 60*mib {
 		t.Errorf("%+v", l)
 	}
 	for name, change := range map[string]func(c *Calibration){
 		"no writes":             func(c *Calibration) { c.Writes = nil },
 		"writes have their own": func(c *Calibration) { c.Mixed = 2 },
+		"faster random reads":   func(c *Calibration) { c.Reads.Random = append(c.Reads.Random, faster...) },
 		"slower writes":         func(c *Calibration) { c.Writes = direction(1000, 60*mib, Latency{}) },
 		"implausible":           func(c *Calibration) { c.Warnings = []Warning{{Implausible: true}} },
 	} {

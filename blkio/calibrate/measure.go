@@ -86,6 +86,8 @@ const (
 	// delayed it. retries is the largest number of repetitions.
 	steady  = 0.9
 	retries = 4
+	// A load that seems bound by the processors is applied again with so many times the depth.
+	deeper = 4
 	// A rate that is lower than that of larger blocks by more than noise was delayed as well.
 	noise = 0.15
 )
@@ -244,6 +246,11 @@ func (m *measuring) point(ctx context.Context, l load, name string) (diskmodel.P
 		if again, err = l.run(ctx, m.area); err == nil && again.lowest() > out.lowest() {
 			out = again
 		}
+	}
+	if err == nil && out.isCPUBound && !m.current.CPUBound { // or the depth is too small: more operations wait at the bottleneck
+		m.depth = deeper * l.depth
+		l.depth = max(l.depth, min(queue, m.depth))
+		out, err = l.run(ctx, m.area)
 	}
 	if err != nil {
 		return diskmodel.Point{}, err

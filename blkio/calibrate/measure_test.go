@@ -153,6 +153,22 @@ func TestCPUBound(t *testing.T) {
 	}
 }
 
+// TestDeeper verifies that a disk is the bottleneck if more operations at the same time do not need more of the processors, as on
+// a slow node with a slow disk, and that otherwise the processors are.
+func TestDeeper(t *testing.T) {
+	for processors, want := range map[float64]bool{2.4: false, 100: true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			used := func() time.Duration { return time.Duration(processors * float64(time.Since(start))) }
+			d := &simDisk{iops: 1500, bps: 60 * mib, latency: 200 * time.Microsecond}
+			m, err := Measure(t.Context(), Source{Disk: d, Size: gib, CPUTime: used}, ignore)
+			if err != nil || m.Reads.CPUBound != want {
+				t.Errorf("%g processors: %+v, %v", processors, m, err)
+			}
+		})
+	}
+}
+
 func TestReadsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &simDisk{iops: 1500, bps: 60 * mib, zeros: true}

@@ -84,9 +84,8 @@ plugin/handover         pure    blkio blkio/cgroupfs plugin/bounded plugin/inven
 plugin/iocost           pure    blkio blkio/cgroupfs blkio/diskmodel policy
 plugin/iocost/follow    pure    blkio blkio/diskmodel
 plugin/shares           pure    blkio blkio/cgroupfs
-plugin/follower         pure    blkio blkio/cgroupfs plugin/health plugin/iocost plugin/iocost/follow plugin/recovery plugin/reminder plugin/shares logrus
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health
-                                plugin/follower plugin/iocost plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
+                                plugin/iocost plugin/iocost/follow plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
 plugin/burst            pure    blkio blkio/cgroupfs blkio/hostfs plugin/recovery plugin/reminder logrus prometheus golang.org/x/sync/errgroup
 plugin/podmetrics       pure    blkio blkio/cgroupfs plugin/bounded prometheus
 plugin/repair           pure    io/fs blkio blkio/cgroupfs blkio/hostfs blkio/kernel blkio/storage blkio/writeback plugin/health plugin/record

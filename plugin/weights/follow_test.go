@@ -60,7 +60,7 @@ func (n *twoLimitsNode) sleep(d time.Duration) {
 		if !n.isIdle {
 			n.work(step.Seconds())
 		}
-		if !time.Now().Before(n.keeper.follower.Due(n.keeper.passDue)) {
+		if !time.Now().Before(n.keeper.follower.due(n.keeper.passDue)) {
 			n.keeper.turn(time.Now())
 		}
 	}

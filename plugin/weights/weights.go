@@ -17,7 +17,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
-	"github.com/nri-blkio/nri-blkio/plugin/follower"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
@@ -116,7 +115,7 @@ type Keeper struct {
 	report  atomic.Pointer[health.Weights]
 
 	passDue  time.Time
-	follower *follower.Follower
+	follower *follower
 }
 
 // setUp has the facts by which io.cost was last set up, and the results.
@@ -134,10 +133,7 @@ func New(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, shared: true, recent: recent{}}
 	k.writes.Panicked = cfg.Recovery.Count
 	k.shares = shares.NewKeeper(cfg.Cgroups, k.bounded(weightDeadline))
-	k.follower = follower.New(follower.Config{
-		Log: cfg.Log, Cgroups: cfg.Cgroups, Shares: k.shares, Name: k.nameOf, Recovery: cfg.Recovery,
-		Write: func(deadline time.Duration) iocost.Write { return k.bounded(deadline) },
-	})
+	k.follower = &follower{k: k, began: time.Now()}
 	k.report.Store(&health.Weights{})
 	return k
 }
@@ -177,10 +173,10 @@ func pause(took time.Duration) time.Duration {
 // Run keeps weights effective until ctx ends. Then all stays as it is, as limits do. Only models that follow the mix go back to the
 // safe ones.
 func (k *Keeper) Run(ctx context.Context) {
-	defer k.follower.Restore()
+	defer k.follower.restore()
 	for ctx.Err() == nil {
 		k.turn(time.Now())
-		reminder.Sleep(ctx, time.Until(k.follower.Due(k.passDue)))
+		reminder.Sleep(ctx, time.Until(k.follower.due(k.passDue)))
 	}
 }
 
@@ -190,7 +186,7 @@ func (k *Keeper) turn(now time.Time) {
 		k.pass(now)
 		k.passDue = time.Now().Add(pause(time.Since(now)))
 	}
-	k.follower.Look(time.Now())
+	k.follower.look(time.Now())
 }
 
 // pass sets up io.cost and the weights of pods. Without a disk with io.cost it only asks for the demand of the
@@ -225,7 +221,7 @@ func (k *Keeper) tryPass(now time.Time) error {
 	}
 	r := report(&demand, k.setUp.states, &out)
 	for i := range k.setUp.states {
-		r.Disks[i].Follow = k.follower.State(&k.setUp.states[i])
+		r.Disks[i].Follow = k.follower.state(&k.setUp.states[i])
 	}
 	r.Promised = k.cfg.Policy().Promised()
 	k.report.Store(r)
@@ -246,7 +242,7 @@ func reserveOf(p *policy.Policy) blkio.Percent {
 func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	p, used := k.cfg.Policy(), k.recent.disks(now, demand)
 	same := p == k.setUp.policy && demand.Complete == k.setUp.complete && slices.Equal(used, k.setUp.disks)
-	if same && !k.follower.IsBroken() && now.Sub(k.setUp.at) < setUpEvery {
+	if same && !k.follower.isBroken && now.Sub(k.setUp.at) < setUpEvery {
 		return nil
 	}
 	disks, err := k.cfg.Disks.Disks()
@@ -255,7 +251,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	}
 	used = k.recent.identify(now, disks)
 	wants, unread := decide(p, k.cfg.Disks, disks, func(d blkio.Disk) bool { return slices.Contains(used, d) })
-	safe := k.follower.KeepMoved(wants)
+	safe := k.follower.keepMoved(wants)
 	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
 		states, err = unsupported(p, wants), nil
@@ -265,7 +261,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	}
 	changed := !slices.Equal(working(states), working(k.setUp.states))
 	k.setUp = setUp{at: now, policy: p, disks: used, states: states, complete: demand.Complete}
-	k.follower.Follow(states, safe)
+	k.follower.follow(states, safe)
 	if changed {
 		k.cfg.Changed()
 	}

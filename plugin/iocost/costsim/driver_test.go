@@ -21,16 +21,11 @@ type driver struct {
 	log        []string
 }
 
-// controller returns that of the simulated disk.
-func controller() follow.Controller {
-	return follow.Controller{
-		Limits: diskmodel.Limits{Ops: diskOps, Bytes: diskBps}, Safe: fixedModel(.97), Name: func(group string) string { return group },
-	}
-}
-
 // control adds a controller to a simulation whose safe model is the one in force.
 func control(s *sim) *driver {
-	d := &driver{sim: s, controller: controller(), hasWait: true}
+	d := &driver{sim: s, hasWait: true, controller: follow.Controller{
+		Limits: diskmodel.Limits{Ops: diskOps, Bytes: diskBps}, Safe: s.safe, Name: func(group string) string { return group },
+	}}
 	d.restart()
 	return d
 }

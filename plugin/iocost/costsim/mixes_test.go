@@ -106,7 +106,16 @@ func disks() map[string]func(*sim) {
 		"as calibrated": func(*sim) {},
 		"with stalls":   func(s *sim) { s.stalls(.01, .04) },
 		"slower":        func(s *sim) { s.disk.Ops, s.disk.Bytes = .985*diskOps, .985*diskBps },
+		"merging less":  func(s *sim) { s.calibratedMerging(.3); s.disk.Merged = .1 },
 	}
+}
+
+// calibratedMerging sets the safe model of a disk that merges a part of the sequential requests.
+func (s *sim) calibratedMerging(part float64) {
+	m := s.safe
+	m.RSeqIOPS = uint64(float64(m.RRandIOPS) / (1 - part))
+	m.WSeqIOPS = m.RSeqIOPS
+	s.calibrated(m)
 }
 
 // TestProperties verifies the controller over random mixes: no oscillation, no cgroup that loses more than a second of what

@@ -66,6 +66,12 @@ func (p *naivePrices) step() {
 	}
 }
 
+// calibrated sets the safe model.
+func (s *sim) calibrated(m blkio.CostModel) {
+	s.safe = m
+	s.ioc.set(m)
+}
+
 // row is what a mix does in the last seconds of a simulation.
 type row struct {
 	ops, bytes float64   // parts of the disk's limits
@@ -87,7 +93,7 @@ func start(m mode, seed uint64) *sim {
 	if m == off {
 		return s
 	}
-	s.ioc.set(fixedModel(.97))
+	s.calibrated(fixedModel(.97))
 	s.ioc.setQOS(fixedQOS())
 	if m == naive {
 		followPrices(s)

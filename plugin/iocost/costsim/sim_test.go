@@ -24,6 +24,7 @@ type sim struct {
 	Grace     float64          // of RCU, in seconds
 	graceEnd  float64
 	writes    []float64 // when the model was written
+	safe      blkio.CostModel
 }
 
 type event struct {
@@ -106,6 +107,7 @@ type disk struct {
 	Ops, Bytes       float64 // per second
 	Burst            float64 // seconds of each rate
 	Latency          float64 // mean, beside the limits
+	Merged           float64 // part of the sequential requests that are merged with the one before
 	ops, bytes, when float64 // levels of the buckets, and when they were right
 	queue            []*request
 	inflight         int // including those in the queue
@@ -137,7 +139,10 @@ func (d *disk) pump() {
 		}
 		r := d.queue[0]
 		d.queue = d.queue[1:]
-		d.ops, d.bytes = d.ops+1, d.bytes+float64(r.size)
+		d.bytes += float64(r.size)
+		if d.ops++; r.w.Sequential {
+			d.ops -= d.Merged
+		}
 		d.sim.after(d.Latency*(.5+d.sim.random.Float64()), func() { d.complete(r) })
 	}
 }

@@ -80,6 +80,27 @@ func TestOtherIO(t *testing.T) {
 	}
 }
 
+// TestSafePrices verifies that no size of any kind of operation costs more than by the safe model, which has lower prices for sequential
+// operations and for writes here.
+func TestSafePrices(t *testing.T) {
+	c := controller
+	c.Safe.RSeqIOPS, c.Safe.WSeqIOPS, c.Safe.Wbps = 2066, 1960, 64<<20
+	for _, size := range []float64{4 << 10, 32 << 10, 256 << 10, 1 << 20} {
+		ops := .9 / c.charge(Use{Ops: 1, Bytes: size})
+		m, _, _ := c.best(map[string]Use{"a": {Weight: 1, Ops: ops, Bytes: ops * size, Cost: 1, Wait: 1}}, mostTarget)
+		for _, tt := range []struct{ bps, iops, safeBps, safeIOPS uint64 }{
+			{m.Rbps, m.RSeqIOPS, c.Safe.Rbps, c.Safe.RSeqIOPS},
+			{m.Rbps, m.RRandIOPS, c.Safe.Rbps, c.Safe.RRandIOPS},
+			{m.Wbps, m.WSeqIOPS, c.Safe.Wbps, c.Safe.WSeqIOPS},
+			{m.Wbps, m.WRandIOPS, c.Safe.Wbps, c.Safe.WRandIOPS},
+		} {
+			if tt.bps < tt.safeBps || tt.iops < tt.safeIOPS {
+				t.Errorf("%g bytes: %s costs more than %s", size, m, c.Safe)
+			}
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	if got := controller.names([]string{"a", "b", "c"}); got != "cgroup a, cgroup b, cgroup c" {
 		t.Error(got)

@@ -13,10 +13,14 @@ func (c *Controller) cost(p prices, u Use) float64 {
 	return p.op/c.Limits.Ops + p.byte*u.Bytes/max(u.Ops, 1e-9)/c.Limits.Bytes
 }
 
+// model returns the model with prices, and with lower ones where the safe model has them: no size of any kind costs more.
 func (c *Controller) model(p prices) blkio.CostModel {
-	bps := c.Limits.Bytes / max(p.byte, noPrice)
+	bps, s := c.Limits.Bytes/max(p.byte, noPrice), &c.Safe
 	o, b := uint64(1/(p.op/c.Limits.Ops+4096/bps)), uint64(bps)
-	return blkio.CostModel{Rbps: b, RSeqIOPS: o, RRandIOPS: o, Wbps: b, WSeqIOPS: o, WRandIOPS: o}
+	return blkio.CostModel{
+		Rbps: max(b, s.Rbps), RSeqIOPS: max(o, s.RSeqIOPS), RRandIOPS: max(o, s.RRandIOPS),
+		Wbps: max(b, s.Wbps), WSeqIOPS: max(o, s.WSeqIOPS), WRandIOPS: max(o, s.WRandIOPS),
+	}
 }
 
 // best returns the model with which a mix uses most of the disk, and the parts of both limits that it then uses. It tries

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 	"github.com/nri-blkio/nri-blkio/test/generated"
@@ -23,6 +24,7 @@ import (
 type calibration struct {
 	model  blkio.CostModel
 	random float64 // reads of 4 KiB per second
+	limits *diskmodel.Limits
 }
 
 // figures returns the model, in MiB and in operations per second, and the measured random reads.
@@ -48,6 +50,7 @@ func calibrate(t *testing.T, disk string, args ...string) calibration {
 			Model string
 			Reads struct{ Random []struct{ IOPS float64 } }
 		}
+		Limits *diskmodel.Limits
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &answer); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
@@ -56,8 +59,8 @@ func calibrate(t *testing.T, disk string, args ...string) calibration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(answer.Calibration.Model)
-	return calibration{lines[blkio.Dev{}].Model, answer.Calibration.Reads.Random[0].IOPS}
+	t.Logf("%s, limits %+v", answer.Calibration.Model, answer.Limits)
+	return calibration{lines[blkio.Dev{}].Model, answer.Calibration.Reads.Random[0].IOPS, answer.Limits}
 }
 
 // calibrating returns a calibration that was not started.

@@ -1,6 +1,4 @@
-// Package follower lets the models of io.cost follow the mix of I/O, on disks with two limits. It looks at the cgroups, and writes
-// what package follow decides.
-package follower
+package weights
 
 import (
 	"cmp"
@@ -8,45 +6,26 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost/follow"
-	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 )
 
-// Config is the configuration of a Follower. All fields but Recovery are required.
-type Config struct {
-	Log     logrus.FieldLogger
-	Cgroups *cgroupfs.Hierarchy
-	// Shares has what the cgroups have done.
-	Shares *shares.Keeper
-	// Write returns a function that writes a line, and gives up after some time.
-	Write func(deadline time.Duration) iocost.Write
-	// Name returns the name of a cgroup for people.
-	Name     func(cgroup string) string
-	Recovery *recovery.Recovery
-}
-
-// Follower follows the mix. It is not safe for concurrent use.
-type Follower struct {
-	cfg      Config
+// follower lets the models of io.cost follow the mix of I/O, on disks with two limits. It looks at the cgroups, and writes what
+// package follow decides. Only the goroutine of Keeper.Run uses it.
+type follower struct {
+	k        *Keeper
 	began    time.Time
-	disks    map[blkio.Dev]*disk
-	isBroken bool
+	disks    map[blkio.Dev]*followed
+	isBroken bool // io.cost has to be set up again, because a model could not be written since the last setup
 	problem  reminder.Reminder
 }
 
-// New returns a Follower that follows on no disk yet.
-func New(cfg Config) *Follower { return &Follower{cfg: cfg, began: time.Now()} }
-
-// disk is a disk whose model follows the mix of I/O.
-type disk struct {
+// followed is a disk whose model follows the mix of I/O.
+type followed struct {
 	setup      iocost.Setup // with the safe model
 	controller follow.Controller
 	decision   follow.Decision
@@ -62,13 +41,13 @@ type counters struct {
 }
 
 // isFor reports whether d is about the same disk, with the same safe model, as a setup.
-func (d *disk) isFor(s *iocost.Setup) bool {
+func (d *followed) isFor(s *iocost.Setup) bool {
 	return s.Enabled && s.Limits != nil && d.setup.Identity == s.Identity && *d.setup.Limits == *s.Limits &&
 		*d.setup.Model == *s.Model && *d.setup.QOS == *s.QOS
 }
 
-// KeepMoved puts the models that were moved into the wanted setups. It returns all setups with their safe models.
-func (f *Follower) KeepMoved(wants []iocost.Setup) (safe map[blkio.Dev]iocost.Setup) {
+// keepMoved puts the models that were moved into the wanted setups. It returns all setups with their safe models.
+func (f *follower) keepMoved(wants []iocost.Setup) (safe map[blkio.Dev]iocost.Setup) {
 	safe = map[blkio.Dev]iocost.Setup{}
 	for i := range wants {
 		want := &wants[i]
@@ -81,10 +60,10 @@ func (f *Follower) KeepMoved(wants []iocost.Setup) (safe map[blkio.Dev]iocost.Se
 	return safe
 }
 
-// Follow follows the mix on the disks whose setup is in force, and on no other ones. safe is from KeepMoved.
-func (f *Follower) Follow(states []iocost.State, safe map[blkio.Dev]iocost.Setup) {
+// follow follows the mix on the disks whose setup is in force, and on no other ones. safe is from keepMoved.
+func (f *follower) follow(states []iocost.State, safe map[blkio.Dev]iocost.Setup) {
 	f.isBroken = false
-	next := map[blkio.Dev]*disk{}
+	next := map[blkio.Dev]*followed{}
 	for i := range states {
 		s := &states[i]
 		setup, known := safe[s.Disk.Dev], f.disks[s.Disk.Dev]
@@ -94,17 +73,14 @@ func (f *Follower) Follow(states []iocost.State, safe map[blkio.Dev]iocost.Setup
 		case known != nil && known.isFor(&setup):
 			next[s.Disk.Dev] = known
 		default:
-			next[s.Disk.Dev] = &disk{setup: setup, controller: follow.Controller{Limits: *setup.Limits, Safe: *setup.Model, Name: f.cfg.Name}}
+			next[s.Disk.Dev] = &followed{setup: setup, controller: follow.Controller{Limits: *setup.Limits, Safe: *setup.Model, Name: f.k.nameOf}}
 		}
 	}
 	f.disks = next
 }
 
-// IsBroken reports whether io.cost has to be set up again, because a model could not be written since the last Follow.
-func (f *Follower) IsBroken() bool { return f.isBroken }
-
-// Due returns when the next look is due, or an earlier time.
-func (f *Follower) Due(earlier time.Time) time.Time {
+// due returns when the next look is due, or an earlier time.
+func (f *follower) due(earlier time.Time) time.Time {
 	for _, d := range f.disks {
 		if d.due.Before(earlier) {
 			earlier = d.due
@@ -113,22 +89,22 @@ func (f *Follower) Due(earlier time.Time) time.Time {
 	return earlier
 }
 
-// Look looks at the disks that are due, and writes what follows.
-func (f *Follower) Look(now time.Time) {
-	if now.Before(f.Due(now.Add(time.Second))) {
+// look looks at the disks that are due, and writes what follows.
+func (f *follower) look(now time.Time) {
+	if now.Before(f.due(now.Add(time.Second))) {
 		return
 	}
-	err := f.cfg.Recovery.Guarded(func() error { return f.tryLook(now) })
+	err := f.k.cfg.Recovery.Guarded(func() error { return f.tryLook(now) })
 	if err != nil {
 		f.lookFailed(now)
 	}
 	if f.problem.Due(now, err) {
-		f.cfg.Log.WithError(err).Error("The model of io.cost does not follow the I/O")
+		f.k.cfg.Log.WithError(err).Error("The model of io.cost does not follow the I/O")
 	}
 }
 
 // lookFailed restores the safe models of disks that are due.
-func (f *Follower) lookFailed(now time.Time) {
+func (f *follower) lookFailed(now time.Time) {
 	for _, d := range f.disks {
 		if now.Before(d.due) {
 			continue
@@ -140,9 +116,9 @@ func (f *Follower) lookFailed(now time.Time) {
 	}
 }
 
-func (f *Follower) tryLook(now time.Time) error {
-	root, err := f.cfg.Cgroups.Cgroup(".").ReadIOStat()
-	if err := errors.Join(err, f.cfg.Shares.Look(now)); err != nil {
+func (f *follower) tryLook(now time.Time) error {
+	root, err := f.k.cfg.Cgroups.Cgroup(".").ReadIOStat()
+	if err := errors.Join(err, f.k.shares.Look(now)); err != nil {
 		return err
 	}
 	took := time.Since(now)
@@ -151,7 +127,7 @@ func (f *Follower) tryLook(now time.Time) error {
 			continue
 		}
 		before := d.last
-		d.last = &counters{at: now, disk: root[dev], uses: f.cfg.Shares.Uses(dev)}
+		d.last = &counters{at: now, disk: root[dev], uses: f.k.shares.Uses(dev)}
 		if before != nil {
 			f.take(d, d.controller.Next(d.decision, d.last.since(before, took, now.Sub(f.began))))
 		}
@@ -191,15 +167,15 @@ func (c *counters) since(before *counters, took, at time.Duration) follow.Look {
 }
 
 // take takes a decision, and writes its model. After an error the safe model is wanted again, which the next setup sees to.
-func (f *Follower) take(d *disk, next follow.Decision) {
+func (f *follower) take(d *followed, next follow.Decision) {
 	d.decision = next
 	if !next.Write {
 		return
 	}
 	d.last = nil
-	log := f.cfg.Log.WithField("disk", d.setup.Disk.Name)
+	log := f.k.cfg.Log.WithField("disk", d.setup.Disk.Name)
 	log.WithField("model", next.State).Info("Change the model of io.cost: " + next.Reason)
-	if err := f.write(d, next.Model, writeDeadline); err != nil {
+	if err := f.write(d, next.Model, costDeadline); err != nil {
 		d.decision = d.controller.Back(next, next.Since, err.Error())
 		f.isBroken = true
 		log.WithError(err).Error("The model of io.cost does not follow the I/O")
@@ -207,10 +183,10 @@ func (f *Follower) take(d *disk, next follow.Decision) {
 }
 
 // write puts a model into force.
-func (f *Follower) write(d *disk, m blkio.CostModel, deadline time.Duration) error {
+func (f *follower) write(d *followed, m blkio.CostModel, deadline time.Duration) error {
 	want := d.setup
 	want.Model = &m
-	states, err := iocost.Apply(f.cfg.Cgroups, f.cfg.Write(deadline), []iocost.Setup{want}, true)
+	states, err := iocost.Apply(f.k.cfg.Cgroups, f.k.bounded(deadline), []iocost.Setup{want}, true)
 	if err != nil {
 		return err
 	}
@@ -220,27 +196,24 @@ func (f *Follower) write(d *disk, m blkio.CostModel, deadline time.Duration) err
 	return errors.New("another program has changed io.cost on the disk")
 }
 
-// Restore puts the safe models into force. A disk on which it fails gets it from the next process.
-func (f *Follower) Restore() {
+// restore puts the safe models into force. A disk on which it fails gets it from the next process.
+func (f *follower) restore() {
 	for _, d := range f.disks {
 		if !d.decision.IsMoved() {
 			continue
 		}
 		if err := f.write(d, *d.setup.Model, stopDeadline); err != nil {
 			err = fmt.Errorf("restore the safe model: %w", err)
-			f.cfg.Log.WithField("disk", d.setup.Disk.Name).WithError(err).Error("The model of io.cost does not follow the I/O")
+			f.k.cfg.Log.WithField("disk", d.setup.Disk.Name).WithError(err).Error("The model of io.cost does not follow the I/O")
 		}
 	}
 }
 
-// The kernel waits for the requests of the disk that are under way to write a model. Pods have a few seconds to end.
-const (
-	writeDeadline = 5 * time.Second
-	stopDeadline  = 2 * time.Second
-)
+// stopDeadline is that of a write at the end. Pods have a few seconds to end.
+const stopDeadline = 2 * time.Second
 
-// State returns how the model of a disk follows the mix; nil if it does not come from a calibration.
-func (f *Follower) State(s *iocost.State) *health.Follow {
+// state returns how the model of a disk follows the mix; nil if it does not come from a calibration.
+func (f *follower) state(s *iocost.State) *health.Follow {
 	d := f.disks[s.Disk.Dev]
 	switch {
 	case !s.Works || s.ModelOrigin != iocost.FromCalibration:
