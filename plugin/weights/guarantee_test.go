@@ -61,7 +61,7 @@ func TestGuaranteeNotKept(t *testing.T) {
 		{"weights: off", "the node policy has weights: off for this disk", func(n *node) {
 			n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOff}}
 		}, true},
-		{"a kernel without io.cost", "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)", func(n *node) {
+		{"a kernel without io.cost", errNoReserve.Error(), func(n *node) {
 			err := filepath.WalkDir(n.dir, func(p string, _ os.DirEntry, err error) error {
 				if name := filepath.Base(p); name == "io.weight" || strings.HasPrefix(name, "io.cost.") {
 					err = errors.Join(err, os.Remove(p))
