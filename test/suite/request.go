@@ -40,7 +40,7 @@ var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
 	"TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
-	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets", "TestTutorial", "TestCompare", "TestMonitoring",
+	"TestWhyTrials", "TestWhyPredecessor", "TestKernelFeatures", "TestWeightBudgets", "TestTutorial", "TestCompare", "TestMonitoring",
 }
 
 // only returns a regular expression for these tests.

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -19,7 +20,10 @@ type answerOf struct {
 type namedCause struct {
 	Cause, Disk, Text string
 	Part              float64
-	Who               *struct{ Pod, Cgroup string }
+	Who               *struct {
+		Pod, Container, Cgroup string
+		Ended                  bool
+	}
 	Limit             *struct {
 		Key, Value, From string
 		Used             float64
@@ -101,6 +105,33 @@ func TestWhy(t *testing.T) {
 	t.Run("top", func(t *testing.T) { checkTop(t, own.Name) })
 	if _, err := lab.Command(t, "why", "no-such-pod"); err == nil {
 		t.Error("a pod that is not there has an answer")
+	}
+}
+
+// TestWhyPredecessor asks why of a container that waits for data of an ended one, whose limit could not be lifted any more. Both write
+// to the same file.
+func TestWhyPredecessor(t *testing.T) {
+	lab.StartPlugin(t, "--policy", lab.PolicyFile(t, "writeback: {handOver: false}\n"))
+	pod := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.before": "/data wbps=512Ki"})
+	pod.MustRun(lab.Sleeper("free")) // so that the pod as a whole has no limit
+	pod.MustRun(lab.Working(t, "before", "write", "--size", "16Mi"))
+	lab.Eventually(t, "the owner of the file has ended", func() error {
+		if o := lab.OwnerOf(t, lab.File(t, "ext4", "before")); o.State != "ended" || o.Container != "before" {
+			return fmt.Errorf("the owner is %+v", o)
+		}
+		return nil
+	})
+	after := lab.Working(t, "before", "write", "--sync", "64Ki", "--seconds", "20")
+	after.Name = "after"
+	pod.MustRun(after)
+	got := whyOf(t, "5s", pod.Name, "after")
+	lab.AwaitOnDisk(t) // what waits for the disk cannot be ended
+	if len(got.Causes) == 0 {
+		t.Fatal("it waits for nothing")
+	}
+	c := got.Causes[0]
+	if got.Cause != "predecessor" || c.Disk != "vdb" || c.Part < 0.6 || c.Who == nil || c.Who.Pod != pod.Name || c.Who.Container != "before" || !c.Who.Ended {
+		t.Errorf("the cause is %q: %+v of %+v, want data of container before on vdb", got.Cause, c, c.Who)
 	}
 }
 
