@@ -24,7 +24,7 @@ type namedCause struct {
 		Pod, Container, Cgroup string
 		Ended                  bool
 	}
-	Limit             *struct {
+	Limit *struct {
 		Key, Value, From string
 		Used             float64
 	}
