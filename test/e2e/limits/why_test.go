@@ -3,11 +3,13 @@ package limits
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
 // answerOf is what `why -o json` says.
@@ -109,23 +111,27 @@ func TestWhy(t *testing.T) {
 }
 
 // TestWhyPredecessor asks why of a container that waits for data of an ended one, whose limit could not be lifted any more. Both write
-// to the same file.
+// to the same file. The kernel may hold all of the data as one bio, so the wait begins after the programs are attached.
 func TestWhyPredecessor(t *testing.T) {
 	lab.StartPlugin(t, "--policy", lab.PolicyFile(t, "writeback: {handOver: false}\n"))
 	pod := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.before": "/data wbps=512Ki"})
-	pod.MustRun(lab.Sleeper("free")) // so that the pod as a whole has no limit
-	pod.MustRun(lab.Working(t, "before", "write", "--size", "16Mi"))
+	after := pod.MustRun(lab.Sleeper("after")) // without a limit, so the pod as a whole has none
+	pod.MustRun(lab.Working(t, "before", "write", "--size", "4Mi"))
+	file := lab.File(t, "ext4", "before")
 	lab.Eventually(t, "the owner of the file has ended", func() error {
-		if o := lab.OwnerOf(t, lab.File(t, "ext4", "before")); o.State != "ended" || o.Container != "before" {
+		if o := lab.OwnerOf(t, file); o.State != "ended" || o.Container != "before" {
 			return fmt.Errorf("the owner is %+v", o)
 		}
 		return nil
 	})
-	after := lab.Working(t, "before", "write", "--sync", "64Ki", "--seconds", "20")
-	after.Name = "after"
-	pod.MustRun(after)
-	got := whyOf(t, "5s", pod.Name, "after")
-	lab.AwaitOnDisk(t) // what waits for the disk cannot be ended
+	writer := exec.CommandContext(t.Context(), "sh", "-c", `sleep 5; exec dd status=none if=/dev/zero of="$0" bs=4k count=1 conv=notrunc,fsync`, file)
+	if err := noise.StartIn(after.Cgroup, writer); err != nil {
+		t.Fatal(err)
+	}
+	got := whyOf(t, "20s", pod.Name, "after")
+	if err := writer.Wait(); err != nil {
+		t.Error(err)
+	}
 	if len(got.Causes) == 0 {
 		t.Fatal("it waits for nothing")
 	}
