@@ -71,18 +71,14 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 		runs, cmd.Long = a.calibrate, calibrateLong
 		f.BoolVar(&a.yes, "yes", false, "load the disk")
 	}
+	cmd.ValidArgsFunction = a.completed(c, f)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		own, rest := split(f, args)
-		if err := f.Parse(own); err != nil {
-			return usage("%w", err)
-		}
+		rest, err := a.parse(f, args)
 		if isHelp, _ := f.GetBool("help"); isHelp {
 			return cmd.Help()
 		}
-		for _, name := range []string{a.namespace, a.node, a.plugin} {
-			if name != "" && !isName(name) {
-				return usage("invalid name %q of a namespace or a node", name)
-			}
+		if err != nil {
+			return err
 		}
 		if a.all {
 			return a.overview(cmd.Context(), rest)
@@ -93,6 +89,20 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 		return runs(cmd.Context(), c, rest)
 	}
 	return cmd
+}
+
+// parse reads the program's own flags, and returns the other arguments.
+func (a *app) parse(own *pflag.FlagSet, args []string) (rest []string, err error) {
+	mine, rest := split(own, args)
+	if err := own.Parse(mine); err != nil {
+		return nil, usage("%w", err)
+	}
+	for _, name := range []string{a.namespace, a.node, a.plugin} {
+		if name != "" && !isName(name) {
+			return nil, usage("invalid name %q of a namespace or a node", name)
+		}
+	}
+	return rest, nil
 }
 
 // split returns the arguments that are flags of the program, with their values, and all others.
@@ -125,7 +135,7 @@ var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`).MatchS
 
 // onNode runs a command on the node of a pod, or on --node.
 func (a *app) onNode(ctx context.Context, c nodeCommand, args []string) error {
-	node, command, stdin := a.node, []string{"/nri-blkio", c.name}, io.Reader(nil)
+	node, command, stdin := a.node, append([]string{"/nri-blkio"}, strings.Fields(c.name)...), io.Reader(nil)
 	if c.pod == manifest {
 		stdin = a.stdin
 	}

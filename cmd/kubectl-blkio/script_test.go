@@ -37,7 +37,9 @@ func TestScript(t *testing.T) {
 			plugin, err := exec.LookPath("kubectl-blkio")
 			env.Setenv("CLUSTER", env.WorkDir)
 			env.Setenv("PLUGIN", plugin)
-			return err
+			complete, absErr := filepath.Abs("../../deploy/krew/kubectl_complete-blkio")
+			env.Setenv("COMPLETE", complete)
+			return errors.Join(err, absErr)
 		},
 	})
 }
@@ -80,8 +82,10 @@ func fakeKubectl(args []string) (status int) {
 		answer = "state"
 	case slices.Contains(args, "pod"):
 		answer = "pod"
-	case slices.Contains(args, "pods"):
+	case slices.Contains(args, "pods") && slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--selector=") }):
 		answer = "parts"
+	case args[len(args)-1] == "--output=name": // as for completion
+		answer = "names"
 	}
 	data, err := os.ReadFile(filepath.Join(cluster, answer))
 	if err != nil {

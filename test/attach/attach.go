@@ -35,7 +35,7 @@ func Run(ctx context.Context, file, module string, test payload.Program, args []
 	if err := payload.Build(ctx, module, dir, test); err != nil {
 		return 1, err
 	}
-	if slices.Contains(args, "-proof") {
+	if slices.Contains(args, "-proof") || slices.Contains(args, "-proof=true") {
 		if err := payload.AddEarlier(ctx, module, dir, test); err != nil {
 			return 1, err
 		}

@@ -31,23 +31,23 @@ func onHost(ctx context.Context, o options, r *report, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "plugin.test")
-	if err := buildPluginTest(ctx, program); err != nil {
+	if err := buildPluginTests(ctx, dir); err != nil {
 		return err
 	}
 	before, err := waitQuiet(ctx, o.patience, stderr)
 	if err != nil {
 		return err
 	}
-	// 400 creates make the 99th percentile the fifth worst.
-	for _, bench := range [][2]string{{"CreateContainer", "400x"}, {"Resolve$", "100x"}, {"Reconcile", "200x"}} {
-		cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", bench[0], "-test.benchtime", bench[1])
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
-		}
-		if err := r.figures.read(io.TeeReader(bytes.NewReader(out), stderr)); err != nil {
-			return err
+	for _, of := range pluginBenchmarks {
+		for _, bench := range of.onHost {
+			cmd := exec.CommandContext(ctx, filepath.Join(dir, of.name+".test"), "-test.run", "^$", "-test.bench", bench[0], "-test.benchtime", bench[1])
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+			}
+			if err := r.figures.read(io.TeeReader(bytes.NewReader(out), stderr)); err != nil {
+				return err
+			}
 		}
 	}
 	after, err := loadAverage()

@@ -33,18 +33,22 @@ func inNode(ctx context.Context, only string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// benchReconcile runs the plugin's own benchmark on real cgroups.
+// benchReconcile runs the plugin's own benchmarks on real cgroups.
 func benchReconcile(ctx context.Context, stdout, stderr io.Writer) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(payload.Guest, "plugin.test"),
-		"-test.run", "^$", "-test.bench", "Reconcile", "-test.benchtime", "30x")
-	cmd.Env = append(os.Environ(), "NRI_BLKIO_BENCH_CGROUPS=/sys/fs/cgroup")
-	cmd.Stderr = stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+	for _, bench := range pluginBenchmarks {
+		cmd := exec.CommandContext(ctx, filepath.Join(payload.Guest, bench.name+".test"),
+			"-test.run", "^$", "-test.bench", bench.onNode, "-test.benchtime", "30x")
+		cmd.Env = append(os.Environ(), "NRI_BLKIO_BENCH_CGROUPS=/sys/fs/cgroup")
+		cmd.Stderr = stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+		}
+		if _, err := io.WriteString(stdout, strings.ReplaceAll("\n"+string(out), "\nBenchmark", "\nBenchmarkNode")); err != nil {
+			return err
+		}
 	}
-	_, err = io.WriteString(stdout, strings.ReplaceAll(string(out), "BenchmarkReconcile", "BenchmarkNodeReconcile"))
-	return err
+	return nil
 }
 
 // instance is one process of `nri-blkio run`.

@@ -51,7 +51,10 @@ func rows() []row {
 			row{"- pods written to", where + "Reconcile/changed=0", "writes", count, 0},
 			row{"- 1 pod changed", where + "Reconcile/changed=1", "ns/op", duration, noGoal},
 			row{"- 10 pods changed", where + "Reconcile/changed=10", "ns/op", duration, noGoal},
-			row{"- all pods changed", where + "Reconcile/changed=250", "ns/op", duration, noGoal})
+			row{"- all pods changed", where + "Reconcile/changed=250", "ns/op", duration, noGoal},
+			row{"a scrape, " + files + ", 250 pods with limits", where + "Scrape/limited=250", "ns/op", duration, 50_000},
+			row{"- series", where + "Scrape/limited=250", "series", count, 2000},
+			row{"a refresh of top, " + files, where + "Top", "ns/op", duration, 50_000})
 	}
 	return append(out,
 		row{"memory of run: RssAnon, after two resyncs", "NodeRun/settled", "RssAnon-B", size, 20 * mib},

@@ -40,7 +40,7 @@ var proofTests = []string{
 	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestDepths", "TestPriorities", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
 	"TestLatencyTargets", "TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
 	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
-	"TestWhyTrials", "TestKernelFeatures", "TestWeightBudgets", "TestGuarantee", "TestTutorial", "TestCompare", "TestMonitoring",
+	"TestWhyTrials", "TestWhyPredecessor", "TestKernelFeatures", "TestWeightBudgets", "TestGuarantee", "TestTutorial", "TestCompare", "TestMonitoring",
 }
 
 // only returns a regular expression for these tests.

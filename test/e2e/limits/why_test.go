@@ -2,11 +2,14 @@ package limits
 
 import (
 	"encoding/json"
+	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
 // answerOf is what `why -o json` says.
@@ -19,8 +22,11 @@ type answerOf struct {
 type namedCause struct {
 	Cause, Disk, Text string
 	Part              float64
-	Who               *struct{ Pod, Cgroup string }
-	Limit             *struct {
+	Who               *struct {
+		Pod, Container, Cgroup string
+		Ended                  bool
+	}
+	Limit *struct {
 		Key, Value, From string
 		Used             float64
 	}
@@ -101,6 +107,37 @@ func TestWhy(t *testing.T) {
 	t.Run("top", func(t *testing.T) { checkTop(t, own.Name) })
 	if _, err := lab.Command(t, "why", "no-such-pod"); err == nil {
 		t.Error("a pod that is not there has an answer")
+	}
+}
+
+// TestWhyPredecessor asks why of a container that waits for data of an ended one, whose limit could not be lifted any more. Both write
+// to the same file. The kernel may hold all of the data as one bio, so the wait begins after the programs are attached.
+func TestWhyPredecessor(t *testing.T) {
+	lab.StartPlugin(t, "--policy", lab.PolicyFile(t, "writeback: {handOver: false}\n"))
+	pod := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.before": "/data wbps=512Ki"})
+	after := pod.MustRun(lab.Sleeper("after")) // without a limit, so the pod as a whole has none
+	pod.MustRun(lab.Working(t, "before", "write", "--size", "4Mi"))
+	file := lab.File(t, "ext4", "before")
+	lab.Eventually(t, "the owner of the file has ended", func() error {
+		if o := lab.OwnerOf(t, file); o.State != "ended" || o.Container != "before" {
+			return fmt.Errorf("the owner is %+v", o)
+		}
+		return nil
+	})
+	writer := exec.CommandContext(t.Context(), "sh", "-c", `sleep 5; exec dd status=none if=/dev/zero of="$0" bs=4k count=1 conv=notrunc,fsync`, file)
+	if err := noise.StartIn(after.Cgroup, writer); err != nil {
+		t.Fatal(err)
+	}
+	got := whyOf(t, "20s", pod.Name, "after")
+	if err := writer.Wait(); err != nil {
+		t.Error(err)
+	}
+	if len(got.Causes) == 0 {
+		t.Fatal("it waits for nothing")
+	}
+	c := got.Causes[0]
+	if got.Cause != "predecessor" || c.Disk != "vdb" || c.Part < 0.6 || c.Who == nil || c.Who.Pod != pod.Name || c.Who.Container != "before" || !c.Who.Ended {
+		t.Errorf("the cause is %q: %+v of %+v, want data of container before on vdb", got.Cause, c, c.Who)
 	}
 }
 
