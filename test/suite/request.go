@@ -160,7 +160,7 @@ func (r *request) write(outcomes []outcome, commit string) error {
 	}
 	err := writeTable(page("reference/matrix.md"), commit, outcomes)
 	if err == nil && r.matrix == "full" && hasWeights(last) {
-		err = writeWeights(page("explanation/weights.md"), commit, last)
+		err = writeWeights(page("reference/weights-figures.md"), commit, last)
 	}
 	return err
 }
@@ -205,7 +205,7 @@ func tables(cfg node.Config) map[string]made {
 		},
 		"storage":   {tests: "^TestStorage", file: page("reference/storage.md"), check: always, write: writeStorage},
 		"neighbour": {tests: only("TestNeighbour"), file: page("images/neighbour.svg"), check: always, write: writePlot},
-		"weights":   {tests: only(weightTests()...), file: page("explanation/weights.md"), check: always, write: writeWeights},
+		"weights":   {tests: only(weightTests()...), file: page("reference/weights-figures.md"), check: always, write: writeWeights},
 		"compare":   {tests: only("TestCompare"), file: page("explanation/comparison.md"), check: always, write: writeCompare},
 		"depths":    {tests: only("TestDepths"), file: page("reference/benchmarks.md"), check: always, write: writeDepths},
 		"dashboard": {tests: "^TestMonitoring$/^Scraped$", file: page("images/dashboard.svg"), check: always, write: writeDashboard},
@@ -213,7 +213,7 @@ func tables(cfg node.Config) map[string]made {
 	}
 }
 
-// weightTests are those whose rows docs/explanation/weights.md has.
+// weightTests are those whose rows docs/reference/weights-figures.md has.
 func weightTests() (tests []string) {
 	for _, table := range weightTables() {
 		tests = append(tests, table.test)

@@ -22,7 +22,7 @@ type outcome struct {
 	scenarios      []string // rows of docs/reference/scenarios-KERNEL.md
 	storage        []string // rows of docs/reference/storage.md
 	neighbours     []string // bars of docs/images/neighbour.svg
-	weights        []string // rows of docs/explanation/weights.md, as JSON
+	weights        []string // rows of docs/reference/weights-figures.md, as JSON
 	panels         []string // lines of docs/images/dashboard.svg, as JSON
 	took           time.Duration
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
-// weightTable is one of docs/explanation/weights.md, or that of comparison.md or of benchmarks.md: the rows of a test.
+// weightTable is one of docs/reference/weights-figures.md, or that of comparison.md or of benchmarks.md: the rows of a test.
 type weightTable struct {
 	test    string
 	cases   string // head of the first column
@@ -110,7 +110,7 @@ func rowsBy(name, test string) string { return "make table T=" + name + ", " + t
 // node.
 func hasWeights(o outcome) bool { return o.node == node.Config{}.String() }
 
-// writeWeights writes the tables of docs/explanation/weights.md, and draws docs/images/weights.svg, which the page shows.
+// writeWeights writes the tables of docs/reference/weights-figures.md, and draws docs/images/weights.svg, which the page shows.
 func writeWeights(file, commit string, o outcome) error {
 	return writeRows("weights", weightTables(), file, commit, o)
 }

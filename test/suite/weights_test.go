@@ -13,7 +13,7 @@ import (
 // weightsPage is a page with the marks of two tables.
 func weightsPage(t *testing.T) (file string) {
 	t.Helper()
-	file = filepath.Join(t.TempDir(), "explanation", "weights.md")
+	file = filepath.Join(t.TempDir(), "reference", "weights-figures.md")
 	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
