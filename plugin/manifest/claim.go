@@ -2,6 +2,10 @@ package manifest
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -115,6 +119,9 @@ func (s *Set) Link() {
 		classes[s.Classes[i].Name] = s.Classes[i].Parameters
 	}
 	for i := range s.Pods {
+		s.Pods = append(s.Pods, s.replicas(&s.Pods[i])...)
+	}
+	for i := range s.Pods {
 		p := &s.Pods[i]
 		p.NamespaceLabels = s.Namespaces[p.Namespace]
 		for k := range p.Volumes {
@@ -125,4 +132,31 @@ func (s *Set) Link() {
 			v.Request.Parameters = classes[v.Request.Class]
 		}
 	}
+}
+
+// replicas returns the pods of a StatefulSet beside the first one of whose claims the manifests have one.
+func (s *Set) replicas(p *Pod) (out []Pod) {
+	ordinals := map[uint64]bool{}
+	for _, v := range p.Volumes {
+		for i := range s.Claims {
+			c := &s.Claims[i]
+			text, isOf := strings.CutPrefix(c.Name, v.Claims)
+			ordinal, err := strconv.ParseUint(text, 10, 31)
+			if isOf && v.Claims != "" && err == nil && c.Template == "" && c.Namespace == p.Namespace && c.Name != v.Claim {
+				ordinals[ordinal] = true
+			}
+		}
+	}
+	for _, ordinal := range slices.Sorted(maps.Keys(ordinals)) {
+		of := *p
+		of.Object = Object{Kind: "Pod", Namespace: p.Namespace, Name: fmt.Sprintf("%s-%d", p.Name, ordinal)}
+		of.Volumes = slices.Clone(p.Volumes)
+		for i := range of.Volumes {
+			if v := &of.Volumes[i]; v.Claims != "" {
+				v.Claim = fmt.Sprint(v.Claims, ordinal)
+			}
+		}
+		out = append(out, of)
+	}
+	return out
 }

@@ -126,6 +126,41 @@ spec:
 	}
 }
 
+// TestReplicasWithClaims verifies that a StatefulSet has a pod for each ordinal of which the manifests have a claim, and for no other claim.
+func TestReplicasWithClaims(t *testing.T) {
+	claim := func(name, namespace string) string {
+		return "---\n{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + ours.ClaimKey() + ": wbps=7Mi}}}\n"
+	}
+	set, err := Read(strings.NewReader(`kind: StatefulSet
+apiVersion: apps/v1
+metadata: {name: db, namespace: prod}
+spec:
+  replicas: 3
+  volumeClaimTemplates: [{metadata: {name: data, annotations: {`+ours.ClaimKey()+`: wbps=1Mi}}}, {metadata: {name: wal}}]
+  template: {spec: {containers: [{name: c}], volumes: [{name: tmp, emptyDir: {}}]}}
+`+claim("data-db-0", "prod")+claim("data-db-2", "prod")+claim("wal-db-2", "prod")+claim("wal-db-11", "prod")+claim("data-db-1", "other")+
+		claim("data-db-x", "prod")+claim("db-1", "prod")), "in", ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Link()
+	got := map[string]string{}
+	for _, p := range set.Pods {
+		for _, v := range p.Volumes {
+			if v.Claim != "" && v.Limits != nil {
+				got[p.Object.String()] += v.Claim + " " + *v.Limits + ";"
+			}
+		}
+	}
+	want := map[string]string{
+		"StatefulSet prod/db": "data-db-0 wbps=7Mi;", "Pod prod/db-2": "data-db-2 wbps=7Mi;wal-db-2 wbps=7Mi;",
+		"Pod prod/db-11": "data-db-11 wbps=1Mi;wal-db-11 wbps=7Mi;",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 // TestClaimSizes verifies that a size is read as Kubernetes reads it: a number without quotes too. One that would take hours to compute, and
 // one that is none, are reported.
 func TestClaimSizes(t *testing.T) {

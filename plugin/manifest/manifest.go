@@ -198,6 +198,7 @@ type Volume struct {
 	Medium   string // of an emptyDir: "", "Memory", "HugePages" and "HugePages-SIZE"
 	Claim    string // name of a persistentVolumeClaim, also of a generated one; "" if it is unknown
 	Driver   string // of a csi volume
+	Claims   string // of a claim template of a StatefulSet: what the names of its claims have before the ordinal
 	// Limits is the annotation of the claim; nil without one, and if no manifest has the claim.
 	Limits *string
 	// Request is that of the claim; zero if no manifest has it.

@@ -70,7 +70,8 @@ func (p *Pod) addClaims(spec value, s *strays) {
 		vol := Volume{Name: name, Source: PersistentVolumeClaim}
 		v.doc.claimTemplate(&vol, v, s)
 		isSame := func(v Volume) bool { return v.Name == name }
-		vol.Claim = fmt.Sprintf("%s-%s-%d", name, p.Name, first)
+		vol.Claims = fmt.Sprintf("%s-%s-", name, p.Name)
+		vol.Claim = fmt.Sprint(vol.Claims, first)
 		p.Volumes = append(slices.DeleteFunc(p.Volumes, isSame), vol)
 	}
 }

@@ -79,8 +79,8 @@ func TestClaims(t *testing.T) {
 		name, kind, spec string
 		want             []Volume
 	}{
-		{"a claim replaces a volume", "StatefulSet", "volumeClaimTemplates: [{metadata: {name: data}}]", []Volume{other, {Name: "data", Source: PersistentVolumeClaim, Claim: "data-db-0"}}},
-		{"the first ordinal", "StatefulSet", "ordinals: {start: 5}, volumeClaimTemplates: [{metadata: {name: data}}]", []Volume{other, {Name: "data", Source: PersistentVolumeClaim, Claim: "data-db-5"}}},
+		{"a claim replaces a volume", "StatefulSet", "volumeClaimTemplates: [{metadata: {name: data}}]", []Volume{other, {Name: "data", Source: PersistentVolumeClaim, Claim: "data-db-0", Claims: "data-db-"}}},
+		{"the first ordinal", "StatefulSet", "ordinals: {start: 5}, volumeClaimTemplates: [{metadata: {name: data}}]", []Volume{other, {Name: "data", Source: PersistentVolumeClaim, Claim: "data-db-5", Claims: "data-db-"}}},
 		{"no templates", "StatefulSet", "volumeClaimTemplates: []", []Volume{{Name: "data", Source: EmptyDir}, other}},
 		{"other kinds have none", "Deployment", "volumeClaimTemplates: [{metadata: {name: data}}]", []Volume{{Name: "data", Source: EmptyDir}, other}},
 	}
