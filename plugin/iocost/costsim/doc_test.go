@@ -3,7 +3,7 @@
 //
 // # What the simulation reproduces
 //
-// The disk does 1,500 operations and 60 MiB a second, as that of docs/explanation/weights.md. [TestMeasuredRows] compares
+// The disk does 1,500 operations and 60 MiB a second, as that of docs/reference/weights-figures.md. [TestMeasuredRows] compares
 // the simulation with measured rows: one container alone (97, 57 and 94 % of the disk), 4 KiB beside 1 MiB at equal weights,
 // weights of 200 and 300, and a victim beside buffered writers. [TestNaiveController] has the measured losses of a controller
 // that follows two prices.

@@ -17,7 +17,7 @@ const (
 	diskBps  = 60. * mib
 )
 
-// fixedModel is the model of docs/explanation/weights.md: a part of both limits.
+// fixedModel is the model of docs/reference/weights-figures.md: a part of both limits.
 func fixedModel(part float64) blkio.CostModel { return symmetric(part*diskOps, part*diskBps) }
 
 func symmetric(ops, bps float64) blkio.CostModel {
@@ -130,7 +130,7 @@ func writers() *workload {
 	return &workload{Size: mib, Depth: 5, Write: true, Sequential: true, DebtEvery: 16}
 }
 
-// TestMeasuredRows compares the simulation with the measured rows of docs/explanation/weights.md, and of one run each on a
+// TestMeasuredRows compares the simulation with the measured rows of docs/reference/weights-figures.md, and of one run each on a
 // node with this disk, with the same model and period (Linux 6.12).
 func TestMeasuredRows(t *testing.T) {
 	near := func(what string, got, want, tolerance float64) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// The figures of docs/explanation/weights.md. They run with a proof only.
+// The figures of docs/reference/weights-figures.md. They run with a proof only.
 
 // anyWeight lets pods have any weight, and leaves the model to what was calibrated.
 const anyWeight = "bounds: {weight: {max: 10000}}\n"
