@@ -16,7 +16,7 @@ import (
 
 const calibrateLong = `Measure a disk of a node for weights.
 
-It uses the disk fully for about a minute, so it asks for --yes. The pods of the plugin have no
+It uses the disk fully for up to a minute, so it asks for --yes. The pods of the plugin have no
 disks. So it creates a privileged pod on the node, in the namespace of the plugin and with its
 image, and deletes it at the end. All other arguments are those of nri-blkio calibrate:
 --write-dir and --save are about the node.`
@@ -37,7 +37,7 @@ func (a *app) calibrate(ctx context.Context, c nodeCommand, args []string) (err 
 	case len(args) == 0:
 		return usage("%s: no disk (kubectl blkio devices --node %s lists them)", c.name, a.node)
 	case !a.yes:
-		return usage("%s: it creates a privileged pod on node %s, and uses the disk fully for about a minute (add --yes)", c.name, a.node)
+		return usage("%s: it creates a privileged pod on node %s, and uses the disk fully for up to a minute (add --yes)", c.name, a.node)
 	}
 	data, err := a.part(ctx, c, a.node, "json")
 	if err != nil {
