@@ -140,10 +140,13 @@ func (k *Keeper) move(ctx context.Context, limits []Member) {
 	moves.SetLimit(maxMoves)
 	for pod, isRaised := range pods {
 		moves.Go(func() error {
-			err := k.cfg.Raise(ctx, pod, func(cgroup string, at blkio.Address) bool { return places[Place{cgroup, at}] })
+			var err error
+			returned := k.cfg.Recovery.Step("move the limits of a pod", func() { // a panic in this goroutine would end the process
+				err = k.cfg.Raise(ctx, pod, func(cgroup string, at blkio.Address) bool { return places[Place{cgroup, at}] })
+			})
 			mu.Lock()
 			defer mu.Unlock()
-			if isRaised || err != nil {
+			if isRaised || err != nil || !returned {
 				k.raised[pod] = true
 			}
 			return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // kept is a Keeper of pods without I/O.
@@ -130,6 +131,22 @@ func TestKeeperGone(t *testing.T) {
 	calls := k.calls
 	if k.steps(5); k.calls != calls {
 		t.Error("a pod without a burst is written")
+	}
+}
+
+// TestKeeperPanic verifies that a panic while the limits of a pod are moved does not end the process, and that the pod is lowered later.
+func TestKeeperPanic(t *testing.T) {
+	k := newKept(t, pod("web", "c1"))
+	log, _ := test.NewNullLogger()
+	k.cfg.Recovery = recovery.New(log)
+	k.cfg.Raise = func(context.Context, string, func(string, blkio.Address) bool) error { panic("no such key") }
+	k.Keeper.raised = map[string]bool{"pod c1": true}
+	if k.move(t.Context(), nil); !k.Keeper.raised["pod c1"] {
+		t.Error("the pod counts as lowered")
+	}
+	k.cfg.Raise = k.raise
+	if k.move(t.Context(), nil); k.Keeper.raised["pod c1"] || k.calls != 1 {
+		t.Errorf("%v after %d calls", k.Keeper.raised, k.calls)
 	}
 }
 

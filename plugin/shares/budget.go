@@ -90,7 +90,8 @@ func (u uses) guarantee(all float64) {
 			of.Least = of.part() * (all - now) / (1 - of.part())
 		}
 		if of.Pods > 0 {
-			of.Granted = max(of.within(of.Sum), of.Least) / all * (1 - float64(of.Reserve)/(100*100))
+			part := min(max(of.within(of.Sum), of.Least)/all, 1) // the cgroups above were read earlier, and can lack the pods' first operations
+			of.Granted = part * (1 - float64(of.Reserve)/(100*100))
 		}
 	}
 }

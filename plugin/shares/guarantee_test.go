@@ -139,6 +139,20 @@ func TestGuaranteeProperties(t *testing.T) {
 	}
 }
 
+// TestGrantedAtMostAll verifies that no more than a disk is granted if cgroups above a pod are not known to use the disk yet.
+func TestGrantedAtMostAll(t *testing.T) {
+	gold := Cgroup{Path: "gold", Weight: 10000, Active: true, Budget: Budget{Namespace: "gold", Guarantee: 3600, Reserve: 1000}}
+	idle := func(path string, children ...Cgroup) Cgroup { return Cgroup{Path: path, Children: children} }
+	for name, roots := range map[string][]Cgroup{
+		"a QoS class": {group("pods", Cgroup{Path: "other", Weight: 100, Active: true}, idle("slice", gold))},
+		"all roots":   {idle("pods", gold), idle("more")},
+	} {
+		if _, used := Distribute(roots...); len(used) != 1 || used[0].Granted != 0.9 {
+			t.Errorf("%s: %+v", name, used)
+		}
+	}
+}
+
 // TestKeeperUnkept verifies that the use of a guarantee is reported on disks without io.cost, also on a kernel without weights, and
 // that cgroups outside pods which squeeze the pods are reported.
 func TestKeeperUnkept(t *testing.T) {
