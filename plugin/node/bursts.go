@@ -68,6 +68,9 @@ func (n *Node) Raise(ctx context.Context, group string, isRaised func(cgroup str
 			return context.Cause(ctx)
 		}
 		defer n.release(g)
+		if ctx.Err() != nil { // take chooses by chance if both are ready
+			return context.Cause(ctx)
+		}
 		if targets := n.planFor(g); targets.Raise(isRaised) {
 			return n.writeTargets(g, targets, "", logrus.DebugLevel)
 		}
