@@ -1,7 +1,7 @@
 package blkio
 
-// Burst lets a cgroup exceed a limit for a while. Whatever the cgroup does not use of its limit becomes credits, and while it has credits
-// its rate may be up to Rate. A full account is enough for Seconds at that rate. The zero value means that the limit is never exceeded.
+// Burst lets a cgroup exceed a limit for a while, up to Rate. That takes credits, which the cgroup gains while it uses less than its limit.
+// Full credits last for Seconds at Rate. The zero value means that the limit is never exceeded.
 type Burst struct {
 	Rate    Amount
 	Seconds uint32

@@ -212,9 +212,8 @@ func (w *world) restart() {
 	w.book = book
 }
 
-// TestFarming verifies that an owner uses no more above its limits than one of its pods has left unused before, and at most one full burst
-// of it, whatever is restarted, removed, renamed or scaled: containers, pods, owners, the plugin, the node. If Tick is called each second,
-// not one byte is more. After a late call the account can be below zero, and has to grow back before the next burst. Steps of the wall clock
+// TestFarming verifies that an owner uses no more above its limits than one of its pods has left unused before, and at most a full burst.
+// Restarts, removals, other names and more replicas change nothing. With a call of Tick each second that is exact to the byte. After a late call the account can be below zero, and has to grow back before the next burst. Steps of the wall clock
 // do not matter, because it is not an input.
 func TestFarming(t *testing.T) {
 	total := 0.0

@@ -92,7 +92,8 @@ func TestWeightWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestGuarantees verifies that check says what a namespace is guaranteed, and on which disks it is not. A stacked disk is none of them.
+// TestGuarantees verifies that check names the guarantee of a namespace, and the disks without it. A stacked disk is not named: io.cost works on
+// those below.
 func TestGuarantees(t *testing.T) {
 	const head = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nreserve: {system: 10%}\nbudgets: [{namespaces: [prod], guarantee: 30%}]\n"
 	const note = "namespace prod is guaranteed 30% of each disk with io.cost (of each disk with io.cost 30% is guaranteed to namespaces and 10% is reserved; 50% can still be guaranteed)"

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -344,62 +343,4 @@ func (n *reconciledNode) check(b *testing.B, pods int) {
 			b.Fatalf("pod %d: %v, %v", i, limits, err)
 		}
 	}
-}
-
-// makeCgroups makes real cgroups, and removes them with the benchmark.
-func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []string) *cgroupfs.Hierarchy {
-	b.Helper()
-	all, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
-	if err != nil || len(all) == 0 {
-		b.Fatalf("disks %v, %v", all, err)
-	}
-	n.disk = all[len(all)-1].Disk
-	n.dir = filepath.Join(parent, "nri-blkio-bench")
-	write(b, filepath.Join(parent, "cgroup.subtree_control"), "+io")
-	dirs := []string{"", "kubepods.slice"}
-	dirs = append(dirs, cgroups...)
-	for _, cg := range dirs {
-		dir := filepath.Join(n.dir, cg)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { os.Remove(dir) })
-		if filepath.Ext(cg) != ".scope" {
-			write(b, filepath.Join(dir, "cgroup.subtree_control"), "+io")
-		} else {
-			n.runIn(b, dir)
-		}
-	}
-	h, err := cgroupfs.OpenHierarchy(n.dir)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { h.Close() })
-	return h
-}
-
-// runIn reads from the disk in a cgroup, so that it has I/O. It runs a process there until the benchmark ends, so that its container counts
-// as running.
-func (n *reconciledNode) runIn(b *testing.B, dir string) {
-	b.Helper()
-	cgroup, err := os.Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer cgroup.Close()
-	in := &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
-	read := exec.Command("dd", "status=none", "if=/dev/"+n.disk.Name, "of=/dev/null", "bs=4k", "count=1", "iflag=direct")
-	read.SysProcAttr = in
-	if out, err := read.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %v: %s", read, err, out)
-	}
-	cmd := exec.Command("sleep", "infinity")
-	cmd.SysProcAttr = in
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // the error is the signal
-	})
 }

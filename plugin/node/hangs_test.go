@@ -113,8 +113,7 @@ func TestHungReadDelaysNoOther(t *testing.T) {
 	until("the read ends", func() bool { return len(n.peek().pods[sb.ID].group.token) == 0 })
 }
 
-// TestRaiseWaits verifies that a limit is lowered although another goroutine writes to the pod just then, and that a write that hangs is no
-// longer waited for.
+// TestRaiseWaits verifies that Raise waits for another writer of the pod, and gives up if that one hangs.
 func TestRaiseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup)

@@ -99,42 +99,48 @@ func told() map[string]command {
 			w.same("metrics", strings.Join(slices.Sorted(maps.Keys(w.metrics())), "\n")+"\n", w.ts.ReadFile(args[0]))
 		},
 		"agrees none|CONTAINER,... [KEY=VALUE]...": (*world).agrees,
-		"known-pods [unknown] [POD]...": func(w *world, _ bool, args []string) { // of which events are kept; unknown before the runtime has listed the pods
-			got, uids := []string{}, map[string]bool{}
-			for _, of := range w.node.PodsByCgroup() {
-				got, uids[of.UID] = append(got, of.Namespace+"/"+of.Name), true
-			}
-			present := w.present()
-			if slices.Sort(got); present == nil {
-				got = []string{"unknown"}
-			} else if !maps.Equal(present, uids) {
-				w.ts.Fatalf("events are kept of %v, and known are %v", present, uids)
-			}
-			w.same("pods", strings.Join(got, "\n"), strings.Join(args, "\n"))
-		},
-		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [NAMESPACE<=WEIGHT|NAMESPACE>=SHARE...] [unknown=TEXT]": func(w *world, _ bool, args []string) { // the demand for weights
-			d := w.node.Weighted()
-			var got []string
-			for _, of := range d.Weighted {
-				got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10)+cmp.Or(w.on(of.Disks), ": "+of.NoDisk))
-			}
-			if len(d.Cleared) > 0 {
-				got = append(got, "cleared"+w.on(d.Cleared))
-			}
-			for _, b := range d.Budgets { // one for each pod
-				if b.Weight != 0 {
-					got = append(got, fmt.Sprintf("%s<=%d", b.Namespace, b.Weight))
-				}
-				if b.Guarantee != 0 {
-					got = append(got, b.Namespace+">="+b.Guarantee.Short())
-				}
-			}
-			if slices.Sort(got); !d.Complete {
-				got = append(got, "unknown="+d.Unknown)
-			}
-			w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
-		},
+		"known-pods [unknown] [POD]...":            (*world).knownPods,
+		"weighted [POD[/CONTAINER]=WEIGHT@DISK...|POD[/CONTAINER]=WEIGHT: REASON]... [cleared@DISK...] [NAMESPACE<=WEIGHT|NAMESPACE>=SHARE...] [unknown=TEXT]": (*world).weighted,
 	}
+}
+
+// knownPods compares the pods of which events are kept; they are unknown before the runtime has listed the pods.
+func (w *world) knownPods(_ bool, args []string) {
+	got, uids := []string{}, map[string]bool{}
+	for _, of := range w.node.PodsByCgroup() {
+		got, uids[of.UID] = append(got, of.Namespace+"/"+of.Name), true
+	}
+	present := w.present()
+	if slices.Sort(got); present == nil {
+		got = []string{"unknown"}
+	} else if !maps.Equal(present, uids) {
+		w.ts.Fatalf("events are kept of %v, and known are %v", present, uids)
+	}
+	w.same("pods", strings.Join(got, "\n"), strings.Join(args, "\n"))
+}
+
+// weighted compares the demand for weights.
+func (w *world) weighted(_ bool, args []string) {
+	d := w.node.Weighted()
+	var got []string
+	for _, of := range d.Weighted {
+		got = append(got, strings.TrimSuffix(of.Pod+"/"+of.Container, "/")+"="+strconv.FormatUint(uint64(of.Weights.Default), 10)+cmp.Or(w.on(of.Disks), ": "+of.NoDisk))
+	}
+	if len(d.Cleared) > 0 {
+		got = append(got, "cleared"+w.on(d.Cleared))
+	}
+	for _, b := range d.Budgets { // one for each pod
+		if b.Weight != 0 {
+			got = append(got, fmt.Sprintf("%s<=%d", b.Namespace, b.Weight))
+		}
+		if b.Guarantee != 0 {
+			got = append(got, b.Namespace+">="+b.Guarantee.Short())
+		}
+	}
+	if slices.Sort(got); !d.Complete {
+		got = append(got, "unknown="+d.Unknown)
+	}
+	w.same("demand for weights", strings.Join(got, "\n"), strings.Join(args, "\n"))
 }
 
 func (w *world) metric(_ bool, args []string) {

@@ -89,8 +89,8 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestGuaranteeProperties verifies for random pods that each namespace has its guarantee, that all weights but those of namespaces that
-// would have less keep their proportions, and that nobody else gets nothing.
+// TestGuaranteeProperties verifies for random pods that each namespace has its guarantee, and that everybody else has a weight. Only namespaces
+// that would have less than their guarantee change their proportion to others.
 func TestGuaranteeProperties(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
