@@ -88,18 +88,7 @@ type claims struct {
 func newClaims(t *testing.T, c cluster, device string) *claims {
 	t.Helper()
 	c.apply(localVolume("files", "Filesystem", lab.Volumes["xfs"]) + localVolume("block", "Block", device) + fmt.Sprintf(claimsManifest, cri.Image))
-	l := &claims{cluster: c}
-	lab.Within(t, clusterDeadline, "the containers run", func() error {
-		running, err := lab.Node.CRI.Running(t.Context(), "io.kubernetes.pod.name", "claims")
-		if err != nil {
-			return err
-		}
-		if l.files, l.block = running["files"], running["block"]; l.files == nil || l.block == nil {
-			return errors.New("not both")
-		}
-		return nil
-	})
-	return l
+	return &claims{c, c.container("claims", "files"), c.container("claims", "block")}
 }
 
 // await waits until the containers have these limits on the disks of their claims, "" for none.
@@ -223,17 +212,7 @@ func TestNamedVolume(t *testing.T) {
 		return err
 	})
 	startClusterPart(t, exchange)
-	var a *cri.Container
-	lab.Within(t, clusterDeadline, "the container runs", func() error {
-		running, err := lab.Node.CRI.Running(t.Context(), "io.kubernetes.pod.name", "named")
-		if err != nil {
-			return err
-		}
-		if a = running["a"]; a == nil {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	a := c.container("named", "a")
 	pod := path.Dir(a.Cgroup)
 	lab.AwaitIOMax(t, a.Cgroup, lab.Disks{"vdd": "wbps=3145728"})
 	lab.AwaitIOMax(t, pod, lab.Disks{"vdd": "wbps=3145728 riops=700"})

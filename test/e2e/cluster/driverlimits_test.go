@@ -75,14 +75,7 @@ func TestDriverLimits(t *testing.T) {
 	c := startCluster(t)
 	startClusterPart(t, exchange, "--driver-limits")
 	c.apply(fmt.Sprintf(drivenManifest, csiDriver, cri.Image))
-	var a *cri.Container
-	lab.Within(t, clusterDeadline, "the container runs", func() error {
-		running, err := lab.Node.CRI.Running(t.Context(), "io.kubernetes.pod.name", "driven")
-		if a = running["a"]; err == nil && a == nil {
-			err = fmt.Errorf("%d containers", len(running))
-		}
-		return err
-	})
+	a := c.container("driven", "a")
 	lab.WantIOMax(t, a.Cgroup, lab.Disks{})
 
 	name := fmt.Sprintf("csi-%x", sha256.Sum256([]byte("driven"+csiDriver+"node")))

@@ -63,18 +63,8 @@ func startClusterPart(t *testing.T, exchange string, args ...string) *lab.Instan
 func newLive(t *testing.T, c cluster) *live {
 	t.Helper()
 	c.apply(fmt.Sprintf(liveManifest, lab.Limits+"containers", cri.Image, lab.Volumes["ext4"]))
-	l := &live{cluster: c}
-	lab.Within(t, clusterDeadline, "the containers run", func() error {
-		running, err := lab.Node.CRI.Running(t.Context(), "io.kubernetes.pod.name", "live")
-		if err != nil {
-			return err
-		}
-		if l.a, l.b = running["a"], running["b"]; l.a == nil || l.b == nil {
-			return errors.New("not both")
-		}
-		l.pod = path.Dir(l.a.Cgroup)
-		return nil
-	})
+	l := &live{cluster: c, a: c.container("live", "a"), b: c.container("live", "b")}
+	l.pod = path.Dir(l.a.Cgroup)
 	return l
 }
 

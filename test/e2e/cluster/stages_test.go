@@ -61,7 +61,7 @@ func TestStages(t *testing.T) {
 	s.await(backDeadline, "no limit is left", nil)
 	t.Logf("all limits are removed %v after the answer to the commands", time.Since(answered).Round(100*time.Millisecond))
 	s.continues()
-	s.started("team-b/again")
+	s.container(path.Base("team-b/again"), "app")
 	s.counts(0, 2, 2)
 	s.hasNoLimits()
 }
@@ -212,7 +212,7 @@ func (s *staged) runPods() {
 		s.create(name, annotation)
 	}
 	for name := range s.annotations {
-		s.running[name] = s.started(name)
+		s.running[name] = s.container(path.Base(name), "app")
 	}
 }
 
@@ -237,19 +237,6 @@ spec:
   containers:
   - {name: app, image: %s, imagePullPolicy: Never, args: [sleep, --seconds, %q]}
 `, pod, path.Clean(namespace), annotations, cri.Image, lab.Forever), "apply", "-f", "-")
-}
-
-// started waits until the container of a pod runs.
-func (s *staged) started(name string) (k *cri.Container) {
-	s.Helper()
-	lab.Within(s.T, clusterDeadline, "the container of "+name+" runs", func() error {
-		running, err := lab.Node.CRI.Running(s.Context(), "io.kubernetes.pod.name", path.Base(name))
-		if k = running["app"]; err == nil && k == nil {
-			err = errors.New("it does not run")
-		}
-		return err
-	})
-	return k
 }
 
 // await waits until the containers of the page's pods, and the pods, have these limits and no others. With 0 it
@@ -309,7 +296,7 @@ func (s *staged) rejects(name, annotation string) {
 func (s *staged) continues() {
 	s.Helper()
 	for name, before := range s.running {
-		if now := s.started(name); now.ID != before.ID {
+		if now := s.container(path.Base(name), "app"); now.ID != before.ID {
 			s.Errorf("the container of %s was %s and is %s", name, before.ID, now.ID)
 		}
 	}
