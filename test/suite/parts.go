@@ -18,9 +18,14 @@ import (
 
 // folder is one of test/e2e: tests that need the same of a node.
 type folder struct {
-	name  string
-	tests []string
+	name   string
+	tests  []string
+	proofs []string // those of tests that are marked with proofMark
 }
+
+// proofMark ends the comment of a test that takes so long that it runs with a proof only. Otherwise it does not run at all, and so does
+// not count as passed.
+const proofMark = "//e2e:proof"
 
 // foldersIn returns the folders of a directory. Others there are packages that the tests use.
 func foldersIn(dir string) ([]folder, error) {
@@ -31,11 +36,11 @@ func foldersIn(dir string) ([]folder, error) {
 	var out []folder
 	for _, main := range mains {
 		of := filepath.Dir(main)
-		tests, err := testsIn(of)
+		f, err := readFolder(of)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, folder{filepath.Base(of), tests})
+		out = append(out, f)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no folder with tests in %s", dir)
@@ -43,29 +48,37 @@ func foldersIn(dir string) ([]folder, error) {
 	return out, nil
 }
 
-// testsIn returns the names of the tests in the Go files of a directory.
-func testsIn(dir string) ([]string, error) {
+// readFolder reads the names of the tests in the Go files of a directory.
+func readFolder(dir string) (folder, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
-		return nil, err
+		return folder{}, err
 	}
-	var names []string
+	out := folder{name: filepath.Base(dir)}
 	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
-			return nil, err
+			return folder{}, err
 		}
 		for _, d := range parsed.Decls {
 			f, ok := d.(*ast.FuncDecl)
-			if ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
-				names = append(names, f.Name.Name)
+			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") || f.Name.Name == "TestMain" {
+				continue
+			}
+			out.tests = append(out.tests, f.Name.Name)
+			if isProof(f.Doc) {
+				out.proofs = append(out.proofs, f.Name.Name)
 			}
 		}
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("no tests in %s", dir)
+	if len(out.tests) == 0 {
+		return folder{}, fmt.Errorf("no tests in %s", dir)
 	}
-	return names, nil
+	return out, nil
+}
+
+func isProof(doc *ast.CommentGroup) bool {
+	return doc != nil && slices.ContainsFunc(doc.List, func(c *ast.Comment) bool { return c.Text == proofMark })
 }
 
 // choose returns the folders that a list names, all if it is empty, and that have a test which run chooses, the

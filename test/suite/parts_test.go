@@ -29,10 +29,11 @@ func names(folders []folder) (names []string) {
 	return names
 }
 
-// TestFolders verifies that a name stands for one test, and that each name in proofTests is a test.
+// TestFolders verifies that a name stands for one test, and that some tests are marked as proofs.
 func TestFolders(t *testing.T) {
 	in := map[string]string{}
-	for _, f := range testFolders(t) {
+	all := testFolders(t)
+	for _, f := range all {
 		for _, test := range f.tests {
 			if in[test] != "" {
 				t.Errorf("%s is in %s and in %s", test, in[test], f.name)
@@ -40,10 +41,9 @@ func TestFolders(t *testing.T) {
 			in[test] = f.name
 		}
 	}
-	for _, test := range proofTests {
-		if in[test] == "" {
-			t.Errorf("proofTests has %s, which is not a test", test)
-		}
+	weights := slices.IndexFunc(all, func(f folder) bool { return f.name == "weights" })
+	if proofs := all[weights].proofs; !slices.Contains(proofs, "TestUnpack") || slices.Contains(proofs, "TestReserve") {
+		t.Errorf("the proofs of weights are %q, want TestUnpack among them, and TestReserve not", proofs)
 	}
 	if _, err := foldersIn(t.TempDir()); err == nil {
 		t.Error("a directory without tests is no error")
@@ -109,7 +109,7 @@ func TestWorkflows(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	all := []folder{{"a", []string{"TestA", "TestB"}}, {"c", []string{"TestC"}}}
+	all := []folder{{name: "a", tests: []string{"TestA", "TestB"}}, {name: "c", tests: []string{"TestC"}}}
 	for _, tt := range []struct {
 		list, run string
 		want      []string
@@ -145,7 +145,7 @@ func TestOuterTests(t *testing.T) {
 
 // TestParts verifies that each folder is in exactly one part, and that the parts take about the same time.
 func TestParts(t *testing.T) {
-	all := []folder{{"a", []string{"A"}}, {"b", []string{"B"}}, {"c", []string{"C1", "C2"}}, {"new", []string{"N"}}}
+	all := []folder{{name: "a", tests: []string{"A"}}, {name: "b", tests: []string{"B"}}, {name: "c", tests: []string{"C1", "C2"}}, {name: "new", tests: []string{"N"}}}
 	took := &times{took: map[string]time.Duration{"A": 5 * time.Second, "B": 9 * time.Second, "C1": time.Second, "C2": time.Second}}
 	var got [][]string
 	for _, part := range parts(all, 2, took) {

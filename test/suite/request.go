@@ -34,15 +34,6 @@ type options struct {
 	seed     string // SOAK_SEED: replays a soak
 }
 
-// proofTests take so long that they run with a proof only. Otherwise they do not run at
-// all, and so do not count as passed.
-var proofTests = []string{
-	"TestSoak", "TestNeighbour", "TestNoisyNeighbour", "TestShareFigures", "TestPeriods", "TestDepths", "TestPriorities", "TestCostOverhead", "TestModelFollows", "TestCalibrationsAgree",
-	"TestLatencyTargets", "TestUnpack", "TestObserverCost", "TestReloadFigures", "TestRegistrationFigures", "TestLiveFigures", "TestStages", "TestStorageOfPods", "TestTenants",
-	"TestOtherRuntime", "TestKubeletLink", "TestHeldBefore", "TestWaitSamples", "TestWaitOverhead", "TestWaitThroughput",
-	"TestWhyTrials", "TestWhyPredecessor", "TestKernelFeatures", "TestWeightBudgets", "TestGuarantee", "TestTutorial", "TestCompare", "TestMonitoring",
-}
-
 // only returns a regular expression for these tests.
 func only(tests ...string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
@@ -76,7 +67,7 @@ func requestFrom(cfg node.Config, getenv func(string) string) (request, error) {
 	}
 	if !r.proof {
 		for i := range all {
-			all[i].tests = slices.DeleteFunc(all[i].tests, func(test string) bool { return slices.Contains(proofTests, test) })
+			all[i].tests = slices.DeleteFunc(all[i].tests, func(test string) bool { return slices.Contains(all[i].proofs, test) })
 		}
 	}
 	if r.folders, err = choose(all, getenv("E2E_PART"), r.tests); err != nil {

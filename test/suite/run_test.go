@@ -118,7 +118,7 @@ func (r *run) command(f folder, now time.Time) []string {
 		}
 	}
 	if !r.proof {
-		cmd = append(cmd, "-test.skip="+only(proofTests...))
+		cmd = append(cmd, "-test.skip="+only(f.proofs...))
 	}
 	return cmd
 }

@@ -184,6 +184,8 @@ rules:
 
 // TestLiveFigures measures the time from the API server's answer to an edit until the limit is in force, while other pods
 // are created and end. It runs in make proof only.
+//
+//e2e:proof
 func TestLiveFigures(t *testing.T) {
 	exchange := filepath.Join(t.TempDir(), "exchange")
 	lab.StartPlugin(t, "--only", "limits", "--exchange-dir", exchange)

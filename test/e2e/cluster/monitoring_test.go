@@ -60,6 +60,8 @@ const monitoredPods = 4
 
 // TestMonitoring installs the package of the chart with metrics, runs pods at and below their limits, and looks at them as one would on call:
 // with a Prometheus that scrapes the node, and with kubectl blkio.
+//
+//e2e:proof
 func TestMonitoring(t *testing.T) {
 	r := newRelease(t)
 	r.must("install", "nri-blkio", chartPackage(), chartParts+",metrics.enabled=true,metrics.dashboard.enabled=true", "--create-namespace")

@@ -109,6 +109,8 @@ spec:
 
 // TestStorageOfPods verifies limits on each kind of volume that a pod can have, created through the control
 // plane, the kubelet and a CSI driver.
+//
+//e2e:proof
 func TestStorageOfPods(t *testing.T) {
 	k := lab.NewKit(t, 2)
 	kinds := podVolumes(k, k.VolumeGroup())

@@ -32,6 +32,8 @@ const (
 
 // TestStages follows docs/how-to/enable-in-stages.md: it writes the policies of the page, runs its commands, and
 // compares what they print with the page. The plugin runs as its DaemonSet, and has the policy from its ConfigMap.
+//
+//e2e:proof
 func TestStages(t *testing.T) {
 	if err := lab.ImportImage(t.Context(), "nri-blkio.tar"); err != nil {
 		t.Fatal(err)

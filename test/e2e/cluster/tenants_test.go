@@ -68,6 +68,8 @@ func (c tenants) runs(name, wbps string) {
 
 // TestTenants verifies what the author of a pod sees of the policy: classes, bounds, and a budget, for which the kubelet waits
 // until another pod of the namespace has ended. It runs in make proof only.
+//
+//e2e:proof
 func TestTenants(t *testing.T) {
 	lab.StartPlugin(t, "--only", "limits", "--policy", lab.PolicyFile(t, tenantsPolicy))
 	c := tenants{startCluster(t)}

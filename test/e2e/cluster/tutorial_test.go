@@ -16,6 +16,8 @@ import (
 
 // TestTutorial follows docs/tutorial/first-limit.md: it runs the commands of the page, and looks for the output that the
 // page has. The node has images, but no registry. So no image is built, and the pod's image has the node's name for busybox.
+//
+//e2e:proof
 func TestTutorial(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(lab.Node.Payload, "docs/tutorial/first-limit.md"))
 	if err != nil {

@@ -15,6 +15,8 @@ const kubeletDir = "/var/lib/kubelet"
 
 // TestKubeletLink verifies that volumes of a pod are found by name, on the disk that they are on, if the kubelet's directory or that of
 // its pods is a symbolic link to another disk, and that check agrees.
+//
+//e2e:proof
 func TestKubeletLink(t *testing.T) {
 	for _, dir := range []string{kubeletDir, kubeletDir + "/pods"} {
 		t.Run(filepath.Base(dir), func(t *testing.T) {

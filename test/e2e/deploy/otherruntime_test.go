@@ -20,6 +20,8 @@ const nriSocket = "/var/run/nri/nri.sock"
 
 // TestOtherRuntime verifies that the plugin stays connected to the kubelet's runtime while another one takes the socket, that it
 // reports within 30 s that the other one registered it, and that it is connected again once the kubelet's runtime has the socket.
+//
+//e2e:proof
 func TestOtherRuntime(t *testing.T) {
 	p := lab.StartPlugin(t)
 	pod := lab.RunPod(t, "pod", lab.Limited)

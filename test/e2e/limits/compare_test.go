@@ -43,6 +43,8 @@ type comparison struct{ rows []generated.Row }
 
 // TestCompare measures the runtime's own blockio class beside a class of the plugin with the same limit, and beside no limit. It
 // runs for `make table T=compare` and in make proof only.
+//
+//e2e:proof
 func TestCompare(t *testing.T) {
 	c := &comparison{}
 	t.Run("nothing", func(t *testing.T) { c.measure(t, way{name: "nothing"}) })

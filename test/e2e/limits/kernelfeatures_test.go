@@ -41,6 +41,8 @@ rules: [{name: batch, match: {namespaces: [batch]}, class: bronze}]
 // TestKernelFeatures verifies that a limit, a class of a rule and a weight are in force if the kernel has io.max and io.weight. If it
 // does not have one of them, an annotation that needs it is rejected, and classes are skipped. Reports name the option of the
 // kernel, and other containers start.
+//
+//e2e:proof
 func TestKernelFeatures(t *testing.T) {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {

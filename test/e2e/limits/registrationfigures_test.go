@@ -17,6 +17,8 @@ var registered = regexp.MustCompile(`since_start="?([0-9.a-zµ]+)`)
 
 // TestRegistrationFigures measures how long the program takes from its start to its registration, on a node that is idle,
 // and while 24 pods start on it, as after a boot. It runs in make proof only.
+//
+//e2e:proof
 func TestRegistrationFigures(t *testing.T) {
 	const rounds, pods = 5, 24
 	measure := func() string {

@@ -34,6 +34,8 @@ func (r *reloaded) have(value, former string) (count int) {
 // TestReloadFigures measures how long a reload takes that changes the limits of all pods, from the first to the last of their
 // containers, and verifies that each container has the old or the new limit all the time. The containers share 50 pods, since the
 // node has no memory for the shims of 250. It runs in make proof only.
+//
+//e2e:proof
 func TestReloadFigures(t *testing.T) {
 	const (
 		pods, ofPod = 50, 5

@@ -30,6 +30,8 @@ const (
 // the runtime restarted. No container that is created while the plugin serves is ever
 // without its limits, the others get theirs soon after its return, and nothing is left.
 // It takes minutes: test/suite runs it with a proof only.
+//
+//e2e:proof
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
 	kills := []func(){s.killed, s.stopped, s.restarted}

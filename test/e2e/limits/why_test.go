@@ -112,6 +112,8 @@ func TestWhy(t *testing.T) {
 
 // TestWhyPredecessor asks why of a container that waits for data of an ended one, whose limit could not be lifted any more. Both write
 // to the same file. The kernel may hold all of the data as one bio, so the wait begins after the programs are attached.
+//
+//e2e:proof
 func TestWhyPredecessor(t *testing.T) {
 	lab.StartPlugin(t, "--policy", lab.PolicyFile(t, "writeback: {handOver: false}\n"))
 	pod := lab.RunPod(t, "pod", lab.Annotations{lab.Limits + "container.before": "/data wbps=512Ki"})

@@ -70,6 +70,8 @@ type score struct {
 // order: both wait all the time, and which has more threads is of no interest. A pod that lacks CPU as well has the other cause first, and
 // the part of the time that it waits for a CPU in the line. With nothing injected, only a neighbour is limited. A limit is blamed only where it
 // was injected.
+//
+//e2e:proof
 func TestWhyTrials(t *testing.T) {
 	seed := *whySeed
 	if seed == 0 {

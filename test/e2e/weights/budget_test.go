@@ -12,6 +12,8 @@ import (
 
 // TestWeightBudgets verifies that twelve pods of one tenant and one pod of another share a disk evenly under equal budgets, in all QoS
 // classes and without a weight of their own. Without budgets the twelve would get 92 %.
+//
+//e2e:proof
 func TestWeightBudgets(t *testing.T) {
 	const pods = 12
 	b := newSlowBench(t, sharedDisk)
@@ -35,6 +37,8 @@ func TestWeightBudgets(t *testing.T) {
 
 // TestGuarantee verifies that a namespace with one pod has what it is guaranteed of a disk, within three points, beside ten pods of another
 // namespace and a process outside pods. Without the guarantee it would get 8 %.
+//
+//e2e:proof
 func TestGuarantee(t *testing.T) {
 	const pods = 10
 	b := newSlowBench(t, sharedDisk)

@@ -91,6 +91,8 @@ func free(t *testing.T, dir string) int64 {
 
 // TestCalibrationsAgree verifies that two calibrations of a disk agree with one another and with fio. It takes
 // minutes, so it runs only in a proof.
+//
+//e2e:proof
 func TestCalibrationsAgree(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	saved := t.TempDir()

@@ -9,6 +9,8 @@ import (
 )
 
 // TestCostOverhead measures what io.cost takes from a container that has the disk for itself.
+//
+//e2e:proof
 func TestCostOverhead(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	deep := []string{"--direct=1", "--ioengine=libaio", "--iodepth=16"}

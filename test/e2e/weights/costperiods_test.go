@@ -46,6 +46,8 @@ func (c periodCase) String() string {
 
 // TestPeriods measures how weights 200 and 300 divide a disk with several periods of io.cost, and with
 // a model that has all of what the disk does.
+//
+//e2e:proof
 func TestPeriods(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	for i := range 2 { // the files are there before anything is measured

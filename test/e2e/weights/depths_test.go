@@ -43,6 +43,8 @@ func depthCases() []depthCase {
 
 // TestDepths measures a victim that reads 4 KiB at depths of 1, 4 and 16, beside a neighbour that costs the processors little:
 // one process that reads 1 MiB at depth 16.
+//
+//e2e:proof
 func TestDepths(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	other := b.also(t, "vdb")

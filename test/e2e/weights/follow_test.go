@@ -22,6 +22,8 @@ type followFigures struct {
 
 // TestModelFollows measures how much of a disk with two limits containers use by a model that follows the mix, and by one that
 // stays, with what calibrate measures. It verifies that a victim that begins has as much by both.
+//
+//e2e:proof
 func TestModelFollows(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	saved := t.TempDir()

@@ -37,6 +37,8 @@ type unpackCase struct {
 // TestUnpack measures how long a runtime, which is outside of pods, takes to unpack an image of
 // 20,000 small files on the shared disk, while eight pods write at full speed. It runs with a
 // proof only.
+//
+//e2e:proof
 func TestUnpack(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	lab.LittleDirty(t)

@@ -83,6 +83,8 @@ func (c *latencyCase) String() string {
 
 // TestLatencyTargets measures what targets of io.latency on a victim's cgroup, at several levels of the tree, do for the victim
 // beside eight writers. Without a plugin, in cgroups as those of pods. Only the kernel that test/node compiles has io.latency.
+//
+//e2e:proof
 func TestLatencyTargets(t *testing.T) {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {

@@ -17,6 +17,8 @@ const neighbourRow = "neighbour-row "
 // TestNeighbour measures what a pod that writes without end does to the latency of another
 // pod's reads from the same disk, without and with a limit. It takes minutes, and the limits
 // themselves are tested elsewhere, so it runs with a proof only.
+//
+//e2e:proof
 func TestNeighbour(t *testing.T) {
 	b := newSlowBench(t, slowDisk)
 	lab.StartPlugin(t)

@@ -60,6 +60,8 @@ func noisyCases() []noisy {
 
 // TestNoisyNeighbour measures a victim that commits and then reads, beside a neighbour with four
 // buffered writers and a reader at depth 32.
+//
+//e2e:proof
 func TestNoisyNeighbour(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	saved := t.TempDir()

@@ -69,6 +69,8 @@ func prioritySetups() []prioritySetup {
 
 // TestPriorities measures a victim that commits beside eight buffered writers: with classes of I/O priority, which io.prio.class sets,
 // with wbt, and with weights.
+//
+//e2e:proof
 func TestPriorities(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	heavy, light := lab.Annotations{lab.Weight + "containers": "1000"}, lab.Annotations{lab.Weight + "containers": "10"}

@@ -35,6 +35,8 @@ const shareSeconds = 60
 const shareSize = "--size=128M"
 
 // TestShareFigures measures how weights 200 and 300 divide a disk, in 60 windows of a second.
+//
+//e2e:proof
 func TestShareFigures(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	b.debugCost()

@@ -262,6 +262,8 @@ func TestObserverLoss(t *testing.T) {
 }
 
 // TestObserverCost measures the share of the time of a write that the observer uses.
+//
+//e2e:proof
 func TestObserverCost(t *testing.T) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {

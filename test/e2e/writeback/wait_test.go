@@ -117,6 +117,8 @@ func TestHeld(t *testing.T) {
 }
 
 // TestHeldBefore verifies that I/O counts that was held before the programs were attached, as soon as the limit lets a bio pass.
+//
+//e2e:proof
 func TestHeldBefore(t *testing.T) {
 	a := limited(t, "before", "wbps=1048576")
 	file := lab.File(t, "ext4", "before")
@@ -280,6 +282,8 @@ func explain(t *testing.T, got wait.Times, of lab.Writer, want wait.Share) {
 }
 
 // TestWaitSamples compares the stacks of a thread with what the programs count.
+//
+//e2e:proof
 func TestWaitSamples(t *testing.T) {
 	a := limited(t, "samples", "wbps=1048576")
 	o := observer(t)
@@ -313,6 +317,8 @@ func TestWaitSamples(t *testing.T) {
 }
 
 // TestWaitOverhead measures the time that the programs take beside a busy disk.
+//
+//e2e:proof
 func TestWaitOverhead(t *testing.T) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
@@ -339,6 +345,8 @@ func TestWaitOverhead(t *testing.T) {
 
 // TestWaitThroughput compares the reads of a busy disk while the programs are attached with those without them. The first disk does 1,500
 // operations a second. Of the second one the node's emulated CPUs are the bound.
+//
+//e2e:proof
 func TestWaitThroughput(t *testing.T) {
 	dir := t.TempDir()
 	lab.Know(t, "vdj")
