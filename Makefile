@@ -29,8 +29,8 @@ checks:
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and the tables of T=weights
 	cd test && NODE_MATRIX=full go test -count=1 -v -timeout 72h ./suite
 
-table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, depths, soak, or as root bench; docs/testing.md
-	cd test && $(if $(filter bench,$(T)),go run ./bench,TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite)
+table: ## measure a table of the pages again: T=scenarios, storage, neighbour, weights, compare, depths, soak; docs/testing.md
+	cd test && TABLE=$(or $(T),$(error T is the name of the table)) go test -count=1 -v -timeout 9h ./suite
 
 .PHONY: compare
 compare: ## measure containerd's blockio class beside our limits, for docs/explanation/comparison.md

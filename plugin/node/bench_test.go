@@ -184,8 +184,7 @@ func (a *allocations) report(b *testing.B, what string, rounds uint64) {
 // BenchmarkReconcile measures a pass over a node of 250 pods with two containers each, some of which have lost
 // their limits. A separate pass counts the pods to which a pass without a change writes.
 //
-// The cgroups are plain files. On the node of make table T=bench they are real cgroups below the one that
-// NRI_BLKIO_BENCH_CGROUPS names.
+// The cgroups are plain files, or real ones below the one that NRI_BLKIO_BENCH_CGROUPS names.
 func BenchmarkReconcile(b *testing.B) {
 	n := newReconciledNode(b)
 	b.Run("changed=0", func(b *testing.B) {
