@@ -179,39 +179,6 @@ func TestShellQuote(t *testing.T) {
 	}
 }
 
-func TestWriteTar(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "sub", "f"), []byte("data"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("sub/f", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	pack := func(host, name string) map[string][]byte {
-		t.Helper()
-		info, err := os.Stat(host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := writeTar(&b, host, name, info); err != nil {
-			t.Fatal(err)
-		}
-		return untar(t, b.Bytes())
-	}
-	files := pack(dir, "payload")
-	if len(files) != 3 || string(files["sub/f"]) != "data" || string(files["link"]) != "-> sub/f" {
-		t.Errorf("the archive of a directory has %q", files)
-	}
-	files = pack(filepath.Join(dir, "link"), "renamed")
-	if len(files) != 1 || string(files["renamed"]) != "data" {
-		t.Errorf("the archive of a file has %q", files)
-	}
-}
-
 func TestLastLines(t *testing.T) {
 	if got := lastLines("a\nb\nc\n", 2); got != "b\nc" {
 		t.Errorf("the last 2 of 3 lines are %q", got)

@@ -9,11 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -151,24 +148,16 @@ func shellQuote(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// Copy copies a file to the path guest, or a directory's contents into the
-// directory guest; directories above are made. Modes are kept, owners become root.
+// Copy copies the contents of a directory into the directory guest, which it makes. Modes are kept, owners become root.
 func (n *Node) Copy(ctx context.Context, host, guest string) error {
-	info, err := os.Stat(host)
-	if err != nil {
-		return fmt.Errorf("copy to the node: %w", err)
-	}
-	into := guest
-	if !info.IsDir() {
-		into = path.Dir(guest)
-	}
 	r, w := io.Pipe()
 	go func() {
-		w.CloseWithError(writeTar(w, host, path.Base(guest), info))
+		tw := tar.NewWriter(w)
+		w.CloseWithError(errors.Join(tw.AddFS(os.DirFS(host)), tw.Close()))
 	}()
 	defer r.Close()
 	var stderr strings.Builder
-	code, err := n.Run(ctx, r, io.Discard, &stderr, "sh", "-c", `mkdir -p "$1" && tar -x -C "$1"`, "sh", into)
+	code, err := n.Run(ctx, r, io.Discard, &stderr, "sh", "-c", `mkdir -p "$1" && tar -xo -C "$1"`, "sh", guest)
 	if err != nil {
 		return fmt.Errorf("copy %s to the node: %w", host, err)
 	}
@@ -176,54 +165,4 @@ func (n *Node) Copy(ctx context.Context, host, guest string) error {
 		return fmt.Errorf("copy %s to the node: %s", host, strings.TrimSpace(stderr.String()))
 	}
 	return nil
-}
-
-func writeTar(w io.Writer, host, name string, info fs.FileInfo) error {
-	tw := tar.NewWriter(w)
-	if !info.IsDir() {
-		if err := writeTarFile(tw, host, name, info); err != nil {
-			return err
-		}
-		return tw.Close()
-	}
-	err := filepath.WalkDir(host, func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(host, file)
-		if err != nil || rel == "." {
-			return err
-		}
-		return writeTarFile(tw, file, rel, info)
-	})
-	return errors.Join(err, tw.Close())
-}
-
-func writeTarFile(tw *tar.Writer, file, name string, info fs.FileInfo) error {
-	link := ""
-	if info.Mode()&fs.ModeSymlink != 0 {
-		var err error
-		if link, err = os.Readlink(file); err != nil {
-			return err
-		}
-	}
-	h, err := tar.FileInfoHeader(info, link)
-	if err != nil {
-		return err
-	}
-	h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, 0, 0, "", ""
-	if err := tw.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(tw, f)
-	return err
 }
