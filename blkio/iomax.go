@@ -90,3 +90,46 @@ func setPairs[T any](to *T, pairs string, set func(to *T, name, value string) er
 	}
 	return nil
 }
+
+// Limits has the four values of one device, indexed by Key. The zero value sets nothing. Limits are comparable
+// with ==.
+type Limits [NumLimits]Amount
+
+// String formats the keys that are set, "rbps=max wbps=1048576".
+func (l Limits) String() string {
+	var b strings.Builder
+	for k, r := range l {
+		if r == Unset {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(Key(k).String())
+		b.WriteByte('=')
+		b.WriteString(r.String())
+	}
+	return b.String()
+}
+
+// IsZero reports whether no key is set.
+func (l Limits) IsZero() bool { return l == Limits{} }
+
+// DevLimits has the limits of one device: one line of io.max.
+type DevLimits struct {
+	Dev    Dev
+	Limits Limits
+}
+
+// String formats a write to io.max, "8:16 rbps=max wbps=1048576".
+func (d DevLimits) String() string { return d.Dev.String() + " " + d.Limits.String() }
+
+// Burst lets a cgroup exceed a limit for a while, up to Rate. That takes credits, which the cgroup gains while it uses less than its limit.
+// Full credits last for Seconds at Rate. The zero value means that the limit is never exceeded.
+type Burst struct {
+	Rate    Amount
+	Seconds uint32
+}
+
+// IsZero reports whether the limit is never exceeded.
+func (b Burst) IsZero() bool { return b == Burst{} }

@@ -163,3 +163,96 @@ func (e *evaluation) desired() (Desired, error) {
 	}
 	return d, d.Errors[0]
 }
+
+// byName limits the disks whose names match a glob: those under the root filesystems and the volumes, those below
+// them, and those that are seen to be used. I/O to a disk is I/O to the disks below it as well, and the kernel
+// limits it on each.
+//
+// Other disks of the node get no limit, although the operator writes the entry: the container has no I/O there,
+// and each line costs memory in the kernel and room in the record. If it begins to use one, that is seen.
+func (e *evaluation) byName(cs []Container) {
+	matched, isUnknown := false, false
+	for i := range cs {
+		c := &cs[i]
+		for o := range c.starred() {
+			if o.Err != nil { // it is unknown whether there is a disk
+				if !e.missed && hasLimit(e.values) {
+					e.missed = true
+					e.fail(e.unlimited(c, o.Backing, o.Path))
+				}
+				continue
+			}
+			found := blkio.Backing{Warning: o.Warning}
+			for _, d := range o.Disks {
+				isUnknown = isUnknown || d.Dev.IsUnknown()
+				found.Disks = e.appendMatching(found.Disks, c, d)
+				for _, below := range c.Under[d.Dev] {
+					found.Disks = e.appendMatching(found.Disks, c, below)
+				}
+			}
+			if len(found.Disks) > 0 {
+				matched = true
+				e.apply(&found, o.Path, e.values)
+			}
+		}
+	}
+	switch {
+	case matched || e.missed:
+	case isUnknown:
+		e.skip(e.entry.Target.Text, "only a node shows the names of the disks")
+	default:
+		e.skip(e.entry.Target.Text, "no disk of the container has such a name")
+	}
+}
+
+// appendMatching adds a disk whose name the current entry matches.
+func (e *evaluation) appendMatching(to []blkio.Disk, c *Container, d blkio.Disk) []blkio.Disk {
+	if d.Dev.IsUnknown() || !e.entry.Target.MatchesDisk(d.Name, c.Links[d.Dev]) {
+		return to
+	}
+	return append(to, d)
+}
+
+// Bounds of memory, output and work of a decision. Longer lists would
+// not be read.
+const (
+	maxListed = 16  // of one kind in a Desired, or lines of Unmatched
+	maxHints  = 16  // mistakes that come with a search for the intended word
+	maxTarget = 64  // bytes of a target that is reported
+	maxName   = 110 // bytes of a mount that a warning names
+	maxReason = 256 // bytes of a reason; a path of the host may be in it
+)
+
+// distinct keeps the first values that it gets, and counts further ones. It counts equal
+// values once: "*" over many containers has "rootfs" many times.
+type distinct[T comparable] struct {
+	kept []T
+	more map[T]struct{}
+}
+
+// add reports whether v is new.
+func (d *distinct[T]) add(v T) bool {
+	if slices.Contains(d.kept, v) {
+		return false
+	}
+	if len(d.kept) < maxListed {
+		d.kept = append(d.kept, v)
+		return true
+	}
+	if _, ok := d.more[v]; ok {
+		return false
+	}
+	if d.more == nil {
+		d.more = make(map[T]struct{})
+	}
+	d.more[v] = struct{}{}
+	return true
+}
+
+// andMore closes a list that leaves n lines out.
+func andMore(lines []string, n int) []string {
+	if n == 0 {
+		return lines
+	}
+	return append(lines, "and "+strconv.Itoa(n)+" more")
+}

@@ -1,14 +1,20 @@
 package calibrate
 
 import (
+	"bytes"
 	"context"
+	cryptorand "crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"github.com/prometheus/procfs"
 )
 
 // transfer reads or writes a block at an offset: ReadAt of a disk, or WriteAt of a file.
@@ -236,4 +242,41 @@ func (o outcome) latency(percent float64) time.Duration {
 	}
 	slices.Sort(all)
 	return all[min(len(all)-1, int(float64(len(all))*percent/100))]
+}
+
+// alignment is the alignment of memory for direct I/O: at least a logical block of the disk.
+const alignment = 4096
+
+// newBlock returns memory for direct I/O with random content, which a disk can neither compress
+// nor deduplicate.
+func newBlock(size int) []byte {
+	memory := make([]byte, size+alignment)
+	// The garbage collector does not move it.
+	skip := alignment - int(uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%alignment)
+	block := memory[skip : skip+size : skip+size]
+	_, _ = cryptorand.Read(block) // it never fails
+	return block
+}
+
+// isZero reports whether the start of a block has zeros only, as where nothing was ever written.
+func isZero(block []byte) bool {
+	var none [alignment]byte
+	n := min(len(block), len(none))
+	return bytes.Equal(block[:n], none[:n])
+}
+
+// processorTime returns how long the threads of this process have used processors, and have waited
+// for one. It is 0 if the kernel does not count that.
+func processorTime() (sum time.Duration) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	threads, _ := proc.AllThreads(os.Getpid())
+	for _, t := range threads {
+		if s, err := t.Schedstat(); err == nil { // otherwise the thread has ended
+			sum += time.Duration(s.RunningNanoseconds + s.WaitingNanoseconds)
+		}
+	}
+	return sum
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/bpf"
@@ -90,4 +92,14 @@ func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 		Votes:      Votes{History: got.History, Average: got.Average},
 		Bandwidth:  got.Bandwidth,
 	}, nil
+}
+
+// ThreadTime returns the CPU time of the calling thread. The caller must have locked its
+// goroutine to the thread.
+func ThreadTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

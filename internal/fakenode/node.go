@@ -3,11 +3,14 @@
 package fakenode
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -97,4 +100,136 @@ const OrphanMounts = `1 0 259:300 / / rw shared:1 - ext4 /dev/nvme0n1 rw
 28 27 0:71 / /var/lib/kubelet/pods/remote/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw
 29 1 0:72 / /var/lib/kubelet/pods/gone-1/etc-hosts rw - tmpfs tmpfs rw
 30 1 0:6 /dm-2 /var/lib/kubelet/pods/gone-1/volumeDevices/kubernetes.io~csi/raw rw - devtmpfs devtmpfs rw
+`
+
+// Proc returns a procfs with six processes. These are the node's first one, a service with a mount namespace of
+// its own, and one with files open inside and outside a volume. Two more are of a pod that has volumes of
+// OrphanMounts mounted elsewhere, and one has none of these mounts.
+func Proc() fstest.MapFS {
+	f := fstest.MapFS{}
+	file := func(name, data string) { f[name] = &fstest.MapFile{Data: []byte(data)} }
+	link := func(name, target string) {
+		f[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
+	}
+	fd := func(mount int) string { return fmt.Sprintf("pos:\t0\nflags:\t02\nmnt_id:\t%d\nino:\t7\n", mount) }
+	const pod = "101 100 259:300 / / rw - overlay overlay rw\n" +
+		"102 101 253:1 / /host/data\\033[2J rw - xfs /dev/mapper/luks rw\n" +
+		"103 101 259:300 /srv /elsewhere rw - ext4 /dev/nvme0n1 rw\n" +
+		"104 101 259:300 /srv/sub/deep /conf rw - ext4 /dev/nvme0n1 rw\n"
+	// A service has the node's mounts, and loses those that the node unmounts.
+	service := strings.NewReplacer("\n2", "\n302", " shared:1 ", " master:1 ").Replace(OrphanMounts)
+	service = strings.ReplaceAll("301"+strings.TrimPrefix(service, "1"), " 1 ", " 301 ")
+	for pid, comm := range map[int]string{60: "service", 1: "systemd", 30: "tail\n\x1b]0;evil\x07", 40: "agent", 41: "agent", 50: "nginx"} {
+		p := fmt.Sprint(pid, "/")
+		file(p+"mountinfo", OrphanMounts)
+		file(p+"comm", comm+"\n")
+		file(p+"cgroup", "0::/system.slice\n")
+		link(p+"cwd", "/")
+		link(p+"root", "/")
+		if pid == 40 || pid == 41 {
+			file(p+"mountinfo", pod)
+			file(p+"cgroup", "0::/kubepods.slice/kubepods-podlive_1.slice/cri-containerd-1.scope\n")
+		}
+	}
+	file("60/mountinfo", service)
+	file("60/fdinfo/3", fd(3025))
+	file("50/mountinfo", "200 100 0:99 / / rw - overlay overlay rw\n")
+	file("30/fdinfo/0", fd(1))
+	file("30/fdinfo/3", fd(21))
+	file("30/fdinfo/4", fd(21))
+	file("30/fdinfo/5", "pos:\t0\n")
+	link("30/cwd", Pods+"gone-1/volumes/kubernetes.io~csi/data/mount/dir (deleted)")
+	file("41/fdinfo/9", fd(102))
+	file("50/fdinfo/9", fd(21)) // passed to it, so it is not searched for
+	file("self/comm", "x\n")
+	return f
+}
+
+// sysfs is sysfs as the kernel lays it out.
+type sysfs struct{ fstest.MapFS }
+
+// add makes a device below /sys/devices, with attributes "name=content".
+func (f sysfs) add(dir, dev string, attrs ...string) {
+	full := "devices/" + dir
+	partition := false
+	for _, attr := range append(attrs, "dev="+dev) {
+		key, value, _ := strings.Cut(attr, "=")
+		partition = partition || key == "partition"
+		if key != "dev" || dev != "" {
+			f.MapFS[full+"/"+key] = &fstest.MapFile{Data: []byte(value + "\n")}
+		}
+	}
+	if dev != "" {
+		f.link("dev/block/"+dev, "../../"+full)
+	}
+	f.link("class/block/"+path.Base(dir), "../../"+full)
+	if !partition {
+		f.link("block/"+path.Base(dir), "../"+full)
+	}
+}
+
+// on adds the devices that a device is made of.
+func (f sysfs) on(dir string, below ...string) {
+	for _, b := range below {
+		up := strings.Repeat("../", strings.Count(dir, "/")+2)
+		f.link("devices/"+dir+"/slaves/"+path.Base(b), up+b)
+	}
+}
+
+func (f sysfs) link(name, target string) {
+	f.MapFS[name] = &fstest.MapFile{Data: []byte(target), Mode: fs.ModeSymlink | 0o777}
+}
+
+const twoGiB = "size=4194304"
+
+// Sysfs returns the sysfs of a node with one device of each kind. These are a partition, LVM over two disks
+// with dm-crypt on it, RAID1 with a partition, multipath, and NVMe with a hidden path. It also has devices that
+// storage.Sysfs.Disks leaves out.
+func Sysfs() fs.FS {
+	f := sysfs{fstest.MapFS{}}
+	f.add("pci/sda", "8:0", twoGiB, "device/model=Disk \x1b[31m", "queue/rotational=1", "queue/scheduler=[mq-deadline] none")
+	f.add("pci/sda/sda1", "8:1", "size=1048576", "partition=1")
+	f.add("pci/sda/sda2", "8:2", "size=2097152", "partition=2")
+	f.add("pci/sdb", "8:16", twoGiB, "device/model=SSD")
+	f.add("pci/sdc", "8:32", twoGiB, "ro=1")
+	f.add("pci/sdd", "8:48", twoGiB)
+	f.add("pci/sde", "65:256", twoGiB) // a minor above 255
+	f.add("virtual/dm-0", "253:0", twoGiB, "dm/name=vg-data", "dm/uuid=LVM-abc")
+	f.on("virtual/dm-0", "pci/sda/sda2", "pci/sdb")
+	f.add("virtual/dm-1", "253:1", twoGiB, "dm/name=luks", "dm/uuid=CRYPT-LUKS2-abc-luks")
+	f.on("virtual/dm-1", "virtual/dm-0")
+	f.add("virtual/md0", "9:0", twoGiB, "md/level=raid1")
+	f.on("virtual/md0", "pci/sdc", "pci/sdd")
+	f.add("virtual/md0/md0p1", "259:9", "size=2048", "partition=1")
+	f.add("pci/sdf", "8:80", twoGiB)
+	f.add("pci/sdg", "8:96", twoGiB)
+	f.add("virtual/dm-2", "253:2", twoGiB, "dm/name=mpatha", "dm/uuid=mpath-3600")
+	f.on("virtual/dm-2", "pci/sdf", "pci/sdg")
+	f.add("virtual/nvme0n1", "259:300", twoGiB, "hidden=0", "device/model=NVMe")
+	f.add("pci/nvme0c0n1", "", twoGiB, "hidden=1")
+	f.add("virtual/loop0", "7:0", "size=2048", "loop/backing_file=/srv/a\x07b.img")
+	f.add("virtual/loop1", "7:1", "size=0")
+	f.add("virtual/nbd0", "43:0", "size=0")
+	f.add("virtual/ram0", "1:0", "size=8192")
+	f.add("virtual/zram0", "252:0", "size=8192")
+	f.add("virtual/zram1", "252:1", "size=0")
+	const members = "fs/btrfs/5b1b/devices/"
+	f.link(members+"sde", "../../../../devices/pci/sde")
+	f.link(members+"sda1", "../../../../devices/pci/sda/sda1")
+	return f
+}
+
+// Mounts is the mountinfo of a node with the devices of Sysfs. It has volumes of the pod
+// u1.
+const Mounts = `1 0 259:300 / / rw - ext4 /dev/nvme0n1 rw
+2 1 0:5 / /dev rw - devtmpfs udev rw
+3 1 253:1 / /mnt/secret rw - xfs /dev/mapper/luks rw
+4 1 0:45 /sub /srv/sub rw - btrfs /dev/sde rw
+5 1 0:45 / /srv/btrfs rw - btrfs /dev/sda1 rw
+6 1 259:9 / /boot rw - vfat /dev/md0p1 rw
+7 1 0:60 / /var/lib/kubelet/pods/u1/volumes/kubernetes.io~nfs/share rw - nfs4 filer:/ rw
+8 1 0:61 / /var/lib/kubelet/pods/u1/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw
+9 1 253:2 / /var/lib/kubelet/plugins/kubernetes.io/csi/x/0123456789012345678901234567890123456789/globalmount rw - ext4 /dev/mapper/mpatha rw,data=journal
+10 1 253:2 / /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount rw - ext4 /dev/mapper/mpatha rw,data=journal
+11 1 8:200 / /mnt/gone rw - ext4 /dev/sdz rw
 `

@@ -3,9 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -195,3 +199,99 @@ func (f *follower) read(events Events) error {
 }
 
 func keyOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+
+const (
+	// answerTime bounds a list of one object, and the time until the API server accepts a watch.
+	answerTime = 30 * time.Second
+	// podsTime bounds the list of all pods. The API server ends a request after the same time.
+	podsTime = time.Minute
+	// watchTime is the least duration of a watch, and the most is twice that: each new watch is a
+	// request. A lost connection ends all watches within a minute in any case.
+	watchTime = time.Hour
+	// Pauses after a request that failed, and after a watch that ended early.
+	minPause, maxPause = time.Second, 30 * time.Second
+)
+
+// errLate is the error of a request that the API server has not answered in time.
+var errLate = fmt.Errorf("no answer within %v", answerTime)
+
+// asksForList reports whether the API server has answered a watch, and asks for a list: the state that
+// the watch begins with is too old, or this version cannot send the initial state.
+func asksForList(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// watchPods watches the pods of the node until the context ends. A request that fails is sent again
+// after a pause that grows to a minute.
+func (p *Part) watchPods(ctx context.Context) {
+	f := follower{Part: p, ref: Ref{Kind: Pods}, to: p.pods}
+	repeat(ctx, f.watchOnce)
+}
+
+// repeat calls fn again and again until the context ends. A call that fails or ends early is followed
+// by a pause, which grows to a minute and more.
+func repeat(ctx context.Context, fn func(context.Context) error) {
+	for pause := time.Duration(0); ctx.Err() == nil; {
+		start := time.Now()
+		if err := fn(ctx); err == nil && time.Since(start) > minPause {
+			pause = 0 // it ended as it should
+			continue
+		}
+		pause = min(max(2*pause, minPause), maxPause)
+		reminder.Sleep(ctx, pause+rand.N(pause))
+	}
+}
+
+// limit bounds the requests for single objects. Each pod needs its namespace, which does not wait for others. The claims of one
+// tenant's pods can be thousands, so of each tenant one request at a time waits for the limiter, which takes turns then.
+type limit struct {
+	*rate.Limiter
+
+	mu    sync.Mutex       // guards the field below
+	turns map[string]*turn // by namespace, of those with a waiting request
+}
+
+// turn is held by the one request of a tenant that waits for the limiter.
+type turn struct {
+	held    chan struct{} // has one slot
+	waiting int           // requests, with the one that holds it
+}
+
+func newLimit() *limit {
+	return &limit{Limiter: rate.NewLimiter(requestsPerSecond, requestsAtOnce), turns: map[string]*turn{}}
+}
+
+// wait waits until a request for a tenant may be sent.
+func (l *limit) wait(ctx context.Context, tenant string) error {
+	t := l.join(tenant)
+	defer l.leave(tenant)
+	select {
+	case t.held <- struct{}{}:
+		defer func() { <-t.held }()
+		return l.Wait(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *limit) join(tenant string) *turn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.turns[tenant]
+	if t == nil {
+		t = &turn{held: make(chan struct{}, 1)}
+		l.turns[tenant] = t
+	}
+	t.waiting++
+	return t
+}
+
+func (l *limit) leave(tenant string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.turns[tenant]; t.waiting > 1 {
+		t.waiting--
+	} else {
+		delete(l.turns, tenant)
+	}
+}

@@ -1,11 +1,18 @@
 package inspect
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/blkio/wait"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -184,4 +191,138 @@ func SharedDisksOf(values []Value, sys storage.Sysfs) ([]SharedDisk, error) {
 	}
 	stack, err := sys.Stack()
 	return SharedDisks(limited, stack), err
+}
+
+// SharedDisk is a disk whose limit also throttles devices that are stored on it, such as
+// logical volumes.
+type SharedDisk struct {
+	Disk  string   `json:"disk"`
+	Above []string `json:"above"` // the devices that are stored on it
+}
+
+// String returns one line for the notes of status.
+func (d *SharedDisk) String() string {
+	return fmt.Sprintf("a limit on %s also applies to %s, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
+}
+
+// SharedDisks returns those of the limited disks on which other devices are stored, sorted
+// by name.
+func SharedDisks(limited map[string]bool, stack []storage.BlockDevice) []SharedDisk {
+	out := []SharedDisk{}
+	for _, disk := range slices.Sorted(maps.Keys(limited)) {
+		if names := above(stack, disk); len(names) > 0 {
+			out = append(out, SharedDisk{disk, names})
+		}
+	}
+	return out
+}
+
+// above returns the names of the devices that are made of a disk or of its partitions, at
+// any height, in the stack's order.
+func above(stack []storage.BlockDevice, disk string) []string {
+	on := map[string]bool{disk: true}
+	for range stack { // at most so high
+		before := len(on)
+		for _, d := range stack {
+			if slices.ContainsFunc(d.Parents, func(p blkio.Disk) bool { return on[p.Name] }) {
+				on[d.Name] = true
+			}
+		}
+		if len(on) == before {
+			break
+		}
+	}
+	var out []string
+	for _, d := range stack {
+		if on[d.Name] && d.Name != disk && d.Kind != storage.KindPartition {
+			out = append(out, d.Name)
+		}
+	}
+	return out
+}
+
+// Burst is the burst of a limit.
+type Burst struct {
+	Burst  string `json:"burst"` // RATE/DURATION
+	Raised bool   `json:"raised"`
+	// Credits are those of the owner, as a part of a whole burst. They are below zero for a debt.
+	Credits float64 `json:"credits"`
+}
+
+// addBursts adds the bursts to limits. A limit that is raised to its burst is in force, and so is a backstop that is raised with it.
+func (h *Host) addBursts(values []Value) error {
+	if h.Bursts == nil {
+		return nil
+	}
+	book, err := h.Bursts.Read()
+	type at struct{ cgroup, dev, key string }
+	bursts, raised, above := map[at]*Burst{}, map[at]blkio.Amount{}, map[at]blkio.Amount{}
+	for _, s := range book.Limits() {
+		place := at{s.Cgroup, s.Dev.String(), s.Key.String()}
+		bursts[place] = &Burst{annotation.FormatBurst(s.Key, s.Burst), s.Raised, s.Credits / s.Whole()}
+		if s.Raised {
+			raised[place] = s.Burst.Rate
+			place.cgroup = path.Dir(s.Cgroup)
+			above[place] += s.Burst.Rate - s.Limit
+		}
+	}
+	for i := range values {
+		v := &values[i]
+		place := at{v.Cgroup, v.Dev, v.Key}
+		v.Burst = bursts[place]
+		key, isLimit := blkio.ParseKey(blkio.IOMax, v.Key)
+		if !isLimit || v.State != ValueDrift {
+			continue
+		}
+		inForce := raised[place]
+		if asked, p := annotation.ParseAmount(key, v.Asked); p == nil && inForce == 0 && v.Source.Kind == policy.FromBackstop {
+			inForce = asked + above[place]
+		}
+		if v.InForce == annotation.FormatAmount(key, inForce) {
+			v.State = ValueOK
+		}
+	}
+	return err
+}
+
+// MeasureUse sets Used of the limits in force. It compares two readings of their cgroups.
+func (h *Host) MeasureUse(ctx context.Context, values []Value, duration time.Duration) {
+	before := h.readUse(values)
+	if len(before) == 0 {
+		return
+	}
+	select {
+	case <-time.After(duration):
+	case <-ctx.Done():
+	}
+	activities := map[string]wait.Activity{}
+	for cgroup, after := range h.readUse(values) {
+		if first, ok := before[cgroup]; ok {
+			activities[cgroup] = wait.UseBetween(first, after)
+		}
+	}
+	for i := range values {
+		v := &values[i]
+		key, isLimit := blkio.ParseKey(blkio.IOMax, v.Key)
+		for _, d := range activities[v.Cgroup].Disks {
+			if part, inForce := d.OfLimit(key); isLimit && inForce && d.Dev.String() == v.Dev {
+				v.Used = &part
+			}
+		}
+	}
+}
+
+// readUse reads the cgroups with limits. One that cannot be read, as it was removed, is left out.
+func (h *Host) readUse(values []Value) map[string]wait.Use {
+	out := map[string]wait.Use{}
+	for i := range values {
+		v := &values[i]
+		if _, isRead := out[v.Cgroup]; isRead || v.Dev == "" {
+			continue
+		}
+		if use, err := wait.ReadUse(h.Cgroups.Cgroup(v.Cgroup)); err == nil {
+			out[v.Cgroup] = use
+		}
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
@@ -229,4 +230,75 @@ func (r *Repairer) act(now time.Time, tasks []task) {
 		r.ledger.pause(now)
 	}
 	r.endNeedless()
+}
+
+// pace is the interval at which the Repairer reads the writes.
+type pace struct {
+	idle     time.Duration // the last interval, while there was no task; 0 after a task
+	nextRead time.Time     // time of the next read
+	hasAlarm bool          // the kernel reports between reads that a cgroup writes to another's file
+}
+
+// next returns the time until the next read, by the files and tasks that the last one found.
+func (p *pace) next(found, tasks int) time.Duration {
+	work := fileTick * time.Duration(found+tasks)
+	switch {
+	case tasks > 0:
+		p.idle = 0
+		return max(tick, work)
+	case found > 0 || !p.hasAlarm:
+		p.idle = max(writesTick, work)
+	default:
+		p.idle = min(max(2*p.idle, writesTick), slowTick)
+	}
+	return p.idle
+}
+
+// set starts the timer of the next read.
+func (p *pace) set(timer *time.Timer, wait time.Duration) {
+	p.nextRead = time.Now().Add(wait)
+	timer.Reset(wait)
+}
+
+// sooner makes the next read come after wait at the latest, since there may be a task.
+func (p *pace) sooner(timer *time.Timer, wait time.Duration) {
+	p.idle = 0
+	if time.Now().Add(wait).Before(p.nextRead) {
+		p.set(timer, wait)
+	}
+}
+
+// problems logs errors. Those that last have keys.
+type problems struct {
+	log      logrus.FieldLogger
+	lasting  map[string]*reminder.Reminder
+	failures rate.Sometimes // of single files; the others are counted
+	recovery *recovery.Recovery
+}
+
+func newProblems(log logrus.FieldLogger, panics *recovery.Recovery) problems {
+	return problems{
+		log: log, lasting: map[string]*reminder.Reminder{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
+		recovery: panics,
+	}
+}
+
+// complain logs an error when it is new, again every ten minutes while it lasts,
+// and when it has passed.
+func (p *problems) complain(key, text string, err error) {
+	problem := p.lasting[key]
+	if err == nil {
+		if problem != nil {
+			p.log.Info(text + ": no more")
+			delete(p.lasting, key) // keys name filesystems, which come and go
+		}
+		return
+	}
+	if problem == nil {
+		problem = &reminder.Reminder{}
+		p.lasting[key] = problem
+	}
+	if problem.Due(time.Now(), err) {
+		p.log.WithError(err).Warn(text)
+	}
 }

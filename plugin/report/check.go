@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -129,3 +130,22 @@ func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
 
 // share returns a part of a disk, from 0 to 1, in percent.
 func share(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }
+
+// PodName names a pod by its namespace and name; "" if its name is not known.
+func PodName(namespace, pod string) string {
+	if namespace == "" || pod == "" {
+		return pod
+	}
+	return namespace + "/" + pod
+}
+
+// ContainerName names a container of a pod, or the pod if container is "".
+func ContainerName(namespace, pod, container string) string {
+	if container == "" {
+		return PodName(namespace, pod)
+	}
+	return PodName(namespace, pod) + " " + container
+}
+
+// containerOrPod names the cgroup of a container, or that of the pod if container is "".
+func containerOrPod(container string) string { return cmp.Or(container, "(the pod)") }

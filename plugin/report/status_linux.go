@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -159,4 +160,33 @@ func timeText(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
+}
+
+// writeBudgets writes what the pods of namespaces are granted of their budgets; nil for no budgets.
+func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
+	if b == nil || len(b.Sums) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nBudgets:")
+	t := terminal.NewTable(out, "NAMESPACE", "DISK", "KEY", "GRANTED", "BUDGET", "PODS", "STATE")
+	for i := range b.Sums {
+		s := &b.Sums[i]
+		state := "ok"
+		switch {
+		case s.Over:
+			state = "over the budget"
+		case s.Reason != "":
+			state = "not kept: " + s.Reason
+		case s.Factor != 0 && s.Factor != 1:
+			state = "scaled to " + share(s.Factor)
+		}
+		if s.Undecided > 0 {
+			state += ", without " + inspect.Count(s.Undecided, "pod") + " not decided yet"
+		}
+		t.Row(s.Namespace, s.Disk, s.Key, s.Granted, s.Budget, fmt.Sprint(s.Pods), state)
+	}
+	t.Flush()
+	if b.LeftOut > 0 {
+		terminal.Notes(out, "note", fmt.Sprintf("%d budgets are left out, because the report is bounded", b.LeftOut))
+	}
 }

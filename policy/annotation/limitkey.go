@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
@@ -55,5 +56,65 @@ func (e *Entry) set(name string, rate blkio.Amount) {
 	keys := KeysOf(name)
 	for _, k := range keys {
 		e.Limits[k], e.paired[k] = rate, len(keys) > 1
+	}
+}
+
+// Kinds of annotations.
+const (
+	KindLimits = "limits"
+	KindWeight = "weight"
+	KindClass  = "class"
+)
+
+// Scopes of annotations. That of one container is container.NAME.
+const (
+	ScopeEach  = "containers"
+	ScopeTotal = "pod-total"
+)
+
+// limitsKey is the annotation of limits of a claim, and on a pod that of the scope containers.
+const limitsKey = KindLimits + "." + Domain
+
+// IsKey reports whether the key of an annotation has the plugin's domain, valid or not.
+func IsKey(key string) bool {
+	prefix, _, _ := strings.Cut(key, "/")
+	kind, ok := strings.CutSuffix(prefix, Domain)
+	return ok && (kind == "" || strings.HasSuffix(kind, "."))
+}
+
+// CutKey returns the kind of an annotation, known or not, and its scope.
+func CutKey(key string) (kind, scope string) {
+	prefix, scope, _ := strings.Cut(key, "/")
+	return strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), "."), scope
+}
+
+// What follows describes the grammar to generators of other forms of it, such as
+// the admission policies of test/admission/policies.
+
+// Scopes returns the scopes that are whole words. The other scopes are container.NAME.
+func Scopes() []string { return []string{ScopeEach, ScopeTotal} }
+
+// Suffixes returns the suffixes of Kubernetes quantities that a rate may have. The decimal ones come first, by
+// their powers of 1000, then the binary ones, by their powers of 1024.
+func Suffixes() []string {
+	return []string{"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+}
+
+// Bounds holds the largest valid numbers and sizes.
+type Bounds struct {
+	Annotations  int // of the plugin on one pod
+	TotalEntries int // in the annotations of one pod
+	Entries      int // in one annotation
+	Value        int // bytes of one annotation
+	Number       int // bytes of a number without its suffix
+	Decimals     int // of a number
+	Exponent     int // of a number
+}
+
+// Most returns the bounds of the grammar.
+func Most() Bounds {
+	return Bounds{
+		Annotations: maxKeys, TotalEntries: maxTotal, Entries: maxEntries, Value: maxValue,
+		Number: maxNumber, Decimals: maxDecimals, Exponent: maxExponent,
 	}
 }

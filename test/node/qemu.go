@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // accelerators are QEMU's arguments. With TCG these are the settings seen stable
@@ -240,4 +242,14 @@ func (c cache) probeKVM(ctx context.Context, p parts) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// CPUTime returns the processor time that QEMU has used for the node, in seconds.
+func (n *Node) CPUTime() (float64, error) {
+	p, err := procfs.NewProc(n.qemu.cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := p.Stat()
+	return stat.CPUTime(), err
 }

@@ -2,7 +2,10 @@ package lab
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
 // MustMkdir makes a directory, and those above it.
@@ -19,4 +22,20 @@ func WriteFile(t *testing.T, file, content string) {
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+const policyHead = noise.PolicyHead
+
+// PolicyFile writes a node policy.
+func PolicyFile(t *testing.T, body string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	WritePolicy(t, file, body)
+	return file
+}
+
+// WritePolicy writes a node policy to a file.
+func WritePolicy(t *testing.T, file, body string) {
+	t.Helper()
+	WriteFile(t, file, policyHead+body)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/prometheus/procfs"
 )
@@ -25,4 +26,18 @@ func (r Root) MemTotal() (uint64, error) {
 		return 0, fmt.Errorf("read %s: missing line MemTotal", r.path("/proc/meminfo"))
 	}
 	return *info.MemTotalBytes, nil
+}
+
+// userHZ is the number of clock ticks of a second in procfs. The kernel's interface has this value on each architecture
+// that this program runs on.
+const userHZ = 100
+
+// SinceStart returns the time since the kernel started this process, which is before the initialization of the program.
+func SinceStart() (time.Duration, error) {
+	self, err := procfs.Self()
+	if err != nil {
+		return 0, err
+	}
+	stat, err := self.Stat()
+	return SinceBoot() - time.Duration(stat.Starttime)*time.Second/userHZ, err
 }
