@@ -18,7 +18,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/migrate"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const checkLong = `Show the limits that a pod would get on this node, or the errors in its annotations.
@@ -219,9 +218,8 @@ func (a *app) readManifests(names ...string) (manifest.Set, error) {
 }
 
 func (a *app) readManifest(name string) (manifest.Set, error) {
-	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds(), Parameters: annotation.Parameters()}
 	if name == "-" {
-		return manifest.Read(a.stdin, "stdin", keys)
+		return manifest.Read(a.stdin, "stdin")
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -229,9 +227,9 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return manifest.ReadFS(os.DirFS(name), filepath.ToSlash(name), keys)
+		return manifest.ReadFS(os.DirFS(name), filepath.ToSlash(name))
 	}
-	return manifest.Read(f, name, keys)
+	return manifest.Read(f, name)
 }
 
 // migrateReport is the output of check --migrate.

@@ -8,14 +8,12 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // reportOf returns the report about a manifest on an unknown node with the built-in policy.
 func reportOf(t *testing.T, text string) Report {
 	t.Helper()
-	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds(), Parameters: annotation.Parameters()}
-	set, err := manifest.Read(strings.NewReader(text), "f", keys)
+	set, err := manifest.Read(strings.NewReader(text), "f")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,9 +35,6 @@ type VolumeClass struct {
 	Lines      map[string]int // of the parameters
 }
 
-// ClaimKey returns the key of the annotation that limits a claim.
-func (k Keys) ClaimKey() string { return "limits." + k.Domain }
-
 // claim reads a PersistentVolumeClaim.
 func (d *document) claim(v value, s *strays) {
 	c := Claim{Object: d.object, Position: d.position(v.node.Line)}
@@ -74,7 +71,7 @@ func (d *document) addClaimTemplate(path string, line int, limits string, of Req
 func (d *document) claimLimits(v value, s *strays) (limits *string, line int) {
 	annotations := v.field("metadata", "annotations")
 	for _, p := range annotations.pairs() {
-		if text := v.at(p.value, nil); p.key.Value == d.keys.ClaimKey() && text.exists() && isText(text.node) {
+		if text := v.at(p.value, nil); p.key.Value == claimKey && text.exists() && isText(text.node) {
 			limits, line = new(strings.Clone(text.node.Value)), p.key.Line
 		}
 	}

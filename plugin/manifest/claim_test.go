@@ -41,7 +41,7 @@ metadata: {name: db}
 spec:
   volumeClaimTemplates: [{metadata: {name: wal, annotations: {`+key+`: wbps=6Mi}}}]
   template: {spec: {containers: [{name: c}]}}
-`), "in", ours)
+`), "in")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ spec:
       - {name: x, persistentVolumeClaim: {claimName: text}}
       - {name: y, persistentVolumeClaim: {claimName: gone}}
       - {name: z, emptyDir: {}}
-`), "in", ours)
+`), "in")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,17 +129,17 @@ spec:
 // TestReplicasWithClaims verifies that a StatefulSet has a pod for each ordinal of which the manifests have a claim, and for no other claim.
 func TestReplicasWithClaims(t *testing.T) {
 	claim := func(name, namespace string) string {
-		return "---\n{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + ours.ClaimKey() + ": wbps=7Mi}}}\n"
+		return "---\n{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: " + name + ", namespace: " + namespace + ", annotations: {" + claimKey + ": wbps=7Mi}}}\n"
 	}
 	set, err := Read(strings.NewReader(`kind: StatefulSet
 apiVersion: apps/v1
 metadata: {name: db, namespace: prod}
 spec:
   replicas: 3
-  volumeClaimTemplates: [{metadata: {name: data, annotations: {`+ours.ClaimKey()+`: wbps=1Mi}}}, {metadata: {name: wal}}]
+  volumeClaimTemplates: [{metadata: {name: data, annotations: {`+claimKey+`: wbps=1Mi}}}, {metadata: {name: wal}}]
   template: {spec: {containers: [{name: c}], volumes: [{name: tmp, emptyDir: {}}]}}
 `+claim("data-db-0", "prod")+claim("data-db-2", "prod")+claim("wal-db-2", "prod")+claim("wal-db-11", "prod")+claim("data-db-1", "other")+
-		claim("data-db-x", "prod")+claim("db-1", "prod")), "in", ours)
+		claim("data-db-x", "prod")+claim("db-1", "prod")), "in")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestClaimSizes(t *testing.T) {
 	for text, want := range map[string]int64{
 		"5000000000": 5e9, `"1Gi"`: 1 << 30, "10E": math.MaxInt64, "99999999999999999999e2147483647": 0, "-5Gi": 0, "large": 0, "[1Gi]": 0,
 	} {
-		set, err := Read(strings.NewReader("{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: c}, spec: {resources: {requests: {storage: "+text+"}}}}"), "in", ours)
+		set, err := Read(strings.NewReader("{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: c}, spec: {resources: {requests: {storage: "+text+"}}}}"), "in")
 		if err != nil || len(set.Claims) != 1 || set.Claims[0].Request.Size != want || (want == 0) != (len(set.Findings) == 1) {
 			t.Errorf("%s: %v, %+v", text, err, set)
 		}

@@ -3,6 +3,8 @@ package manifest
 import (
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func TestMeant(t *testing.T) {
@@ -58,7 +60,7 @@ func TestMeant(t *testing.T) {
 		{strings.Repeat("limits.blkio.nodersource.dev", 20), ""},
 	}
 	for _, tt := range tests {
-		if got, ok := ours.Meant(tt.key); got != tt.want || ok != (tt.want != "") {
+		if got, ok := meantKey(tt.key); got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%q: %q, %v, want %q", tt.key, got, ok, tt.want)
 		}
 	}
@@ -69,8 +71,8 @@ func FuzzMeant(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		meant, ok := ours.Meant(key)
-		if ok != (meant != "") || ok && (!ours.IsOurs(meant) || ours.IsOurs(key)) {
+		meant, ok := meantKey(key)
+		if ok != (meant != "") || ok && (!annotation.IsKey(meant) || annotation.IsKey(key)) {
 			t.Errorf("%q: %q, %v", key, meant, ok)
 		}
 	})

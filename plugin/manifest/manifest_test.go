@@ -12,12 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ours has the keys of the program.
-var ours = Keys{Domain: "blkio.noderesource.dev", Kinds: []string{"limits", "weight", "class"}, Parameters: []string{"blkio.noderesource.dev/rbps"}}
-
 func mustRead(t *testing.T, in string) Set {
 	t.Helper()
-	set, err := Read(strings.NewReader(in), "in", ours)
+	set, err := Read(strings.NewReader(in), "in")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +72,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			set, err := Read(f, filepath.Base(file), ours)
+			set, err := Read(f, filepath.Base(file))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,7 +10,7 @@ import (
 // TestNamespaces verifies that the pods of all manifests have the labels of their namespaces, if some manifest has these.
 func TestNamespaces(t *testing.T) {
 	read := func(text string) Set {
-		set, err := Read(strings.NewReader(text), "in", ours)
+		set, err := Read(strings.NewReader(text), "in")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,12 +23,12 @@ const (
 //
 // Problems of the content are findings, and all other content is read. Read returns an
 // error if in cannot be read, or is larger than 32 MiB.
-func Read(in io.Reader, name string, keys Keys) (Set, error) {
-	set, _, err := read(in, name, keys, false)
+func Read(in io.Reader, name string) (Set, error) {
+	set, _, err := read(in, name, false)
 	return set, err
 }
 
-func read(in io.Reader, name string, keys Keys, lenient bool) (set Set, size int, _ error) {
+func read(in io.Reader, name string, lenient bool) (set Set, size int, _ error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
 		return Set{}, 0, fmt.Errorf("read manifest %s: %w", name, err)
@@ -36,7 +36,7 @@ func read(in io.Reader, name string, keys Keys, lenient bool) (set Set, size int
 	if len(data) > maxFile {
 		return Set{}, 0, fmt.Errorf("read manifest %s: larger than %d MiB", name, maxFile>>20)
 	}
-	d := document{set: &set, keys: keys, file: name, lenient: lenient, seen: map[Finding]bool{}}
+	d := document{set: &set, file: name, lenient: lenient, seen: map[Finding]bool{}}
 	for _, c := range split(data) {
 		docs, problem := c.parse()
 		for _, n := range docs {
@@ -59,7 +59,7 @@ func read(in io.Reader, name string, keys Keys, lenient bool) (set Set, size int
 // kind, such as a kustomization, are among the others. Positions have paths below name.
 //
 // The error joins the errors of all files. The set has the content of the other files.
-func ReadFS(fsys fs.FS, name string, keys Keys) (Set, error) {
+func ReadFS(fsys fs.FS, name string) (Set, error) {
 	var set Set
 	var errs []error
 	files, total := 0, 0
@@ -79,7 +79,7 @@ func ReadFS(fsys fs.FS, name string, keys Keys) (Set, error) {
 		if files++; files > maxFiles {
 			return fmt.Errorf("read manifests %s: more than %d files", name, maxFiles)
 		}
-		found, size, err := readFile(fsys, p, path.Join(name, p), keys)
+		found, size, err := readFile(fsys, p, path.Join(name, p))
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -94,7 +94,7 @@ func ReadFS(fsys fs.FS, name string, keys Keys) (Set, error) {
 
 // readFile reads a regular file, or one that a symbolic link leads to: the files of a
 // mounted ConfigMap are such links. A FIFO would block.
-func readFile(fsys fs.FS, p, name string, keys Keys) (set Set, size int, _ error) {
+func readFile(fsys fs.FS, p, name string) (set Set, size int, _ error) {
 	info, err := fs.Stat(fsys, p)
 	if err != nil {
 		return Set{}, 0, fmt.Errorf("read manifest %s: %w", name, err)
@@ -107,7 +107,7 @@ func readFile(fsys fs.FS, p, name string, keys Keys) (set Set, size int, _ error
 		return Set{}, 0, fmt.Errorf("read manifest %s: %w", name, err)
 	}
 	defer f.Close()
-	return read(f, name, keys, true)
+	return read(f, name, true)
 }
 
 func isManifest(name string) bool {

@@ -31,7 +31,7 @@ func TestReadFS(t *testing.T) {
 		"bad.yaml":           file("a: [\n"),
 		"empty.yaml":         file(""),
 	}
-	set, err := ReadFS(fsys, "dir", ours)
+	set, err := ReadFS(fsys, "dir")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestReadFSErrors(t *testing.T) {
 		},
 		{"a link to a file", fstest.MapFS{"a.yaml": {Data: []byte("b"), Mode: fs.ModeSymlink | 0o777}, "b": files["b.yaml"]}, nil, "", 1},
 	} {
-		set, err := ReadFS(tt.fsys, "dir", ours)
+		set, err := ReadFS(tt.fsys, "dir")
 		text := ""
 		if err != nil {
 			text = err.Error()
@@ -95,11 +95,11 @@ func TestReadFSBounds(t *testing.T) {
 	for i := range maxFiles - 1 {
 		files[fmt.Sprintf("b%05d.json", i)] = &fstest.MapFile{}
 	}
-	if set, err := ReadFS(files, "dir", ours); err != nil || len(set.Pods) != 1 {
+	if set, err := ReadFS(files, "dir"); err != nil || len(set.Pods) != 1 {
 		t.Errorf("%d files: %v, %d pods", len(files), err, len(set.Pods))
 	}
 	files["c.yml"] = &fstest.MapFile{}
-	set, err := ReadFS(files, "dir", ours)
+	set, err := ReadFS(files, "dir")
 	if err == nil || err.Error() != "read manifests dir: more than 10000 files" || len(set.Pods) != 1 {
 		t.Errorf("%d files: %v, %d pods", len(files), err, len(set.Pods))
 	}
@@ -112,11 +112,11 @@ func TestReadFSTotal(t *testing.T) {
 	for i := range maxTotal / maxFile {
 		files[fmt.Sprintf("b%d.yaml", i)] = large
 	}
-	set, err := ReadFS(files, "dir", ours)
+	set, err := ReadFS(files, "dir")
 	if err == nil || err.Error() != "read manifests dir: larger than 256 MiB" || len(set.Pods) != 1 {
 		t.Errorf("%v, %d pods", err, len(set.Pods))
 	}
-	set, err = ReadFS(fstest.MapFS{"a.yaml": files["a.yaml"], "c.yaml": {Data: append(large.Data, 'x')}, "z.yaml": files["z.yaml"]}, "dir", ours)
+	set, err = ReadFS(fstest.MapFS{"a.yaml": files["a.yaml"], "c.yaml": {Data: append(large.Data, 'x')}, "z.yaml": files["z.yaml"]}, "dir")
 	if err == nil || err.Error() != "read manifest dir/c.yaml: larger than 32 MiB" || len(set.Pods) != 2 {
 		t.Errorf("%v, %d pods", err, len(set.Pods))
 	}
@@ -143,11 +143,11 @@ func (f failing) ReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 func TestReadErrors(t *testing.T) {
-	_, err := Read(iotest.ErrReader(io.ErrClosedPipe), "in", ours)
+	_, err := Read(iotest.ErrReader(io.ErrClosedPipe), "in")
 	if !errors.Is(err, io.ErrClosedPipe) || err.Error() != "read manifest in: io: read/write on closed pipe" {
 		t.Error(err)
 	}
-	_, err = Read(io.LimitReader(zeros{}, maxFile+1), "in", ours)
+	_, err = Read(io.LimitReader(zeros{}, maxFile+1), "in")
 	if err == nil || err.Error() != "read manifest in: larger than 32 MiB" {
 		t.Error(err)
 	}
@@ -200,7 +200,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("kind: \"A\\nB\\e[2J\"\nmetadata: {annotations: {" + limitsName + ": x}}\n")
 	f.Add("kind: R\nmetadata: {annotations: {" + limitsName + ": x}}\n\"a\\nb\": {spec: {containers: [{name: c}]}}\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		set, err := Read(strings.NewReader(in), "in", ours)
+		set, err := Read(strings.NewReader(in), "in")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,11 +23,16 @@ type strays struct {
 	claims    map[*yaml.Node]bool // mappings that are the annotations of a claim with limits
 	given     map[string]bool     // keys of the pods' annotations
 	right     string              // the path of a pod's annotations
+	// parameters are the keys of rates in a VolumeAttributesClass.
+	parameters []string
 }
 
 func (d *document) newStrays(isForeign bool) *strays {
 	nodes := func() map[*yaml.Node]bool { return map[*yaml.Node]bool{} }
-	return &strays{document: d, isForeign: isForeign, templates: nodes(), placed: nodes(), claims: nodes(), given: map[string]bool{}}
+	return &strays{
+		document: d, isForeign: isForeign, templates: nodes(), placed: nodes(), claims: nodes(), given: map[string]bool{},
+		parameters: annotation.Parameters(),
+	}
 }
 
 // severity returns that of an annotation in a wrong place.
@@ -72,7 +77,7 @@ func isPattern(key string) bool { return strings.ContainsAny(key, "(){}$") }
 
 // hasPlaceholder reports a value of this domain that another program fills in.
 func (s *strays) hasPlaceholder(v value, key string) bool {
-	if !v.exists() || !isText(v.node) || !s.keys.IsOurs(key) || !strings.Contains(v.node.Value, "{{") && !strings.Contains(v.node.Value, "${") {
+	if !v.exists() || !isText(v.node) || !annotation.IsKey(key) || !strings.Contains(v.node.Value, "{{") && !strings.Contains(v.node.Value, "${") {
 		return false
 	}
 	s.report(v.node.Line, v.path.String(), Warning, "the value has a placeholder, so it is not checked")
@@ -88,7 +93,7 @@ func (s *strays) duplicates(v value) {
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key := v.node.Content[i]
 		switch line, known := first[key.Value]; {
-		case !s.keys.IsOurs(key.Value):
+		case !annotation.IsKey(key.Value):
 		case known:
 			s.report(key.Line, v.path.String(), Error, "annotation "+quoted(key.Value)+" is written twice, first in line "+strconv.Itoa(line))
 		default:
@@ -158,18 +163,18 @@ func (s *strays) read(n *yaml.Node, path []string) {
 	isPlaceholder := false
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i].Value, v.at(n.Content[i+1], v.path.Key(quote.Clip(n.Content[i].Value, maxKey)))
-		name, isNear := s.keys.Meant(key)
+		name, isNear := meantKey(key)
 		if !isNear {
 			name = key
 		}
 		switch {
-		case !isNear && !s.keys.IsOurs(key), slices.Contains(s.keys.Parameters, key), isPattern(key), val.exists() && val.node.Kind != yaml.ScalarNode:
+		case !isNear && !annotation.IsKey(key), slices.Contains(s.parameters, key), isPattern(key), val.exists() && val.node.Kind != yaml.ScalarNode:
 			continue // such as a schema
 		case val.exists() && !isText(val.node):
 			s.report(val.node.Line, v.path.String(), Error, "annotation "+quoted(key)+" is not a string"+inQuotes(val.node))
 		case s.hasPlaceholder(val, name):
 			isPlaceholder = true
-		case name == s.keys.ClaimKey() && (isOfClaims(path) || !annotation.HaveTargets(val.text())):
+		case name == claimKey && (isOfClaims(path) || !annotation.HaveTargets(val.text())):
 			s.addClaimTemplate(v.path.String(), n.Content[i].Line, val.text(), Request{})
 			s.claims[n] = true
 		default:
@@ -196,16 +201,16 @@ func isServers(path []string, key string) bool {
 }
 
 func (s *strays) examine(n, key *yaml.Node, path []string) {
-	if s.claims[n] && key.Value == s.keys.ClaimKey() {
+	if s.claims[n] && key.Value == claimKey {
 		return
 	}
-	if s.isForeign && (isPattern(key.Value) || slices.Contains(s.keys.Parameters, key.Value)) {
+	if s.isForeign && (isPattern(key.Value) || slices.Contains(s.parameters, key.Value)) {
 		return
 	}
 	if s.isForeign && s.right == "" && len(path) == 2 && path[0] == "metadata" {
 		return // reported by withoutPod
 	}
-	if s.keys.IsOurs(key.Value) {
+	if annotation.IsKey(key.Value) {
 		if !s.placed[n] && !s.given[key.Value] { // in both places it has its effect
 			text := "annotation " + quoted(key.Value) + " has no effect here"
 			if s.right != "" {
@@ -215,7 +220,7 @@ func (s *strays) examine(n, key *yaml.Node, path []string) {
 		}
 		return
 	}
-	if meant, ok := s.keys.Meant(key.Value); ok {
+	if meant, ok := meantKey(key.Value); ok {
 		severity := s.severity()
 		if s.placed[n] {
 			severity = Error
@@ -237,14 +242,14 @@ func (s *strays) withoutPod(v value) {
 		}
 		for i := 0; i+1 < len(list.Content); i += 2 {
 			key := list.Content[i]
-			if s.claims[list] && s.isPersistentVolumeClaim(v) && key.Value == s.keys.ClaimKey() {
+			if s.claims[list] && s.isPersistentVolumeClaim(v) && key.Value == claimKey {
 				continue
 			}
-			meant, near := s.keys.Meant(key.Value)
+			meant, near := meantKey(key.Value)
 			switch {
-			case meant == s.keys.ClaimKey() && s.isPersistentVolumeClaim(v), near && s.placed[list]:
+			case meant == claimKey && s.isPersistentVolumeClaim(v), near && s.placed[list]:
 				s.report(key.Line, "metadata."+name, Error, "annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
-			case near || s.keys.IsOurs(key.Value):
+			case near || annotation.IsKey(key.Value):
 				s.report(key.Line, "metadata."+name, Warning,
 					"annotation "+quoted(key.Value)+" has no effect on a "+quote.Name(s.object.Kind, maxQuoted)+", only on pods")
 			}

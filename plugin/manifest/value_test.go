@@ -16,7 +16,7 @@ func values(t *testing.T, in string) (value, *Set) {
 		t.Fatal(docs, problem)
 	}
 	set := &Set{}
-	d := &document{set: set, keys: ours, file: "in", number: 1, visits: maxVisits, seen: map[Finding]bool{}}
+	d := &document{set: set, file: "in", number: 1, visits: maxVisits, seen: map[Finding]bool{}}
 	return value{doc: d}.at(docs[0], nil), set
 }
 
