@@ -114,8 +114,8 @@ const scenarioHead = `# Scenario by scenario: %s
 Written by ` + "`make table T=scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
 that a later run did not measure stays, so each row names its duration and commit.
 
-| scenario | what is done | result | charged, MiB | moved after, s; right, %%; rate | extra written, %% | measured |
-|---|---|---|---|---|---|---|
+| scenario | what is done | result | moved after, s; right, %%; rate | extra written, %% | measured |
+|---|---|---|---|---|---|
 `
 
 // writeScenarios brings a table of TestScenarios up to date with what was measured
