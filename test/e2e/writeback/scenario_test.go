@@ -29,8 +29,8 @@ const (
 )
 
 // parts are combinations of measures, as a policy, and a volume. A proof runs all scenarios with each
-// of them. "make test" runs only those with all measures: without a measure nothing is promised. The page has no
-// rows of single measures and of stacks, which are as those of plain filesystems.
+// of them. "make test" runs only those with all measures: without a measure nothing is promised. What the parts
+// without a row show is a sentence each in docs/reference/scenarios.md.
 var parts = []part{
 	{noParts, allOff, "ext4", true},
 	{noParts + ", XFS", allOff, "xfs", false},
