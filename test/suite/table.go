@@ -88,14 +88,11 @@ const tableHead = `# Where it was tested
 
 Written by ` + "`make proof`" + `: the e2e tests of test/e2e on each node of the matrix, booted in
 QEMU. Rows that name folders are by ` + "`NODE_MATRIX=row make e2e`" + `, without the tests of ` + "`make proof`" + `.
-A case is a test or one row of its table. None is skipped, with these exceptions: TestFailClosed with containerd 1.7 and crio 1.34, which do not validate adjustments (nri 0.6 and 0.9); TestRootfsOfOtherRuntime with
-crio 1.34, which reports no processes, so that the plugin cannot look at a container's root mount; and all but the
-test of what the kernel lacks with 6.1-affected (corrections), 6.12-nothrottle (CONFIG_BLK_DEV_THROTTLING) and
-6.12-iolatency (io.latency in place of io.cost). A node that a later run did not have keeps its row, so each row names
-the commit that was tested.
+A case is a test or one row of its table. None is skipped but TestFailClosed with containerd 1.7 and crio 1.34, which do not validate adjustments;
+TestRootfsOfOtherRuntime with crio 1.34, which reports no processes; and all but the test of what the kernel lacks with 6.1-affected (corrections),
+6.12-nothrottle (CONFIG_BLK_DEV_THROTTLING) and 6.12-iolatency (io.latency in place of io.cost).
 
-crio 1.34 is v1.34.0 of the Go module proxy, a commit of May 2025 (5dd0877) that is in CRI-O 1.33.0 too. CRI-O 1.34.0, of
-September 2025, validates adjustments, and CRI-O 1.36 reports processes.
+crio 1.34 is v1.34.0 of the Go module proxy, a commit of May 2025 (5dd0877) that is in CRI-O 1.33.0 too.
 
 | node | cases passed | failed | time | commit |
 |---|---|---|---|---|
@@ -114,8 +111,8 @@ const scenarioHead = `# Scenario by scenario: %s
 Written by ` + "`make table T=scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
 that a later run did not measure stays, so each row names its duration and commit.
 
-| scenario | what is done | result | charged, MiB | moved after, s; right, %%; rate | extra written, %% | measured |
-|---|---|---|---|---|---|---|
+| scenario | what is done | result | moved after, s; right, %%; rate | extra written, %% | measured |
+|---|---|---|---|---|---|
 `
 
 // writeScenarios brings a table of TestScenarios up to date with what was measured
@@ -177,6 +174,8 @@ func writeStorage(file, commit string, o outcome) error {
 	case o.failed > 0:
 		return fmt.Errorf("%s stays as it is: %s", file, strings.Join(o.failures, ", "))
 	}
+	isMemory := func(row string) bool { return strings.Contains(row, "is memory, not a disk") } // the page says so without a row
+	o.storage = slices.DeleteFunc(o.storage, isMemory)
 	slices.Sort(o.storage)
 	return generated.Replace(file, "", fmt.Sprintf(storageHead, o.node, commit)+strings.Join(o.storage, ""))
 }
