@@ -111,7 +111,7 @@ func (r *nriRuntime) stop(ctx context.Context) error {
 // eventually waits until ready returns true.
 func eventually(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ready(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not in time: %s", what)
 		}
