@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// What failuresIn returns of a test: its last messages, since a test goes on after what it logs, and the beginning of each. The output
-// does not distinguish errors from what is logged.
+// What failuresIn returns of a test: its last messages, and the beginning of each. What is logged at the end follows the errors: the output
+// does not distinguish them.
 const (
-	lastMessages  = 4
-	messageLength = 300
+	lastMessages  = 8
+	messageLength = 250
 )
 
 var (

@@ -13,14 +13,17 @@ func TestFailuresIn(t *testing.T) {
 === RUN   TestWhy/own_limit
     why_test.go:92: 99 % of that for its own limit
 === RUN   TestWhy/top
-    why_test.go:170: first
-    why_test.go:170: second
+    why_test.go:169: too early
+    why_test.go:170: 1
+    why_test.go:170: 2
+    why_test.go:170: 3
+    why_test.go:170: 4
 === NAME  TestWhy
     plugin.go:80: end of the log of nri-blkio run:
         time="2026-11-28T16:47:11Z" level=info msg=Started
 === NAME  TestWhy/top
-    why_test.go:170: third
-    why_test.go:170: fourth
+    why_test.go:171: third
+    why_test.go:171: fourth
     why_test.go:175: got another row:
         -want +got
 demo-row 1
@@ -41,8 +44,12 @@ FAIL
 	want := []string{
 		"TestHangs: panic: test timed out after 1m0s",
 		"TestWhy/top failed:",
-		"    why_test.go:170: third",
-		"    why_test.go:170: fourth",
+		"    why_test.go:170: 1",
+		"    why_test.go:170: 2",
+		"    why_test.go:170: 3",
+		"    why_test.go:170: 4",
+		"    why_test.go:171: third",
+		"    why_test.go:171: fourth",
 		"    why_test.go:175: got another row:\n        -want +got",
 		"    why_test.go:176: " + strings.Repeat("é", (messageLength-len("why_test.go:176: "))/2) + " […]",
 		"TestSilent failed:",
