@@ -44,11 +44,11 @@ lint: ## golangci-lint, of the version in tools/go.mod, on all modules
 	for os in darwin windows; do GOOS=$$os go vet ./cmd/... ./plugin/check ./plugin/migrate ./plugin/manifest ./plugin/enforce/plan ./policy/... || exit 1; done
 
 unit: ## unit tests of all modules, with the race detector; MODEL_TIME (1m) of random events
-	MODEL_SEED=$(MODEL_SEED) MODEL_TIME=$(MODEL_TIME) go test -race ./...
+	MODEL_SEED=$(MODEL_SEED) MODEL_TIME=$(MODEL_TIME) go test -race -timeout 45m ./... # plugin/iocost/costsim takes minutes, beside a node many
 # The folders of e2e and suite need a node, apiserver an API server: here they have to compile, and no more. admission and chart
 # run with apiserver: they share no memory, and building what they need with the race detector takes minutes.
 	cd tools/release && go vet ./... && go test ./...
-	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(admission|alerts|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
+	cd test && go vet ./... && go test -race -timeout 45m $$(go list ./... | grep -vE '/test/(admission|alerts|apiserver|chart|e2e/(limits|writeback|weights|cluster|deploy)|suite)$$')
 
 alerts: ## test the rules for Prometheus, and the queries of the dashboard, with promtool
 	cd test && go test -count=1 ./alerts # downloads Debian's package of Prometheus first, unless the cache has it

@@ -97,7 +97,7 @@ func TestBystander(t *testing.T) {
 	plain := sandbox(nil)
 	before := ctr("before")
 	before.State = api.ContainerState_CONTAINER_RUNNING
-	r := newRuntime(t, 2*time.Second, &listed{[]*api.PodSandbox{plain}, []*api.Container{before}})
+	r := newRuntime(t, 10*time.Second, &listed{[]*api.PodSandbox{plain}, []*api.Container{before}})
 	p := newPlugin(t, nil)
 	r.serve(t, p.Run)
 	eventually(t, "it is synchronized", func() bool { return r.synced.Load() == 1 })

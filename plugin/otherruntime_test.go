@@ -180,7 +180,7 @@ func TestTwoRuntimesAtOneSocket(t *testing.T) {
 	c.State = api.ContainerState_CONTAINER_RUNNING
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	pods := &listed{pods: []*api.PodSandbox{sb}, ctrs: []*api.Container{c}}
-	kubelets := newRuntime(t, time.Second, pods)
+	kubelets := newRuntime(t, 10*time.Second, pods)
 	at := adaptation.WithSocketPath(kubelets.socket)
 	var conn atomic.Pointer[net.Conn]
 	kubelets.serve(t, func(ctx context.Context, cfg RunConfig) error {
@@ -194,7 +194,7 @@ func TestTwoRuntimesAtOneSocket(t *testing.T) {
 	})
 	eventually(t, "connected", func() bool { return p.connection.is(health.Connected) && kubelets.synced.Load() == 1 })
 
-	newRuntime(t, time.Second, &listed{}, at)
+	newRuntime(t, 10*time.Second, &listed{}, at)
 	if !p.connection.is(health.Connected) {
 		t.Error("the plugin has left the kubelet's runtime")
 	}
@@ -209,7 +209,7 @@ func TestTwoRuntimesAtOneSocket(t *testing.T) {
 		t.Errorf("%d lines in the log", warned)
 	}
 
-	newRuntime(t, time.Second, pods, at)
+	newRuntime(t, 10*time.Second, pods, at)
 	eventually(t, "connected to the kubelet's runtime", func() bool { return p.connection.is(health.Connected) })
 }
 

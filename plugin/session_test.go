@@ -111,7 +111,7 @@ func (r *nriRuntime) stop(ctx context.Context) error {
 // eventually waits until ready returns true.
 func eventually(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ready(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not in time: %s", what)
 		}
@@ -141,7 +141,7 @@ func TestHungPlugin(t *testing.T) {
 			p := newPlugin(t, nil)
 			lock := hang(p)
 			p.Reload(tt.before)
-			r := newRuntime(t, 300*time.Millisecond, &listed{})
+			r := newRuntime(t, time.Second, &listed{})
 			r.serve(t, p.Run)
 			eventually(t, "registered", func() bool { return r.synced.Load() == 1 && p.connection.is(health.Connected) })
 			if tt.after != nil {
@@ -298,7 +298,7 @@ func TestConfigureDistributes(t *testing.T) {
 func TestPreinstalled(t *testing.T) {
 	for version, want := range map[string]error{"1.7.24~ds1": errListsNothing, "v1.7.27": errListsNothing, "v2.0.0": nil} {
 		t.Run(version, func(t *testing.T) {
-			r := newContainerd(t, version, time.Second, &listed{})
+			r := newContainerd(t, version, 10*time.Second, &listed{})
 			conn, err := net.Dial("unix", r.socket)
 			if err != nil {
 				t.Fatal(err)

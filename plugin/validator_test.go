@@ -86,7 +86,7 @@ func (r *validated) wantCreate(t *testing.T, what string, sb *api.PodSandbox, c 
 // TestValidator verifies that a container of an annotated pod is created only if the plugin decided it, and
 // others always.
 func TestValidator(t *testing.T) {
-	r := newValidated(t, 2*time.Second) // a busy machine needs most of it
+	r := newValidated(t, 10*time.Second) // a busy machine needed most of 2 s
 	limited := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"})
 	plain := sandbox(nil)
 	plain.Id, plain.Linux = "plain", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod2.slice"}

@@ -8,9 +8,12 @@ import (
 // TestProcessorTime verifies that the time grows while a processor is used.
 func TestProcessorTime(t *testing.T) {
 	before := processorTime()
-	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
+	if before == 0 {
+		return // not known on this system
 	}
-	if after := processorTime(); before != 0 && after-before < 10*time.Millisecond {
-		t.Errorf("%v, then %v", before, after)
+	for start := time.Now(); processorTime()-before < 10*time.Millisecond; { // others may have the processors for a while
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%v, and %v a minute later", before, processorTime())
+		}
 	}
 }

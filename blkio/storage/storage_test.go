@@ -279,7 +279,7 @@ func TestWatch(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- n.Watch(ctx, func() {}) }()
 	n.setMounts(t, nodeMounts+"90 29 8:48 / /data rw,relatime - ext4 /dev/sdd rw\n")
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for n.Resolve(ctx, "/data").Mountpoint != "/data" {
 		if time.Now().After(deadline) {
 			t.Fatal("the change was not seen")

@@ -113,7 +113,7 @@ func TestWatchDisksEnds(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("WatchDisks does not end with its context")
 	}
 }

@@ -180,7 +180,7 @@ func TestAlarmOfEach(t *testing.T) {
 			want = append(want, id)
 		}
 		rang := map[uint64]int{}
-		for wait := time.After(time.Second); len(rang) < 2; {
+		for wait := time.After(10 * time.Second); len(rang) < 2; {
 			select {
 			case d := <-o.Foreign():
 				if d.Number == st.Ino {

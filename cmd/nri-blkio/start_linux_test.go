@@ -39,7 +39,7 @@ func (s *steps) note(name string) {
 // await waits until n steps are noted, and returns them.
 func (s *steps) await(t *testing.T, n int) []string {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if names := s.noted(); len(names) >= n {
 			return names
 		}
@@ -158,7 +158,7 @@ func TestRegistersFirst(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("does not end")
 	}
 }
@@ -235,8 +235,15 @@ func TestWritebackAlone(t *testing.T) {
 				}
 				return
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			go func() {
+				for hook.LastEntry() == nil && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(100 * time.Millisecond) // in which it must not end
+				cancel()
+			}()
 			if err := parts.Run(ctx); err != nil || ctx.Err() == nil {
 				t.Errorf("ended before its context: %v", err)
 			}

@@ -89,7 +89,7 @@ func onTerminal(t *testing.T, height uint16, files map[string]string, args []str
 			t.Error("the programs are still attached")
 		}
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
 	return nil

@@ -333,7 +333,11 @@ func TestNewEvent(t *testing.T) {
 	equal(t, "requests", []string{"POST " + path + " application/vnd.kubernetes.protobuf", "PATCH " + path + "/" + of.ObjectName(e) + " application/merge-patch+json"}, requests)
 	for status, want := range map[int]bool{403: true, 404: true, 422: true, 401: false, 429: false, 500: false, 503: false, 504: false} {
 		c := newTestClient(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // client-go tries some again
+		patience := time.Second // client-go tries again what is no refusal
+		if want {
+			patience = time.Minute
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if err := c.CreateEvent(ctx, of, e); err == nil || isRefusal(err) != want {
 			t.Errorf("status %d: %v, refused %t", status, err, !want)
 		}

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -52,6 +53,10 @@ func TestUnderwayHangs(t *testing.T) {
 // TestStays verifies that a pass waits for the next write to its file while pages of it are under writeback. It
 // does not wait if a file has a result, or there is other work.
 func TestStays(t *testing.T) {
+	synctest.Test(t, testStays)
+}
+
+func testStays(t *testing.T) {
 	f := newModelCache().add(writeback.Inode{Number: 1}, 9)
 	goes := func() *session { return &session{visit: &visit{}, file: f, active: true} }
 	ended := &session{visit: &visit{}, file: f}

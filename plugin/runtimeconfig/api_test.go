@@ -213,11 +213,16 @@ func TestAnswerBeatsFiles(t *testing.T) {
 				tt.r.serve(t, node, socket)
 			}
 			c := Config{HostRoot: node, Endpoint: tt.endpoint}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			if tt.r != nil && tt.r.hang {
-				ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			if tt.r != nil && tt.r.hang {
+				go func() { // until it is asked
+					for tt.r.asked.Load() == 0 && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					cancel()
+				}()
+			}
 			got, err := c.Layers(ctx, "containerd", "v2.4.2")
 			if got.Default.Dir != tt.want || (err != nil) != tt.err {
 				t.Errorf("got %+v, %v, want %s", got.Default, err, tt.want)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -142,7 +143,11 @@ func TestMeasure(t *testing.T) {
 			return counted{&closed}, nil
 		},
 	}
-	m, err := Measure(t.Context(), node, Target{"prod", "db-0", "db"}, 200*time.Millisecond)
+	var m Measured
+	var err error
+	synctest.Test(t, func(t *testing.T) {
+		m, err = Measure(t.Context(), node, Target{"prod", "db-0", "db"}, 200*time.Millisecond)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

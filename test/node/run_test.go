@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +18,17 @@ func TestRunQuietly(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit status 3\nwhy") {
 		t.Errorf("error %v, want the status and what the program said", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	ready := filepath.Join(t.TempDir(), "ready")
+	go func() {
+		for err := os.ErrNotExist; err != nil && ctx.Err() == nil; _, err = os.Stat(ready) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
 	// It ends itself on SIGTERM, which SIGKILL would not let it do.
-	err = runQuietly(exec.CommandContext(ctx, "sh", "-c", "trap 'exit 7' TERM; while :; do sleep 0.02; done"))
+	err = runQuietly(exec.CommandContext(ctx, "sh", "-c", `trap 'exit 7' TERM; : >"$0"; while :; do sleep 0.02; done`, ready))
 	if err == nil || !strings.Contains(err.Error(), "stopped: exit status 7") {
 		t.Errorf("error %v, want that it was stopped", err)
 	}

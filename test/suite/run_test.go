@@ -62,7 +62,7 @@ func (r *run) play(t *testing.T, dir string) outcome {
 	n, err := node.Start(ctx, r.cfg)
 	if err != nil {
 		t.Error(err)
-		return outcome{node: r.cfg.String(), failed: 1, failures: []string{"boot"}}
+		return outcome{node: r.cfg.String(), failed: 1, failures: []string{"boot"}, errors: []string{shortened("boot: " + err.Error())}}
 	}
 	defer n.Stop()
 	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
@@ -91,6 +91,7 @@ func (r *run) playFolder(ctx context.Context, t *testing.T, n *node.Node, f fold
 	o.count(printed.Bytes())
 	switch {
 	case err != nil:
+		o.errors = append(o.errors, shortened(f.name+": "+err.Error()))
 		t.Errorf("%s: %v\nthe node's console:\n%s", f.name, err, n.Console(100))
 	case code != 0:
 		t.Errorf("the tests of %s ended with status %d", f.name, code)

@@ -4,6 +4,7 @@
 package suite
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -12,6 +13,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/node"
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
+
+// errorsOnNodes are what TestE2E tells of failures. TestMain prints them last, because CI shows the end of the output, and not all of it.
+var errorsOnNodes []string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, line := range errorsOnNodes {
+		fmt.Println(line)
+	}
+	os.Exit(code)
+}
 
 // TestE2E runs the e2e tests that the environment asks for: see request. Its deadline is that of go test
 // (-timeout), and each node has an equal share of the time that is left.
@@ -46,7 +58,10 @@ func TestE2E(t *testing.T) {
 	var outcomes []outcome
 	for i, run := range runs {
 		run.deadline = share(t, len(runs)-i)
-		t.Run(run.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, run.playOn(t, r.nodes(), dir)) })
+		t.Run(run.cfg.String(), func(t *testing.T) {
+			o := run.playOn(t, r.nodes(), dir)
+			outcomes, errorsOnNodes = append(outcomes, o), append(errorsOnNodes, o.errors...)
+		})
 		// After each node, and without an end: the whole matrix takes hours.
 		if err := r.write(outcomes, commit); err != nil {
 			t.Error(err)

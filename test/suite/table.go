@@ -18,7 +18,8 @@ import (
 type outcome struct {
 	node           string
 	passed, failed int
-	failures       []string
+	failures       []string // names
+	errors         []string // lines about the failures
 	scenarios      []string // rows of docs/reference/scenarios-KERNEL.md
 	storage        []string // rows of docs/reference/storage.md
 	neighbours     []string // bars of docs/images/neighbour.svg
@@ -37,6 +38,7 @@ const (
 // count reads the lines that go test prints for the outer tests and for their
 // cases, "--- PASS: TestLimits/Targets/rootfs (2.31s)".
 func (o *outcome) count(output []byte) {
+	o.errors = append(o.errors, failuresIn(output)...)
 	for line := range bytes.Lines(output) {
 		if row, ok := strings.CutPrefix(string(line), rowMark); ok {
 			o.scenarios = append(o.scenarios, row)
@@ -77,6 +79,7 @@ func (o *outcome) count(output []byte) {
 func (o *outcome) add(part outcome) {
 	o.passed, o.failed, o.took = o.passed+part.passed, o.failed+part.failed, max(o.took, part.took)
 	o.failures = append(o.failures, part.failures...)
+	o.errors = append(o.errors, part.errors...)
 	o.scenarios = append(o.scenarios, part.scenarios...)
 	o.storage = append(o.storage, part.storage...)
 	o.neighbours = append(o.neighbours, part.neighbours...)

@@ -58,7 +58,7 @@ func WantRate(t *testing.T, dir, disk, counter string, limit int64) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Deadline)
 	defer cancel()
-	for range 6 {
+	for range 10 {
 		m, err := cgroup.Dir(dir).Measure(ctx, Node.Disks[disk], counter, Settle, Measure)
 		if err != nil {
 			t.Errorf("%s of %s: %v", counter, disk, err)

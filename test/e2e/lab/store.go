@@ -165,7 +165,7 @@ func (s *Store) Rate(t *testing.T, k *cri.Container, args []string) float64 {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := k.Exec(t.Context(), 4*Deadline, append([]string{"/bin/iotool"}, append(args, "--seconds", "150")...)...)
+		_, err := k.Exec(t.Context(), 4*Deadline, append([]string{"/bin/iotool"}, append(args, "--seconds", "300")...)...)
 		ended <- err
 	}()
 	over := WantRate(t, k.Cgroup, s.measured(t, k), "wbytes", MiB)

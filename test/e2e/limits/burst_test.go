@@ -52,7 +52,7 @@ func TestBurst(t *testing.T) {
 	lab.AwaitIOMax(t, k.Cgroup, raised)
 	p.Kill(t)
 	lab.WantIOMax(t, k.Cgroup, raised)
-	p = lab.StartPlugin(t, "--policy", policy)
+	p = lab.Launch(t, "--policy", policy) // not StartPlugin: a second later the limit may be raised again
 	lab.Eventually(t, "the limit is lowered by the next instance", func() error { return lab.CheckIOMax(k.Cgroup, lowered) })
 	lab.Eventually(t, "the limit is raised again", func() error { return lab.CheckIOMax(k.Cgroup, raised) })
 	p.Signal(t, syscall.SIGTERM)
@@ -91,7 +91,7 @@ func measureBurst(t *testing.T, pod lab.PodOf, k *cri.Container) {
 	file := "/data/" + filepath.Base(lab.File(t, "ext4", "burst"))
 	written := make(chan error, 1)
 	go func() {
-		_, err := k.Exec(ctx, 2*lab.Deadline, "/bin/iotool", "write", "--direct", "--path", file, "--block", "64Ki", "--span", "8Mi", "--seconds", "30")
+		_, err := k.Exec(ctx, 4*lab.Deadline, "/bin/iotool", "write", "--direct", "--path", file, "--block", "64Ki", "--span", "8Mi", "--seconds", "300")
 		written <- err
 	}()
 	dir := cgroup.Dir(k.Cgroup)
@@ -117,11 +117,12 @@ func measureBurst(t *testing.T, pod lab.PodOf, k *cri.Container) {
 	if above > burstWhole+burstRate-burstLimit {
 		t.Errorf("%d bytes above the limit, a whole burst is %d", above, burstWhole)
 	}
-	if above < burstWhole/2 {
+	if above < burstWhole/4 { // without a burst there are none; on a busy node some are written before the first is seen
 		t.Errorf("%d bytes above the limit: the burst is of no use, a whole one is %d", above, burstWhole)
 	}
 	lab.AwaitIOMax(t, pod.Cgroup, lowered)
 	lab.WantRate(t, k.Cgroup, "vdb", "wbytes", burstLimit)
+	lab.Administer(t, "pkill", "--signal", "INT", "--full", "iotool write --direct --path "+file+" ")
 	if err := <-written; err != nil {
 		t.Error(err)
 	}
@@ -159,7 +160,8 @@ func crashLoop(t *testing.T, pod lab.PodOf) {
 	}
 	above := now - from - int64(burstLimit*took.Seconds())
 	t.Logf("%d restarts in %v: %d bytes, %d above the limit, %.0f bytes of credits before", restarts, took, now-from, above, credits)
-	if float64(above) > max(0, credits)+2*burstLimit || now == from { // status is up to two seconds old
+	// While status is read, credits are added. If each restart had those of two seconds, they would be eight times as many.
+	if float64(above) > max(0, credits)+burstWhole/2 || now == from {
 		t.Errorf("%d restarts have %d bytes above the limit, of %d", restarts, above, now-from)
 	}
 }

@@ -24,29 +24,30 @@ func TestPodMetrics(t *testing.T) {
 		"nri_blkio_pod_operations_total" + onDisk, "nri_blkio_pod_limit_seconds_total" + onDisk, "nri_blkio_pod_io_waiting_seconds_total{" + fmt.Sprintf(of, "") + "}",
 	}
 	wantMetric(t, `nri_blkio_pod_limit_bytes_per_second{disk="vdb",`+fmt.Sprintf(of, `op="write",`)+"}", lab.MiB)
-	read := func() (values [5]float64, at time.Time) {
+	read := func() (values [5]float64, at [5]time.Time) {
 		for i, name := range names {
 			value, err := scrape(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			values[i] = value
+			values[i], at[i] = value, time.Now()
 		}
-		return values, time.Now()
+		return values, at
 	}
 	before, began := read()
 	time.Sleep(20 * time.Second)
 	after, ended := read()
-	seconds := ended.Sub(began).Seconds()
 	var rate [5]float64
 	for i := range rate {
-		rate[i] = (after[i] - before[i]) / seconds
+		rate[i] = (after[i] - before[i]) / ended[i].Sub(began[i]).Seconds()
 	}
-	t.Logf("per second, in %.1f s: %.0f bytes of %.0f on the disk, %.1f operations, %.2f s at the limit, %.2f s of waiting", seconds, rate[0], rate[1], rate[2], rate[3], rate[4])
-	if part := rate[0] / lab.MiB; part < 0.8 || part > 1.1 || rate[1] < 0.9*rate[0] || rate[2] < 10 {
+	t.Logf("per second: %.0f bytes of %.0f on the disk, %.1f operations, %.2f s at the limit, %.2f s of waiting", rate[0], rate[1], rate[2], rate[3], rate[4])
+	// On a busy node the writer waits for a processor as well. What is counted in another unit, of another pod or disk, or not at all, is
+	// out of these bounds by much.
+	if part := rate[0] / lab.MiB; part < 0.5 || part > 1.1 || rate[1] < 0.7*rate[0] || rate[2]*65536 < 0.7*rate[0] {
 		t.Error("the pod writes as much as its limit, in blocks of 64 KiB")
 	}
-	if rate[3] < 0.8 || rate[3] > 1.1 || rate[4]-rate[3] > 0.2 || rate[4] < 0.5 {
+	if rate[3] < 0.5 || rate[3] > 1.1 || rate[4]-rate[3] > 0.2 || rate[4] < 0.2 {
 		t.Error("the limit explains nearly all of the waiting")
 	}
 	load.name = "free"

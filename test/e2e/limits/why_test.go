@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,11 +91,7 @@ func TestWhy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := whyOf(t, "5s", tt.args...)
-			isRight := false
-			for _, c := range tt.causes {
-				isRight = isRight || c == got.Cause
-			}
-			if !isRight {
+			if !slices.Contains(tt.causes, got.Cause) {
 				t.Errorf("the cause is %q, want %q: %+v", got.Cause, tt.causes, got.Causes)
 			}
 			if len(got.Causes) > 0 && tt.from != "" {
@@ -143,40 +140,52 @@ func TestWhyPredecessor(t *testing.T) {
 	}
 }
 
-// topOf is what `top -o json` says.
-type topOf struct {
-	Rows []struct {
-		Pod, Container, Disk string
-		WriteBytes           float64
-		Held, Others         *float64
-		Limit                *struct{ Key, Value string }
-	}
-	Unknown []string
+// topRow is a row of what `top -o json` says.
+type topRow struct {
+	Pod, Container, Disk string
+	WriteBytes           float64
+	Held, Others         *float64
+	Limit                *struct{ Key, Value string }
 }
 
-// checkTop verifies what top shows of a pod whose container "a" writes to vdb as fast as its limit of 1 MiB/s lets it.
+// checkTop verifies what top shows of a pod whose container "a" writes to vdb as fast as its limit of 1 MiB/s lets it: most of the time its
+// limit holds it, few of its threads wait for others, and it is never above the limit. A busy node holds the writer as well, so a measurement
+// below that is repeated. Of a program that counts no waits, or those of another cgroup, each one is.
 func checkTop(t *testing.T, pod string) {
+	lab.Eventually(t, "top shows that the limit holds the writer", func() error {
+		r := topOf(t, pod)
+		t.Logf("wrote %.0f bytes/s, held %.3f of the time, %.3f threads wait for others", r.WriteBytes, *r.Held, *r.Others)
+		if r.WriteBytes > 1.1*lab.MiB || r.Limit.Value != "1Mi" {
+			t.Fatalf("got %+v with %+v", r, r.Limit)
+		}
+		if *r.Held < 0.6 || *r.Others > 0.3 || r.WriteBytes < 0.6*lab.MiB {
+			return fmt.Errorf("held %.3f of the time, %.3f threads wait for others, %.0f bytes/s", *r.Held, *r.Others, r.WriteBytes)
+		}
+		return nil
+	})
+}
+
+// topOf returns the row of container "a" of a pod on vdb.
+func topOf(t *testing.T, pod string) topRow {
+	t.Helper()
 	out, err := lab.Command(t, "top", "-d", "10s", "-n", "default", "--problems", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var top topOf
+	var top struct {
+		Rows    []topRow
+		Unknown []string
+	}
 	if err := json.Unmarshal([]byte(out), &top); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}
 	isKnown(t, top.Unknown)
-	for _, r := range top.Rows {
-		if r.Pod != pod || r.Container != "a" || r.Disk != "vdb" {
-			continue
-		}
-		if r.Held == nil || r.Others == nil || r.Limit == nil {
-			t.Fatalf("unknown values in %s", out)
-		}
-		t.Logf("wrote %.0f bytes/s, held %.3f of the time, %.3f threads wait for others", r.WriteBytes, *r.Held, *r.Others)
-		if *r.Held < 0.9 || *r.Others > 0.3 || r.WriteBytes < 0.9*(1<<20) || r.WriteBytes > 1.1*(1<<20) || r.Limit.Value != "1Mi" {
-			t.Errorf("got %+v with %+v", r, r.Limit)
-		}
-		return
+	i := slices.IndexFunc(top.Rows, func(r topRow) bool { return r.Pod == pod && r.Container == "a" && r.Disk == "vdb" })
+	if i < 0 {
+		t.Fatalf("no row of container a of %s on vdb in %s", pod, out)
 	}
-	t.Errorf("no row of container a of %s on vdb in %s", pod, out)
+	if r := top.Rows[i]; r.Held == nil || r.Others == nil || r.Limit == nil {
+		t.Fatalf("unknown values in %s", out)
+	}
+	return top.Rows[i]
 }

@@ -132,7 +132,8 @@ func (b *slowBench) disk() noise.Disk { return noise.Disk{Dir: b.dir, Number: b.
 // together runs fio in several cgroups at the same time, and compares their operations per second with the
 // expected ones. The operations are counted in a common window, in which all processes run and the weights are
 // in force. Under emulation processes start one after another, so windows of their own would include times
-// without the others. A busy machine can stop the node for a part of a window, so up to four windows are tried.
+// without the others. A busy machine can stop the node for a part of a window, so up to eight windows are tried: shares that are wrong
+// are so in each of them.
 func (b *slowBench) together(cgroups []string, judge func(rates []float64) error, args ...string) error {
 	b.Helper()
 	const settle, window = 10 * time.Second, 10 * time.Second
@@ -153,7 +154,7 @@ func (b *slowBench) together(cgroups []string, judge func(rates []float64) error
 	})
 	time.Sleep(settle)
 	var err error
-	for range 4 {
+	for range 8 {
 		first, began := b.operations(cgroups), time.Now()
 		time.Sleep(window)
 		last, took := b.operations(cgroups), time.Since(began).Seconds()

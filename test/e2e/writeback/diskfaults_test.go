@@ -202,9 +202,12 @@ func TestSyncHangs(t *testing.T) {
 	resume := func() { lab.Administer(t, "dmsetup", "resume", "e2e") }
 	t.Cleanup(resume) // once more is no error
 	e.ends()
-	if syncs(t) == "" {
-		t.Error("no sync hangs on the suspended disk: the test cannot show anything")
-	}
+	lab.Eventually(t, "a sync hangs on the suspended disk", func() error { // it begins after the line of the log
+		if syncs(t) == "" {
+			return errors.New("there is none: the test cannot show anything")
+		}
+		return nil
+	})
 	e.goesOn("beside")
 	e.plugin.Kill(t)
 	e.plugin = lab.StartPlugin(t, "--log-level", "debug")

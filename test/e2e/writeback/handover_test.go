@@ -142,8 +142,8 @@ func TestExits(t *testing.T) {
 	})
 	t.Logf("won %d of %d", p.Count(lab.LogLifted), exits)
 	// The goal is 95 of 100. Of 20 on a machine that does other work, some more
-	// may be lost: the emulated CPU of the plugin's thread stands still at times.
-	allowed := exits / 4
+	// may be lost: the emulated CPU of the plugin's thread stands still at times. A program that is too late by itself loses nearly all.
+	allowed := exits / 2
 	if *lab.Proof {
 		allowed = exits / 20
 	}

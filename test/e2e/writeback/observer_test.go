@@ -181,6 +181,10 @@ func TestForeign(t *testing.T) {
 				if _, _, err := o.Read(); err != nil {
 					t.Fatal(err)
 				}
+				patience := 2 * time.Second
+				if step.rings {
+					patience = lab.Deadline
+				}
 				step.by.Writes(file, 1, "64k", "seek=8", "conv=notrunc,fsync")
 				select {
 				case d := <-o.Foreign():
@@ -188,7 +192,7 @@ func TestForeign(t *testing.T) {
 					if !step.rings || d.Number != st.Ino || d.Writer != step.by.ID || d.Owner != a.ID || d.First > 8*64<<10 || d.Last != d.First { // a large folio begins earlier
 						t.Errorf("%s: %+v", step.name, d)
 					}
-				case <-time.After(2 * time.Second):
+				case <-time.After(patience):
 					if step.rings {
 						t.Errorf("%s: it does not ring", step.name)
 					}

@@ -107,7 +107,7 @@ func TestReleaseBtrfs(t *testing.T) {
 	if err := tree.Cgroup(".").ReleaseRemovedOwners(); err != nil {
 		t.Fatal(err)
 	}
-	lab.Within(t, 5*time.Second, "the owner of the file is no removed cgroup", func() error {
+	lab.Within(t, 20*time.Second, "the owner of the file is no removed cgroup", func() error {
 		if got := lab.OwnerOf(t, file); got.State == "gone" {
 			return fmt.Errorf("the owner is %+v", got)
 		}

@@ -79,7 +79,7 @@ func (v *verdicts) round(pages int, isForeign bool) {
 		v.b.Writes(v.file, pages, "4k", "conv=notrunc,fsync")
 	}
 	after, moved := v.owner(), 0
-	for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != by.ID && time.Now().Before(end); after = v.owner() {
+	for end := time.Now().Add(20 * time.Second); moves && after.Cgroup != by.ID && time.Now().Before(end); after = v.owner() {
 		time.Sleep(10 * time.Millisecond) // the kernel does it in the background
 	}
 	if after.Cgroup == v.a.ID {
