@@ -159,7 +159,7 @@ func (e effect) of(cgroup string) (due *shares.Share, reason string) {
 func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum) {
 	for i := range n.Used[disk.Dev] {
 		u := &n.Used[disk.Dev][i]
-		sum := health.BudgetSum{Namespace: u.Namespace, Disk: disk.Name, Dev: disk.Dev.String(), Pods: u.Pods}
+		sum := health.BudgetSum{Namespace: u.Namespace, Class: u.Class, Disk: disk.Name, Dev: disk.Dev.String(), Pods: u.Pods}
 		if u.Sum > 0 {
 			sum.Factor = u.Factor()
 		}
@@ -192,7 +192,7 @@ func notKept(sums []health.BudgetSum) error {
 	if len(sums) > 1 {
 		text = fmt.Sprintf(" (and %d more guarantees)", len(sums)-1)
 	}
-	return fmt.Errorf("the guarantee of namespace %s is not kept on disk %s%s: %s", sums[0].Namespace, sums[0].Disk, text, sums[0].Reason)
+	return fmt.Errorf("the guarantee of %s is not kept on disk %s%s: %s", sums[0].Group(), sums[0].Disk, text, sums[0].Reason)
 }
 
 // nameOf returns the name of a cgroup for people.
