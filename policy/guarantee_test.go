@@ -38,7 +38,7 @@ rules:
 		{classes, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
 		{classes, "web", WeightBudget{Most: 100}},
 		{classes + "- {name: staged, match: {namespaces: [web]}, class: fast, mode: observe}", "web", WeightBudget{}},
-		{classes + "mode: observe", "db", WeightBudget{Most: 500}},
+		{strings.Replace(classes, "class: fast}", "class: fast, mode: enforce}", 1) + "mode: observe", "db", WeightBudget{Most: 500}},
 	} {
 		pod := parsed(t, tt.text).ForPod(&PodFacts{Namespace: tt.namespace}, annotation.Parse(nil))
 		if got := pod.WeightBudget(); got != tt.want {

@@ -1,7 +1,6 @@
 package shares
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -31,7 +30,12 @@ func tenant(namespace string, budget uint32, pods int, weight uint32) (out []Cgr
 }
 
 // groupOf names the pods of a budget.
-func groupOf(b *Budget) string { return cmp.Or(b.Namespace, "class/"+b.Class) }
+func groupOf(b *Budget) string {
+	if b.Class != "" {
+		return "class/" + b.Class
+	}
+	return b.Namespace
+}
 
 // kernelShares returns the part of the disk that each namespace gets by the weights that are written, "" for containers without a
 // budget, and the part of each container.
