@@ -32,6 +32,8 @@ type BudgetUse struct {
 	// Least is the sum of weights at which the pods have what is guaranteed, beside the other active pods. Granted is the part of the
 	// disk that they have at least. Both are 0 without a guarantee.
 	Least, Granted float64
+	// IsSplit is true if pods below several roots are active. The roots have equal weights, whatever is below them, so a guarantee has no effect.
+	IsSplit bool
 }
 
 // Factor returns the factor by which the budget scales the weights of the active pods: 1 while their sum is within its bounds.
@@ -59,13 +61,17 @@ func usesOf(roots []Cgroup) uses {
 	for i := range roots {
 		out.add(&roots[i])
 	}
-	var all float64
+	all, active := 0.0, 0
 	for i := range roots {
 		if roots[i].Active || len(roots) == 1 {
 			all += out.sum(&roots[i])
+			active++
 		}
 	}
 	out.guarantee(all)
+	for _, of := range out {
+		of.IsSplit = of.Guarantee != 0 && active > 1
+	}
 	return out
 }
 

@@ -162,6 +162,16 @@ func TestGrantedAtMostAll(t *testing.T) {
 	}
 }
 
+// TestSplit verifies that a guarantee is known to be of no effect while pods below two roots are active: these divide the disk evenly.
+func TestSplit(t *testing.T) {
+	for _, isActive := range []bool{true, false} {
+		first, second := group("pods", guaranteed(3600, tenant("a", 0, 1, 100))...), group("more", container("c", 100, isActive))
+		if _, used := Distribute(first, second); len(used) != 1 || used[0].IsSplit != isActive {
+			t.Errorf("the other root is active: %t: %+v", isActive, used)
+		}
+	}
+}
+
 // TestKeeperUnkept verifies that the use of a guarantee is reported on disks without io.cost, also on a kernel without weights, and
 // that cgroups outside pods which squeeze the pods are reported.
 func TestKeeperUnkept(t *testing.T) {

@@ -108,3 +108,15 @@ func TestGuaranteeOfStack(t *testing.T) {
 		t.Errorf("%+v, log %v", r.Budgets, n.log.AllEntries())
 	}
 }
+
+// TestGuaranteeOfTwoKubelets verifies that a guarantee is not kept while pods below two cgroups named kubepods use the disk.
+func TestGuaranteeOfTwoKubelets(t *testing.T) {
+	n := guaranteeing(t)
+	n.put("kubepods/io.weight", "default 100\n")
+	for i, want := range []bool{false, true} { // the first pass only reads
+		n.put("kubepods/io.stat", vdb.Dev.String()+" rbytes=0 wbytes=0 rios="+strings.Repeat("1", i+1)+" wios=0 dbytes=0 dios=0\n")
+		if r := n.pass(); len(r.Budgets) > 0 != want || want && !strings.HasPrefix(r.Budgets[0].Reason, "pods below several cgroups named kubepods") {
+			t.Errorf("pass %d: %+v", i, r.Budgets)
+		}
+	}
+}

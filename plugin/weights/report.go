@@ -170,8 +170,13 @@ func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum
 		if u.Guarantee == 0 {
 			continue
 		}
-		if sum.Reason, sum.Chosen = on.reason, on.chosen; sum.Reason == "" && n.Squeezed[disk.Dev] {
+		sum.Reason, sum.Chosen = on.reason, on.chosen
+		switch {
+		case sum.Reason != "":
+		case n.Squeezed[disk.Dev]:
 			sum.Reason = "cgroups outside pods have such large weights that pods get less than the reserve leaves"
+		case u.IsSplit:
+			sum.Reason = "pods below several cgroups named kubepods use the disk, which divide it evenly"
 		}
 		sum.Key, sum.Granted, sum.Budget = health.KeyGuarantee, "0%", u.Guarantee.Short()
 		if sum.Reason == "" {
