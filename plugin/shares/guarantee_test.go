@@ -20,6 +20,15 @@ func guaranteed(share blkio.Percent, pods []Cgroup) []Cgroup {
 	return pods
 }
 
+// ofClass makes pods those of a class with a guarantee.
+func ofClass(class string, share blkio.Percent, pods []Cgroup) []Cgroup {
+	for i := range pods {
+		pods[i].Path, pods[i].Budget = "of"+pods[i].Path, Budget{Class: class, Guarantee: share, Reserve: 1000}
+		pods[i].Children[0].Path = "of" + pods[i].Children[0].Path
+	}
+	return pods
+}
+
 // TestGuarantees covers the shares of what the reserve leaves, in the kernel's arithmetic with the integers that are written.
 func TestGuarantees(t *testing.T) {
 	join := func(parts ...[]Cgroup) Cgroup {
@@ -35,6 +44,7 @@ func TestGuarantees(t *testing.T) {
 		want map[string]float64
 	}{
 		{"one container beside ten", join(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 10000, 10, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
+		{"a class beside a namespace of its name", join(ofClass("a", 3600, tenant("a", 0, 1, 100)), tenant("a", 10000, 10, 100)), map[string]float64{"class/a": 0.4, "a": 0.6}},
 		{"one container beside a thousand", join(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 0, 1000, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
 		{"a small weight beside a large one", join(guaranteed(4500, tenant("a", 0, 3, 1)), tenant("b", 10000, 1, 10000)), map[string]float64{"a": 0.5, "b": 0.5}},
 		{"more than is guaranteed", join(guaranteed(900, tenant("a", 0, 3, 100)), tenant("b", 10000, 1, 100)), map[string]float64{"a": 0.75, "b": 0.25}},

@@ -120,3 +120,22 @@ func TestGuaranteeOfTwoKubelets(t *testing.T) {
 		}
 	}
 }
+
+// TestGuaranteeOfClass verifies that a guarantee of a class is reported and logged by the class, without the namespace of its pods.
+func TestGuaranteeOfClass(t *testing.T) {
+	n := guaranteeing(t)
+	n.demand.Bound(pod, "prod", policy.WeightBudget{Class: "fast", Guarantee: 4500, Reserve: 1000})
+	n.disks[2].RequestBased = false
+	n.pass()
+	r := n.pass()
+	if len(r.Budgets) != 1 || r.Budgets[0].Class != "fast" || r.Budgets[0].Namespace != "" || r.Budgets[0].Pods != 1 {
+		t.Errorf("%+v", r.Budgets)
+	}
+	last := n.log.LastEntry()
+	if last == nil {
+		t.Fatal("nothing is logged")
+	}
+	if err, _ := last.Data["error"].(error); err == nil || !strings.Contains(err.Error(), "the guarantee of class fast is not kept on disk vdb") {
+		t.Errorf("logged %v", err)
+	}
+}
