@@ -18,6 +18,7 @@ type Class struct {
 	Name            string
 	limits, weights *annotation.List // nil for none
 	targets         annotation.Targets
+	guarantee       blkio.Percent // of each disk with io.cost, for all pods whose rules have the class; 0 for none
 }
 
 // classDocument is an element of classes in a policy file.
@@ -27,6 +28,9 @@ type classDocument struct {
 	Limits []string `json:"limits"`
 	// The weight on all disks. Values: 1 to 10000. Default: none.
 	Weight *int `json:"weight"`
+	// The least part of each disk with io.cost for all pods together that get the class by a rule, while they want it: [Guarantees].
+	// It needs a reserve. Values: `0.01%` to `89.99%`. Default: none.
+	Guarantee *scalar `json:"guarantee"`
 }
 
 // class validates an element of classes.
@@ -35,9 +39,10 @@ func (d *classDocument) class(v *validator, at *field.Path, name string, p *Poli
 	if name == annotation.NoClass || !annotation.IsLabel(name) {
 		v.errs = append(v.errs, field.Invalid(at, name, "a class needs a name of at most 63 of a-z, 0-9 and -, not starting or ending with -, other than none"))
 	}
-	if len(d.Limits) == 0 && d.Weight == nil {
-		v.errs = append(v.errs, field.Required(at, "a class has limits, a weight, or both"))
+	if len(d.Limits) == 0 && d.Weight == nil && d.Guarantee == nil {
+		v.errs = append(v.errs, field.Required(at, "a class has limits, a weight, or a guarantee"))
 	}
+	c.guarantee = v.guarantee(at.Child("guarantee"), d.Guarantee)
 	if len(d.Limits) > 0 {
 		c.limits = v.limits(at.Child("limits"), d.Limits)
 		for i := range c.limits.Entries {
@@ -87,9 +92,12 @@ func (v *validator) classNamed(at *field.Path, name string, classes map[string]*
 }
 
 // checkClass returns the problem of a class that an annotation chooses and that the bounds for the
-// pod do not allow. A class that leaves a bound key unlimited, or the weight at the kernel's
+// pod do not allow, or that has a guarantee: its pods would lose a part to the chosen one. A class that leaves a bound key unlimited, or the weight at the kernel's
 // default, is out of bounds as a larger value is.
 func (p *Pod) checkClass(c *Class) *annotation.Problem {
+	if c.guarantee != 0 && c != p.rule.class() {
+		return &annotation.Problem{Cause: "the class has a guarantee", Hint: "choose another class: only a rule of the node policy gives this one"}
+	}
 	weight := blkio.Amount(blkio.DefaultWeight)
 	var all blkio.Limits // of "*"
 	if c.limits != nil {

@@ -189,7 +189,7 @@ func TestDocument(t *testing.T) {
 	if diff := cmp.Diff(want, got, byClasses()); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	if paths := fileFormat().Paths(); len(paths) != 91 || !slices.Contains(paths, "writeback.budget.cpu") {
+	if paths := fileFormat().Paths(); len(paths) != 92 || !slices.Contains(paths, "writeback.budget.cpu") {
 		t.Errorf("%d fields: %q", len(paths), paths)
 	}
 }

@@ -3,6 +3,8 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -10,16 +12,20 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// WeightBudget is what a budget makes of the weights of the pods of a namespace on each disk. The zero value changes nothing.
+// WeightBudget is what a policy makes of the weights of a group of pods on each disk. The zero value changes nothing.
 type WeightBudget struct {
-	Most uint32 // the largest sum of weights; 0 for none
+	Class string // the class whose pods are the group; "" for those of a namespace
+	Most  uint32 // the largest sum of weights; 0 for none
 	// Guarantee is the least part of the disk; 0 for none. Reserve is the part that is kept from all pods.
 	Guarantee, Reserve blkio.Percent
 }
 
-// weightBudget returns the budget of the weights of a namespace. Under mode: observe nothing is guaranteed, because the reserve is
-// not in force.
-func (p *Policy) weightBudget(namespace string) WeightBudget {
+// weightBudget returns the budget of the weights of a pod, by the class of its rule and its namespace. A pod is in one group only, so
+// the guarantee of the class comes first. Under mode: observe nothing is guaranteed, because the reserve is not in force.
+func (p *Policy) weightBudget(c *Class, namespace string) WeightBudget {
+	if c != nil && c.guarantee != 0 && p.Mode != ModeObserve {
+		return WeightBudget{Class: c.Name, Guarantee: c.guarantee, Reserve: p.Reserve}
+	}
 	b := p.firstBudget(namespace)
 	if b == nil {
 		return WeightBudget{}
@@ -31,13 +37,13 @@ func (p *Policy) weightBudget(namespace string) WeightBudget {
 	return out
 }
 
-// Promised says how much of each disk is promised to namespaces, and how much is left. It returns "" without guarantees.
+// Promised says how much of each disk is promised to namespaces and classes, and how much is left. It returns "" without guarantees.
 func (p *Policy) Promised() string {
 	sum := p.guaranteed()
 	if sum == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("of each disk with io.cost %s is guaranteed to namespaces and %s is reserved; %s can still be guaranteed",
+	text := fmt.Sprintf("of each disk with io.cost %s is guaranteed and %s is reserved; %s can still be guaranteed",
 		sum.Short(), p.Reserve.Short(), (mostPromised - sum - p.Reserve).Short())
 	if p.Mode == ModeObserve {
 		text += "; mode: observe keeps nothing of it"
@@ -45,8 +51,11 @@ func (p *Policy) Promised() string {
 	return text
 }
 
-// guaranteed returns the sum of all guarantees. Each namespace has one of its own.
+// guaranteed returns the sum of all guarantees. Each class and each namespace has one of its own.
 func (p *Policy) guaranteed() (sum blkio.Percent) {
+	for _, c := range p.Classes {
+		sum += c.guarantee
+	}
 	for i := range p.Budgets {
 		sum += p.Budgets[i].Guarantee * blkio.Percent(len(p.Budgets[i].Namespaces))
 	}
@@ -56,14 +65,17 @@ func (p *Policy) guaranteed() (sum blkio.Percent) {
 // mostPromised is the most of a disk that guarantees and the reserve can have together. The rest is for other pods.
 const mostPromised = maxReserve
 
-// guarantee parses a guarantee.
-func (v *validator) guarantee(at *field.Path, text string) blkio.Percent {
-	share, err := parseShare(text)
+// guarantee parses a guarantee; nil is none.
+func (v *validator) guarantee(at *field.Path, text *scalar) blkio.Percent {
+	if text == nil {
+		return 0
+	}
+	share, err := parseShare(string(*text))
 	if err == nil && share == 0 {
 		err = errors.New("must be above 0%")
 	}
 	if err != nil {
-		v.errs = append(v.errs, field.Invalid(at, text, err.Error()))
+		v.errs = append(v.errs, field.Invalid(at, string(*text), err.Error()))
 	}
 	return share
 }
@@ -72,16 +84,26 @@ func (v *validator) guarantee(at *field.Path, text string) blkio.Percent {
 // and that the disk has enough for all.
 func (v *validator) checkGuarantees(p *Policy) {
 	sum, all := p.Reserve, field.NewPath("budgets")
+	promise := func(at *field.Path, share blkio.Percent, groups int) {
+		if share == 0 || sum > mostPromised { // told once
+			return
+		}
+		if p.Reserve == 0 {
+			v.errs = append(v.errs, field.Invalid(at, share.Short(),
+				"a guarantee needs a reserve: otherwise what runs outside pods can take any part of a disk (write reserve.system, such as 10%)"))
+		}
+		if sum += share * blkio.Percent(groups); sum > mostPromised {
+			v.errs = append(v.errs, field.Invalid(at, share.Short(),
+				fmt.Sprintf("%s of a disk would be guaranteed or reserved: at most %s can be", sum.Short(), mostPromised.Short())))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Classes)) {
+		promise(field.NewPath("classes", name, "guarantee"), p.Classes[name].guarantee, 1)
+	}
 	for i := range p.Budgets {
 		b, at := &p.Budgets[i], all.Index(i)
 		if b.Guarantee == 0 {
 			continue
-		}
-		invalid := func(at *field.Path, detail string) {
-			v.errs = append(v.errs, field.Invalid(at, b.Guarantee.Short(), detail))
-		}
-		if p.Reserve == 0 {
-			invalid(at.Child("guarantee"), "a guarantee needs a reserve: otherwise what runs outside pods can take any part of a disk (write reserve.system, such as 10%)")
 		}
 		for k, name := range b.Namespaces {
 			switch first := p.firstBudget(name); {
@@ -90,11 +112,7 @@ func (v *validator) checkGuarantees(p *Policy) {
 			case first != b:
 				v.errs = append(v.errs, field.Invalid(at.Child("namespaces").Index(k), name, "an earlier budget matches the namespace, so it would have no guarantee (move this one up)"))
 			}
-			sum += b.Guarantee
 		}
-		if sum > mostPromised {
-			invalid(at.Child("guarantee"), fmt.Sprintf("%s of a disk would be guaranteed or reserved: at most %s can be", sum.Short(), mostPromised.Short()))
-			return
-		}
+		promise(at.Child("guarantee"), b.Guarantee, len(b.Namespaces))
 	}
 }

@@ -16,6 +16,12 @@ budgets:
 - {namespaces: [db], guarantee: 30%, weight: 500, limits: ["* wbps=1Gi"]}
 - {namespaces: ["*"], weight: 100}
 `
+	const classes = budgets + `
+classes: {fast: {guarantee: 25%}, slow: {weight: 10}}
+rules:
+- {name: fast, match: {namespaces: [gold, db]}, class: fast}
+- {name: slow, match: {namespaces: [silver]}, class: slow}
+`
 	for _, tt := range []struct {
 		text, namespace string
 		want            WeightBudget
@@ -27,6 +33,12 @@ budgets:
 		{budgets + "rules: [{name: staged, match: {namespaces: [gold]}, mode: observe}]", "gold", WeightBudget{}},
 		{budgets + "mode: observe", "gold", WeightBudget{}},
 		{budgets + "mode: observe\nrules: [{name: first, match: {namespaces: [db]}, mode: enforce}]", "db", WeightBudget{Most: 500}},
+		{classes, "gold", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
+		{classes, "db", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
+		{classes, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
+		{classes, "web", WeightBudget{Most: 100}},
+		{classes + "- {name: staged, match: {namespaces: [web]}, class: fast, mode: observe}", "web", WeightBudget{}},
+		{strings.Replace(classes, "class: fast}", "class: fast, mode: enforce}", 1) + "mode: observe", "db", WeightBudget{Most: 500}},
 	} {
 		pod := parsed(t, tt.text).ForPod(&PodFacts{Namespace: tt.namespace}, annotation.Parse(nil))
 		if got := pod.WeightBudget(); got != tt.want {
@@ -34,9 +46,15 @@ budgets:
 		}
 	}
 	p := parsed(t, budgets)
-	const promised = "of each disk with io.cost 55% is guaranteed to namespaces and 10% is reserved; 25% can still be guaranteed"
+	const promised = "of each disk with io.cost 55% is guaranteed and 10% is reserved; 25% can still be guaranteed"
 	if got := p.Promised(); got != promised || !p.BoundsWeights() {
 		t.Errorf("%q, want %q", got, promised)
+	}
+	if got := parsed(t, classes).Promised(); got != "of each disk with io.cost 80% is guaranteed and 10% is reserved; 0% can still be guaranteed" {
+		t.Errorf("with a class: %q", got)
+	}
+	if p := parsed(t, "reserve: {system: 10%}\nclasses: {fast: {guarantee: 25%}}"); !p.BoundsWeights() {
+		t.Error("the guarantee of a class needs no io.cost")
 	}
 	if got := parsed(t, budgets+"mode: observe").Promised(); !strings.HasSuffix(got, "; mode: observe keeps nothing of it") {
 		t.Error(got)
@@ -61,4 +79,45 @@ func TestGuaranteeFileErrors(t *testing.T) {
 		{head + "{namespaces: ['b*'], weight: 5}\n- {namespaces: [bc], guarantee: 3%}", `line 7: budgets[2].namespaces[0]: Invalid value: "bc": an earlier budget`},
 	})
 	parsed(t, "reserve: {system: 10%}\nbudgets: [{namespaces: [a], guarantee: 80%}]")
+	checkFileErrors(t, []struct{ text, want string }{
+		{fileHead + "classes:\n  fast: {guarantee: 30%}", `line 4: classes.fast.guarantee: Invalid value: "30%": a guarantee needs a reserve`},
+		{fileHead + "classes:\n  fast: {guarantee: 0%}", `line 4: classes.fast.guarantee: Invalid value: "0%": must be above 0%`},
+		{fileHead + "classes:\n  fast: {}", `line 4: classes.fast: Required value: a class has limits, a weight, or a guarantee`},
+		{
+			fileHead + "reserve: {system: 10%}\nclasses:\n  a: {guarantee: 50%}\n  b: {guarantee: 30.01%}",
+			`line 6: classes.b.guarantee: Invalid value: "30.01%": 90.01% of a disk would be guaranteed or reserved: at most 90% can be`,
+		},
+		{head + "{namespaces: [b], guarantee: 20%}\nclasses:\n  a: {guarantee: 40%}", `line 6: budgets[1].guarantee: Invalid value: "20%": 100% of a disk`},
+	})
+}
+
+// TestGuaranteeIsGivenByRules verifies that no annotation can choose a class with a guarantee, unless the pod has it by its rule, and that a
+// pod which chooses another class for its containers stays in the group of its rule.
+func TestGuaranteeIsGivenByRules(t *testing.T) {
+	p := parsed(t, `
+reserve: {system: 10%}
+classes: {fast: {guarantee: 25%}, batch: {weight: 10}}
+rules: [{name: fast, match: {namespaces: [gold]}, class: fast}]
+`)
+	for _, tt := range []struct {
+		namespace, class string
+		want             WeightBudget
+		isRefused        bool
+	}{
+		{"gold", "fast", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}, false},
+		{"gold", "batch", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}, false},
+		{"web", "fast", WeightBudget{}, true},
+		{"web", "batch", WeightBudget{}, false},
+	} {
+		for _, scope := range []string{"containers", "container.c"} {
+			pod := p.ForPod(&PodFacts{Namespace: tt.namespace}, annotation.Parse(map[string]string{"class.blkio.noderesource.dev/" + scope: tt.class}))
+			errs := pod.choiceErrors("c")
+			if (len(errs) > 0) != tt.isRefused || tt.isRefused && !strings.Contains(errs[0].Error(), "only a rule of the node policy gives this one") {
+				t.Errorf("%s of %s chooses %s: %v", scope, tt.namespace, tt.class, errs)
+			}
+			if got := pod.WeightBudget(); got != tt.want {
+				t.Errorf("%s of %s chooses %s: %+v, want %+v", scope, tt.namespace, tt.class, got, tt.want)
+			}
+		}
+	}
 }

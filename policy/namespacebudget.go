@@ -65,9 +65,7 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 	if d.Weight != nil {
 		b.Weight = uint32(v.within(at.Child("weight"), *d.Weight, blkio.MaxWeight))
 	}
-	if d.Guarantee != nil {
-		b.Guarantee = v.guarantee(at.Child("guarantee"), string(*d.Guarantee))
-	}
+	b.Guarantee = v.guarantee(at.Child("guarantee"), d.Guarantee)
 	if d.Weight == nil && d.Guarantee == nil && len(d.Limits) == 0 {
 		v.errs = append(v.errs, field.Required(at, `a budget has limits, such as ["* wbps=200Mi"], a weight, or a guarantee`))
 	}
@@ -113,12 +111,12 @@ func (p *Policy) firstBudget(namespace string) *NamespaceBudget {
 	return nil
 }
 
-// BoundsWeights reports whether some budget has a weight or a guarantee.
+// BoundsWeights reports whether some budget has a weight, or there is a guarantee.
 func (p *Policy) BoundsWeights() bool {
-	return slices.ContainsFunc(p.Budgets, func(b NamespaceBudget) bool { return b.Weight != 0 || b.Guarantee != 0 })
+	return p.guaranteed() != 0 || slices.ContainsFunc(p.Budgets, func(b NamespaceBudget) bool { return b.Weight != 0 })
 }
 
-// WeightBudget returns what bounds the weights of the pods of the pod's namespace. A pod in mode observe has none. A runtime
+// WeightBudget returns what bounds the weights of the pods of the pod's namespace, or of its class. A pod in mode observe has none. A runtime
 // handler with another kernel makes no difference: the pod's cgroup is one of the node.
 func (p *Pod) WeightBudget() WeightBudget {
 	if p.Mode() == ModeObserve {

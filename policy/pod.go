@@ -51,7 +51,7 @@ type origin struct {
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign    bool
 	volumes      *Volumes
-	weightBudget WeightBudget // of the namespace
+	weightBudget WeightBudget
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -66,7 +66,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
-		out.weightBudget = p.weightBudget(facts.Namespace)
+		out.weightBudget = p.weightBudget(out.rule.class(), facts.Namespace)
 	}
 	out.allow()
 	if out.budget != nil {

@@ -150,7 +150,7 @@ func TestPolicyErrors(t *testing.T) {
 	}
 	checkFileErrors(t, []struct{ text, want string }{
 		{fileHead + "classes: []", `classes: Invalid value: expected an object with fields, found array`},
-		{fileHead + "classes: {a: {}}", `line 3: classes.a: Required value: a class has limits, a weight, or both`},
+		{fileHead + "classes: {a: {}}", `line 3: classes.a: Required value: a class has limits, a weight, or a guarantee`},
 		{fileHead + "classes: {none: {weight: 5}}", `classes.none: Invalid value: "none": a class needs a name`},
 		{fileHead + "classes: {A: {weight: 5}}", `classes.A: Invalid value: "A": a class needs a name`},
 		{fileHead + "classes: {a: {weight: 0}}", `classes.a.weight: Invalid value: 0: must be between 1 and 10000, inclusive`},

@@ -72,8 +72,11 @@ func (m *PodMatch) reaches(later *PodMatch) bool {
 	return isEach(m.Namespaces) || slices.ContainsFunc(m.Namespaces, func(name string) bool { return slices.Contains(later.Namespaces, name) })
 }
 
-// allowsMore reports whether a rule allows an annotation that another one does not.
+// allowsMore reports whether a rule has a guarantee, or allows an annotation, that another one does not.
 func (p *Policy) allowsMore(r, than *Rule) bool {
+	if c := r.Class; c != nil && c.guarantee != 0 && c != than.Class {
+		return true
+	}
 	if !r.allowsAnnotations() || !than.allowsAnnotations() {
 		return r.allowsAnnotations()
 	}

@@ -45,7 +45,7 @@ func TestWarnings(t *testing.T) {
 // TestJoinable verifies that a rule is found which tenants can join by labels of pods, to leave the stricter rule of their
 // namespaces.
 func TestJoinable(t *testing.T) {
-	const class = "classes: {c: {weight: 1}}\n"
+	const class = "reserve: {system: 10%}\nclasses: {c: {weight: 1}, g: {guarantee: 5%}}\n"
 	for rules, isJoinable := range map[string]bool{
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c, bounds: {max: ['* wbps=1Mi']}}":                                true,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, bounds: {max: ['* wbps=2Mi']}}, {name: t, match: {namespaces: ['t-*']}, class: c, bounds: {max: ['* wbps=1Mi']}}": true,
@@ -54,6 +54,8 @@ func TestJoinable(t *testing.T) {
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaceSelector: {}}, class: c, annotations: reject}":                                        true,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, bounds: {weight: {max: 200}}}, {name: t, match: {namespaces: ['t-*']}, class: c}":                                 true,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c}":                                                               false,
+		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, class: g}, {name: t, match: {namespaces: ['t-*']}, class: c}":                                                     true,
+		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, class: g}, {name: t, match: {namespaces: ['t-*']}, class: g}":                                                     false,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}}, {name: t, class: c, bounds: {max: ['* wbps=1Mi']}}":                                                              false,
 		"{name: a, match: {namespaces: ['s'], podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c, bounds: {max: ['* wbps=1Mi']}}":             false,
 		"{name: a, match: {namespaces: ['t-*'], podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c, bounds: {max: ['* wbps=1Mi']}}":           true,

@@ -160,13 +160,17 @@ func (j *Joining) sum() (sum uint64) {
 	return sum
 }
 
-// guarantees returns notes on what the namespace of a pod is guaranteed, and on the disks of the node where it is not.
+// guarantees returns notes on what the class or namespace of a pod is guaranteed, and on the disks of the node where it is not.
 func (c *Checker) guarantees(namespace string, pod *policy.Pod) (notes []string) {
 	b := pod.WeightBudget()
 	if b.Guarantee == 0 {
 		return nil
 	}
-	notes = append(notes, fmt.Sprintf("namespace %s is guaranteed %s of each disk with io.cost (%s)", namespace, b.Guarantee.Short(), c.Policy.Promised()))
+	group := "namespace " + namespace
+	if b.Class != "" {
+		group = "class " + b.Class
+	}
+	notes = append(notes, fmt.Sprintf("%s is guaranteed %s of each disk with io.cost (%s)", group, b.Guarantee.Short(), c.Policy.Promised()))
 	var without []string
 	for _, d := range c.Node.Disks {
 		if d.Reason != "" && !d.Stacked {

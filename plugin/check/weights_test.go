@@ -96,7 +96,7 @@ func TestWeightWithoutEffect(t *testing.T) {
 // those below.
 func TestGuarantees(t *testing.T) {
 	const head = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nreserve: {system: 10%}\nbudgets: [{namespaces: [prod], guarantee: 30%}]\n"
-	const note = "namespace prod is guaranteed 30% of each disk with io.cost (of each disk with io.cost 30% is guaranteed to namespaces and 10% is reserved; 50% can still be guaranteed)"
+	const note = "namespace prod is guaranteed 30% of each disk with io.cost (of each disk with io.cost 30% is guaranteed and 10% is reserved; 50% can still be guaranteed)"
 	for _, tt := range []struct {
 		namespace, more string
 		want            []string

@@ -12,7 +12,8 @@ type Budgets struct {
 
 // BudgetSum is the sum of the amounts that the pods of a namespace are granted of one key on one physical disk. Amounts are as in an annotation.
 type BudgetSum struct {
-	Namespace string `json:"namespace"`
+	Namespace string `json:"namespace"` // "" for a guarantee of a class
+	Class     string `json:"class,omitempty"`
 	Disk      string `json:"disk"`
 	Dev       string `json:"dev"`
 	Key       string `json:"key"`
@@ -27,6 +28,14 @@ type BudgetSum struct {
 	Chosen bool    `json:"chosen,omitempty"` // the operator has decided that it is not
 	// Undecided counts the pods of the namespace of which it is not known yet what they are granted.
 	Undecided int `json:"undecided,omitempty"`
+}
+
+// Group names the pods of the sum.
+func (s *BudgetSum) Group() string {
+	if s.Class != "" {
+		return "class " + s.Class
+	}
+	return "namespace " + s.Namespace
 }
 
 // KeyGuarantee is the Key of a guarantee.

@@ -11,7 +11,7 @@ type Weights struct {
 	// Budgets has the sums of the weights of the pods of namespaces with such a budget, those first that are scaled most. Report.Budgets
 	// has them as well.
 	Budgets []BudgetSum `json:"-"`
-	// Promised says how much of each disk is promised to namespaces; "" without guarantees.
+	// Promised says how much of each disk is promised to namespaces and classes; "" without guarantees.
 	Promised string `json:"promised,omitempty"`
 	// Skipped are the cgroups that could not be read, with the causes. Their weights stay as they are.
 	Skipped []string `json:"skipped,omitempty"`

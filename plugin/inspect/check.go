@@ -95,7 +95,7 @@ const joiningPath = "joining"
 func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
 	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Active: true}
 	b := pod.Budget
-	tree.Budget = shares.Budget{Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
+	tree.Budget = shares.Budget{Class: b.Class, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
 	for i, weight := range pod.Containers {
 		paths = append(paths, fmt.Sprint(joiningPath, "/", i))
 		tree.Children = append(tree.Children, shares.Cgroup{Path: paths[i], Weight: weight, Active: true})

@@ -46,7 +46,7 @@ func (s *Status) Problems(strict bool) (out []string) {
 	if s.Budgets != nil {
 		for i := range s.Budgets.Sums {
 			if b := &s.Budgets.Sums[i]; b.Reason != "" && (strict || !b.Chosen) {
-				out = append(out, fmt.Sprintf("namespace %s: the guarantee is not kept on %s", b.Namespace, b.Disk))
+				out = append(out, fmt.Sprintf("%s: the guarantee is not kept on %s", b.Group(), b.Disk))
 			}
 		}
 	}

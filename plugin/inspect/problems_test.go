@@ -21,7 +21,7 @@ func TestBrief(t *testing.T) {
 	failed := Value{Subject: Subject{Namespace: "prod", Pod: "c"}, State: ValueError}
 	idle := &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "w", Reason: "x"}, {Namespace: "prod", Pod: "v", Reason: "x", Chosen: true}}}
 	guarantees := &health.Budgets{Sums: []health.BudgetSum{
-		{Namespace: "gold", Disk: "vda"}, {Namespace: "gold", Disk: "vdb", Reason: "x"}, {Namespace: "gold", Disk: "vdc", Reason: "x", Chosen: true},
+		{Namespace: "gold", Disk: "vda"}, {Namespace: "gold", Disk: "vdb", Reason: "x"}, {Class: "fast", Disk: "vdc", Reason: "x", Chosen: true},
 	}}
 	for _, tt := range []struct {
 		name   string
@@ -46,7 +46,7 @@ func TestBrief(t *testing.T) {
 			"guarantees, strict",
 			Status{Parts: connected, Reported: Reported{Budgets: guarantees}},
 			true,
-			"2 problems: namespace gold: the guarantee is not kept on vdb; namespace gold: the guarantee is not kept on vdc",
+			"2 problems: namespace gold: the guarantee is not kept on vdb; class fast: the guarantee is not kept on vdc",
 		},
 		{"weights", Status{Parts: connected, Reported: Reported{Weights: idle}}, true, "2 problems: prod/w: the weight has no effect; prod/v: the weight has no effect"},
 	} {

@@ -85,7 +85,7 @@ func budgetsOf(r *health.Report, filter Filter) *health.Budgets {
 		return r.Budgets
 	}
 	out := *r.Budgets
-	out.Sums = slices.DeleteFunc(slices.Clone(out.Sums), func(s health.BudgetSum) bool { return s.Namespace != filter.Namespace })
+	out.Sums = slices.DeleteFunc(slices.Clone(out.Sums), func(s health.BudgetSum) bool { return s.Class == "" && s.Namespace != filter.Namespace })
 	return &out
 }
 

@@ -128,13 +128,14 @@ func TestHasFindings(t *testing.T) {
 	}
 }
 
-// TestStatusBudgets verifies that the report has the sums of all namespaces, or only those of the namespace of the
+// TestStatusBudgets verifies that the report has the sums of all namespaces, or only those of classes and of the namespace of the
 // selected pod.
 func TestStatusBudgets(t *testing.T) {
 	h := statusHost(t)
 	a, b := health.BudgetSum{Namespace: "a", Granted: "1Mi"}, health.BudgetSum{Namespace: "b", Over: true}
-	h.StateDir = writeState(t, &health.Report{Part: health.Limits, At: time.Now(), State: health.Connected, Budgets: &health.Budgets{Sums: []health.BudgetSum{b, a}}})
-	for filter, want := range map[Filter][]health.BudgetSum{{}: {b, a}, {Namespace: "a", Name: "x"}: {a}, {Namespace: "c", Name: "x"}: {}} {
+	class := health.BudgetSum{Class: "fast", Granted: "30%"}
+	h.StateDir = writeState(t, &health.Report{Part: health.Limits, At: time.Now(), State: health.Connected, Budgets: &health.Budgets{Sums: []health.BudgetSum{b, a, class}}})
+	for filter, want := range map[Filter][]health.BudgetSum{{}: {b, a, class}, {Namespace: "a", Name: "x"}: {a, class}, {Namespace: "c", Name: "x"}: {class}} {
 		s, err := h.Status(t.Context(), filter)
 		if err != nil {
 			t.Fatal(err)

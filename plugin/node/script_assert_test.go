@@ -134,7 +134,7 @@ func (w *world) weighted(_ bool, args []string) {
 			got = append(got, fmt.Sprintf("%s<=%d", b.Namespace, b.Weight))
 		}
 		if b.Guarantee != 0 {
-			got = append(got, b.Namespace+">="+b.Guarantee.Short())
+			got = append(got, cmp.Or(b.Namespace, "class/"+b.Class)+">="+b.Guarantee.Short())
 		}
 	}
 	if slices.Sort(got); !d.Complete {

@@ -69,14 +69,16 @@ note: 3 budgets are left out, because the report is bounded
 func TestWriteGuarantees(t *testing.T) {
 	kept := health.BudgetSum{Namespace: "gold", Disk: "sda", Key: "guarantee", Granted: "30%", Budget: "30%", Pods: 1, Factor: 3}
 	unkept := health.BudgetSum{Namespace: "gold", Disk: "sdb", Key: "guarantee", Granted: "0%", Budget: "30%", Pods: 1, Reason: "weights: off", Chosen: true}
+	class := health.BudgetSum{Class: "gold", Disk: "sda", Key: "guarantee", Granted: "40%", Budget: "30%", Pods: 2, Factor: 1}
 	want := `
 Budgets:
-NAMESPACE  DISK  KEY        GRANTED  BUDGET  PODS  STATE
-gold       sdb   guarantee  0%       30%     1     not kept: weights: off
-gold       sda   guarantee  30%      30%     1     scaled to 300.0%
+NAMESPACE   DISK  KEY        GRANTED  BUDGET  PODS  STATE
+gold        sdb   guarantee  0%       30%     1     not kept: weights: off
+gold        sda   guarantee  30%      30%     1     scaled to 300.0%
+class/gold  sda   guarantee  40%      30%     2     ok
 `
 	var out bytes.Buffer
-	writeBudgets(&out, &health.Budgets{Sums: []health.BudgetSum{unkept, kept}})
+	writeBudgets(&out, &health.Budgets{Sums: []health.BudgetSum{unkept, kept, class}})
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -183,7 +184,7 @@ func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 		if s.Undecided > 0 {
 			state += ", without " + inspect.Count(s.Undecided, "pod") + " not decided yet"
 		}
-		t.Row(s.Namespace, s.Disk, s.Key, s.Granted, s.Budget, fmt.Sprint(s.Pods), state)
+		t.Row(cmp.Or(s.Namespace, "class/"+s.Class), s.Disk, s.Key, s.Granted, s.Budget, fmt.Sprint(s.Pods), state)
 	}
 	t.Flush()
 	if b.LeftOut > 0 {

@@ -8,9 +8,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Budget bounds the sum of the weights of pods: of all pods of a namespace. The zero value bounds nothing.
+// Budget bounds the sum of the weights of a group of pods. The zero value bounds nothing.
 type Budget struct {
-	Namespace string
+	Namespace string // "" for a class
+	Class     string // whose pods are the group; "" for a namespace
 	Weight    uint32 // the largest sum; 0 for none
 	// Guarantee is the least part of a disk for the pods together; 0 for none. Reserve is the part that no pods have.
 	Guarantee, Reserve blkio.Percent
@@ -18,6 +19,10 @@ type Budget struct {
 
 // part returns the part of what pods have of a disk that is guaranteed.
 func (b *Budget) part() float64 { return float64(b.Guarantee) / float64(100*100-b.Reserve) }
+
+func (b *Budget) compare(other *Budget) int {
+	return cmp.Or(cmp.Compare(b.Class, other.Class), cmp.Compare(b.Namespace, other.Namespace), cmp.Compare(b.Weight, other.Weight))
+}
 
 // BudgetUse is the use of a budget on one disk.
 type BudgetUse struct {
@@ -27,6 +32,8 @@ type BudgetUse struct {
 	// Least is the sum of weights at which the pods have what is guaranteed, beside the other active pods. Granted is the part of the
 	// disk that they have at least. Both are 0 without a guarantee.
 	Least, Granted float64
+	// IsSplit is true if pods below several roots are active. The roots have equal weights, whatever is below them, so a guarantee has no effect.
+	IsSplit bool
 }
 
 // Factor returns the factor by which the budget scales the weights of the active pods: 1 while their sum is within its bounds.
@@ -54,13 +61,17 @@ func usesOf(roots []Cgroup) uses {
 	for i := range roots {
 		out.add(&roots[i])
 	}
-	var all float64
+	all, active := 0.0, 0
 	for i := range roots {
 		if roots[i].Active || len(roots) == 1 {
 			all += out.sum(&roots[i])
+			active++
 		}
 	}
 	out.guarantee(all)
+	for _, of := range out {
+		of.IsSplit = of.Guarantee != 0 && active > 1
+	}
 	return out
 }
 
@@ -74,7 +85,7 @@ func (u uses) guarantee(all float64) {
 	}
 	perPart := func(of *BudgetUse) float64 { return of.within(of.Sum) / of.part() }
 	slices.SortFunc(guaranteed, func(a, b *BudgetUse) int {
-		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), cmp.Compare(a.Namespace, b.Namespace))
+		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), a.compare(&b.Budget))
 	})
 	// The sum of one that has less than its part is raised. That makes the parts of the others smaller, so those that lack most are first.
 	free, left := all, 1.0
@@ -130,10 +141,10 @@ func (u uses) factor(c *Cgroup, weight float64) float64 {
 	return of.beside(weight)
 }
 
-// sorted returns the uses by active pods, by namespace.
+// sorted returns the uses by active pods, by class and namespace.
 func (u uses) sorted() (out []BudgetUse) {
 	for _, of := range slices.SortedFunc(maps.Values(u), func(a, b *BudgetUse) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Weight, b.Weight))
+		return a.compare(&b.Budget)
 	}) {
 		if of.Pods > 0 {
 			out = append(out, *of)

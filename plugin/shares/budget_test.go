@@ -29,6 +29,14 @@ func tenant(namespace string, budget uint32, pods int, weight uint32) (out []Cgr
 	return out
 }
 
+// groupOf names the pods of a budget.
+func groupOf(b *Budget) string {
+	if b.Class != "" {
+		return "class/" + b.Class
+	}
+	return b.Namespace
+}
+
 // kernelShares returns the part of the disk that each namespace gets by the weights that are written, "" for containers without a
 // budget, and the part of each container.
 func kernelShares(root Cgroup) (byNamespace, byContainer map[string]float64) {
@@ -36,7 +44,7 @@ func kernelShares(root Cgroup) (byNamespace, byContainer map[string]float64) {
 	var note func(c Cgroup, namespace string)
 	note = func(c Cgroup, namespace string) {
 		if c.Budget != (Budget{}) {
-			namespace = c.Budget.Namespace
+			namespace = groupOf(&c.Budget)
 		}
 		namespaces[c.Path] = namespace
 		for _, child := range c.Children {

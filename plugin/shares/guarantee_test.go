@@ -20,6 +20,15 @@ func guaranteed(share blkio.Percent, pods []Cgroup) []Cgroup {
 	return pods
 }
 
+// ofClass makes pods those of a class with a guarantee.
+func ofClass(class string, share blkio.Percent, pods []Cgroup) []Cgroup {
+	for i := range pods {
+		pods[i].Path, pods[i].Budget = "of"+pods[i].Path, Budget{Class: class, Guarantee: share, Reserve: 1000}
+		pods[i].Children[0].Path = "of" + pods[i].Children[0].Path
+	}
+	return pods
+}
+
 // TestGuarantees covers the shares of what the reserve leaves, in the kernel's arithmetic with the integers that are written.
 func TestGuarantees(t *testing.T) {
 	join := func(parts ...[]Cgroup) Cgroup {
@@ -35,6 +44,7 @@ func TestGuarantees(t *testing.T) {
 		want map[string]float64
 	}{
 		{"one container beside ten", join(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 10000, 10, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
+		{"a class beside a namespace of its name", join(ofClass("a", 3600, tenant("a", 0, 1, 100)), tenant("a", 10000, 10, 100)), map[string]float64{"class/a": 0.4, "a": 0.6}},
 		{"one container beside a thousand", join(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 0, 1000, 100)), map[string]float64{"a": 0.4, "b": 0.6}},
 		{"a small weight beside a large one", join(guaranteed(4500, tenant("a", 0, 3, 1)), tenant("b", 10000, 1, 10000)), map[string]float64{"a": 0.5, "b": 0.5}},
 		{"more than is guaranteed", join(guaranteed(900, tenant("a", 0, 3, 100)), tenant("b", 10000, 1, 100)), map[string]float64{"a": 0.75, "b": 0.25}},
@@ -89,21 +99,25 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestGuaranteeProperties verifies for random pods that each namespace has its guarantee, and that everybody else has a weight. Only namespaces
-// that would have less than their guarantee change their proportion to others.
+// TestGuaranteeProperties verifies for random pods that each namespace and class has its guarantee, that no more than the disk without the
+// reserve is granted, and that all others have a weight. Only groups that would have less than their guarantee change their proportion to
+// others. A class is no namespace of the same name.
 func TestGuaranteeProperties(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
 		root, _ := randomTree(rnd)
 		root.Children = busy(root.Children)
-		reserve := 1 + rnd.Uint32N(3000)
-		shares := map[string]blkio.Percent{"a": blkio.Percent(1 + rnd.Uint32N(3000)), "b": blkio.Percent(1 + rnd.Uint32N(3000))}
+		reserve := 1 + rnd.Uint32N(1800)
+		groups := []Budget{{}, {Namespace: "a"}, {Namespace: "b"}, {Class: "a"}}
+		for i := range groups[1:] {
+			groups[i+1].Guarantee, groups[i+1].Reserve = blkio.Percent(1+rnd.Uint32N(2400)), blkio.Percent(reserve)
+		}
 		sums := map[string]float64{}
 		for pod := range podsOf(&root) {
-			name := []string{"", "a", "b"}[rnd.IntN(3)]
-			if name != "" {
-				pod.Budget = Budget{Namespace: name, Guarantee: shares[name], Reserve: blkio.Percent(reserve)}
+			name := ""
+			if pod.Budget = groups[rnd.IntN(len(groups))]; pod.Budget != (Budget{}) {
+				name = groupOf(&pod.Budget)
 			}
 			for _, c := range pod.Children {
 				if c.Active {
@@ -113,16 +127,21 @@ func TestGuaranteeProperties(t *testing.T) {
 		}
 		_, used := Distribute(root)
 		byNamespace, _ := kernelShares(root)
-		factors := map[string]float64{"": 1}
+		factors, granted := map[string]float64{"": 1}, 0.0
 		for _, u := range used {
-			factors[u.Namespace] = u.Factor()
+			name := groupOf(&u.Budget)
+			factors[name] = u.Factor()
+			granted += u.Granted
 			part := u.part()
-			if got := byNamespace[u.Namespace]; u.Sum > 0 && got < 0.97*part-0.01 {
-				t.Errorf("seed %d: namespace %s has %f, and %f is guaranteed: %+v", seed, u.Namespace, got, part, u)
+			if got := byNamespace[name]; u.Sum > 0 && got < 0.97*part-0.01 {
+				t.Errorf("seed %d: %s has %f, and %f is guaranteed: %+v", seed, name, got, part, u)
 			}
 			if u.Factor() < 1-1e-9 || u.Sum > 0 && u.Granted < float64(u.Guarantee)/10000-1e-9 {
 				t.Errorf("seed %d: %+v", seed, u)
 			}
+		}
+		if granted > 1-float64(reserve)/10000+1e-9 {
+			t.Errorf("seed %d: %f is granted beside a reserve of %d", seed, granted, reserve)
 		}
 		total := 0.0
 		for name, sum := range sums {
@@ -149,6 +168,16 @@ func TestGrantedAtMostAll(t *testing.T) {
 	} {
 		if _, used := Distribute(roots...); len(used) != 1 || used[0].Granted != 0.9 {
 			t.Errorf("%s: %+v", name, used)
+		}
+	}
+}
+
+// TestSplit verifies that a guarantee is known to be of no effect while pods below two roots are active: these divide the disk evenly.
+func TestSplit(t *testing.T) {
+	for _, isActive := range []bool{true, false} {
+		first, second := group("pods", guaranteed(3600, tenant("a", 0, 1, 100))...), group("more", container("c", 100, isActive))
+		if _, used := Distribute(first, second); len(used) != 1 || used[0].IsSplit != isActive {
+			t.Errorf("the other root is active: %t: %+v", isActive, used)
 		}
 	}
 }

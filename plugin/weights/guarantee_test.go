@@ -108,3 +108,34 @@ func TestGuaranteeOfStack(t *testing.T) {
 		t.Errorf("%+v, log %v", r.Budgets, n.log.AllEntries())
 	}
 }
+
+// TestGuaranteeOfTwoKubelets verifies that a guarantee is not kept while pods below two cgroups named kubepods use the disk.
+func TestGuaranteeOfTwoKubelets(t *testing.T) {
+	n := guaranteeing(t)
+	n.put("kubepods/io.weight", "default 100\n")
+	for i, want := range []bool{false, true} { // the first pass only reads
+		n.put("kubepods/io.stat", vdb.Dev.String()+" rbytes=0 wbytes=0 rios="+strings.Repeat("1", i+1)+" wios=0 dbytes=0 dios=0\n")
+		if r := n.pass(); len(r.Budgets) > 0 != want || want && !strings.HasPrefix(r.Budgets[0].Reason, "pods below several cgroups named kubepods") {
+			t.Errorf("pass %d: %+v", i, r.Budgets)
+		}
+	}
+}
+
+// TestGuaranteeOfClass verifies that a guarantee of a class is reported and logged by the class, without the namespace of its pods.
+func TestGuaranteeOfClass(t *testing.T) {
+	n := guaranteeing(t)
+	n.demand.Bound(pod, "prod", policy.WeightBudget{Class: "fast", Guarantee: 4500, Reserve: 1000})
+	n.disks[2].RequestBased = false
+	n.pass()
+	r := n.pass()
+	if len(r.Budgets) != 1 || r.Budgets[0].Class != "fast" || r.Budgets[0].Namespace != "" || r.Budgets[0].Pods != 1 {
+		t.Errorf("%+v", r.Budgets)
+	}
+	last := n.log.LastEntry()
+	if last == nil {
+		t.Fatal("nothing is logged")
+	}
+	if err, _ := last.Data["error"].(error); err == nil || !strings.Contains(err.Error(), "the guarantee of class fast is not kept on disk vdb") {
+		t.Errorf("logged %v", err)
+	}
+}

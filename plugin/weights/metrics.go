@@ -20,7 +20,7 @@ var (
 	movedDesc   = desc("iocost_model_moved", "1 while the model of io.cost is moved towards the limits of the disk, 0 while a model that follows the mix is the safe one.", "disk")
 	weightDesc  = desc("weight", "Weight of a running container, or of a pod as a whole, on a disk.", shareLabels...)
 	budgetDesc  = desc("weight_budget_ratio", "Factor by which the budget of a namespace scales the weights of its pods on a disk; 1 within the budget.", "namespace", "disk")
-	keptDesc    = desc("guarantee_kept", "1 while the guarantee of a namespace is kept on a disk that its pods use, 0 while it is not.", "namespace", "disk")
+	keptDesc    = desc("guarantee_kept", "1 while the guarantee of a namespace or class is kept on a disk that its pods use, 0 while it is not.", "namespace", "class", "disk")
 	leftOutDesc = desc("weights_left_out", "Weights that the metrics of weights leave out, because there are too many.")
 	shareDesc   = desc("weight_share_ratio", "Share of the disk that the weight represents now; 0 if it has no effect.", shareLabels...)
 )
@@ -76,9 +76,9 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 		case b.Key != health.KeyGuarantee:
 			gauge(budgetDesc, b.Factor, b.Namespace, b.Disk)
 		case b.Reason == "":
-			gauge(keptDesc, 1, b.Namespace, b.Disk)
+			gauge(keptDesc, 1, b.Namespace, b.Class, b.Disk)
 		default:
-			gauge(keptDesc, 0, b.Namespace, b.Disk)
+			gauge(keptDesc, 0, b.Namespace, b.Class, b.Disk)
 		}
 	}
 	for _, s := range r.Shares {

@@ -80,6 +80,7 @@ func TestCollector(t *testing.T) {
 			{Namespace: "prod", Disk: "vda", Key: health.KeyGuarantee, Reason: notEnabled},
 			{Namespace: "prod", Disk: "vdb", Key: "weight", Factor: 0.5},
 			{Namespace: "prod", Disk: "vdb", Key: health.KeyGuarantee, Factor: 0.5},
+			{Class: "prod", Disk: "vdb", Key: health.KeyGuarantee, Factor: 0.5, Reason: notEnabled},
 		},
 	})
 	want := map[string]float64{
@@ -94,8 +95,9 @@ func TestCollector(t *testing.T) {
 		"nri_blkio_iocost_vrate_ratio disk=vdb":                                      0.875,
 		"nri_blkio_weights_left_out":                                                 7,
 		"nri_blkio_weight_budget_ratio disk=vdb namespace=prod":                      0.5,
-		"nri_blkio_guarantee_kept disk=vda namespace=prod":                           0,
-		"nri_blkio_guarantee_kept disk=vdb namespace=prod":                           1,
+		"nri_blkio_guarantee_kept class= disk=vda namespace=prod":                    0,
+		"nri_blkio_guarantee_kept class= disk=vdb namespace=prod":                    1,
+		"nri_blkio_guarantee_kept class=prod disk=vdb namespace=":                    0,
 		"nri_blkio_weight container=db disk=vda namespace=prod pod=db-0":             300,
 		"nri_blkio_weight container= disk=vdb namespace=prod pod=db-0":               50,
 		"nri_blkio_weight_share_ratio container=db disk=vda namespace=prod pod=db-0": 0,

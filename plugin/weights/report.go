@@ -159,7 +159,7 @@ func (e effect) of(cgroup string) (due *shares.Share, reason string) {
 func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum) {
 	for i := range n.Used[disk.Dev] {
 		u := &n.Used[disk.Dev][i]
-		sum := health.BudgetSum{Namespace: u.Namespace, Disk: disk.Name, Dev: disk.Dev.String(), Pods: u.Pods}
+		sum := health.BudgetSum{Namespace: u.Namespace, Class: u.Class, Disk: disk.Name, Dev: disk.Dev.String(), Pods: u.Pods}
 		if u.Sum > 0 {
 			sum.Factor = u.Factor()
 		}
@@ -170,8 +170,13 @@ func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum
 		if u.Guarantee == 0 {
 			continue
 		}
-		if sum.Reason, sum.Chosen = on.reason, on.chosen; sum.Reason == "" && n.Squeezed[disk.Dev] {
+		sum.Reason, sum.Chosen = on.reason, on.chosen
+		switch {
+		case sum.Reason != "":
+		case n.Squeezed[disk.Dev]:
 			sum.Reason = "cgroups outside pods have such large weights that pods get less than the reserve leaves"
+		case u.IsSplit:
+			sum.Reason = "pods below several cgroups named kubepods use the disk, which divide it evenly"
 		}
 		sum.Key, sum.Granted, sum.Budget = health.KeyGuarantee, "0%", u.Guarantee.Short()
 		if sum.Reason == "" {
@@ -192,7 +197,7 @@ func notKept(sums []health.BudgetSum) error {
 	if len(sums) > 1 {
 		text = fmt.Sprintf(" (and %d more guarantees)", len(sums)-1)
 	}
-	return fmt.Errorf("the guarantee of namespace %s is not kept on disk %s%s: %s", sums[0].Namespace, sums[0].Disk, text, sums[0].Reason)
+	return fmt.Errorf("the guarantee of %s is not kept on disk %s%s: %s", sums[0].Group(), sums[0].Disk, text, sums[0].Reason)
 }
 
 // nameOf returns the name of a cgroup for people.

@@ -59,12 +59,15 @@ func (w *Weighted) String() string {
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
-// Bound adds the budget of a pod, which it has in common with the other pods of a namespace.
+// Bound adds the budget of a pod, which it has in common with the other pods of its class or namespace.
 func (d *Demand) Bound(cgroup, namespace string, b policy.WeightBudget) {
 	if d.Budgets == nil {
 		d.Budgets = map[string]shares.Budget{}
 	}
-	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
+	if b.Class != "" {
+		namespace = ""
+	}
+	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Class: b.Class, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
 }
 
 // given returns the weights by the path of the cgroup.

@@ -108,6 +108,7 @@ func TestPolicyErrors(t *testing.T) {
 		header + "classes: {bronze: {limits: ['* riops=8', '* wbps=banana wiops=500']}}": `policyFile: classes.bronze.limits[1]: invalid value "* wbps=banana wiops=500": must be a target with limits such as "* wbps=20Mi wiops=500"`,
 		header + "budgets: [{namespaces: [a], limits: ['wbps=1Mi']}]":                    "policyFile: budgets[0].limits[0]: invalid value",
 		header + "budgets: [{namespaces: [a], weight: 0}]":                               "policyFile: budgets[0].weight: invalid value 0: must be from 1 to 10000",
+		header + "classes: {a: {guarantee: 30}}":                                         "policyFile: classes.a.guarantee: invalid value 30",
 		header + "budgets: [{namespaces: [a], guarantee: 30}]":                           "policyFile: budgets[0].guarantee: invalid value 30",
 		header + "bounds: {max: ['* wbps']}":                                             "policyFile: bounds.max[0]: invalid value",
 		header + "floors: {bps: 64KB}":                                                   `policyFile: floors.bps: invalid value "64KB": must be a quantity such as 64Ki`,

@@ -35,26 +35,38 @@ func TestWeightBudgets(t *testing.T) {
 	}
 }
 
-// TestGuarantee verifies that a namespace with one pod has what it is guaranteed of a disk, within three points, beside ten pods of another
-// namespace and a process outside pods. Without the guarantee it would get 8 %.
+// TestGuarantee verifies that a namespace or a class with one pod has what it is guaranteed of a disk, within three points, beside ten pods
+// of another namespace and a process outside pods. Without the guarantee it would get 8 %. The guarantee of the class is that of the pod,
+// not the one of its namespace.
 //
 //e2e:proof
 func TestGuarantee(t *testing.T) {
+	for group, promise := range map[string]string{
+		"gold":       "budgets: [{namespaces: [gold], guarantee: 40%}]\n",
+		"class/fast": "classes: {fast: {guarantee: 40%}}\nrules: [{name: fast, match: {namespaces: [gold]}, class: fast}]\nbudgets: [{namespaces: [gold], guarantee: 10%}]\n",
+	} {
+		t.Run(group, func(t *testing.T) { guarantees(t, group, promise) })
+	}
+}
+
+// guarantees verifies a policy that guarantees 40 % to a group.
+func guarantees(t *testing.T, group, promise string) {
+	t.Helper()
 	const pods = 10
 	b := newSlowBench(t, sharedDisk)
-	lab.StartPlugin(t, "--policy", lab.PolicyFile(t, weightsPolicy+"reserve: {system: 10%}\nbudgets: [{namespaces: [gold], guarantee: 40%}]\n"))
+	lab.StartPlugin(t, "--policy", lab.PolicyFile(t, weightsPolicy+"reserve: {system: 10%}\n"+promise))
 	b.awaitCost(true)
 	busy := append(b.tenants(pods, "tenant-a", "gold"), b.victim.Name)
 	err := b.together(busy, func(rates []float64) error {
-		if err := b.budgetIs(`gold +` + sharedDisk + ` +guarantee +40% +40% +1 +scaled to 800\.0%`); err != nil {
+		if err := b.budgetIs(group + ` +` + sharedDisk + ` +guarantee +40% +40% +1 +scaled to 800\.0%`); err != nil {
 			return err
 		}
 		many, err := manyAndAll(rates, pods)
 		gold, outside := rates[pods], rates[pods+1]
 		all := many + gold + outside
-		b.Logf("parts of the disk: gold %.1f %%, ten pods %.1f %%, outside pods %.1f %%", 100*gold/all, 100*many/all, 100*outside/all)
+		b.Logf("parts of the disk: guaranteed %.1f %%, ten pods %.1f %%, outside pods %.1f %%", 100*gold/all, 100*many/all, 100*outside/all)
 		if err == nil && math.Abs(gold/all-0.4) > 0.03 {
-			err = fmt.Errorf("the namespace has %.1f %% of the disk, want 40 %% within three points", 100*gold/all)
+			err = fmt.Errorf("the group has %.1f %% of the disk, want 40 %% within three points", 100*gold/all)
 		}
 		return err
 	}, "--rw=randread", "--direct=1", "--numjobs=4", "--thread")
