@@ -161,7 +161,7 @@ func TestReportFormat(t *testing.T) {
 	full.Reason, full.Runtime, full.Policy, full.PolicyOfRuntime, full.Mode = "r", "cri-o 1", "/p", true, "observe"
 	full.SinceBoot, full.Pods, full.NotInForce, full.Failed = time.Second, 1, 2, 3
 	full.Weights = &Weights{
-		Disks:         []CostDisk{{"vdb", "254:16", BFQ, true, "r", "policy", "fixed", 87.5, "e", "k", &Follow{"moved", "r", "m"}}},
+		Disks:         []CostDisk{{"vdb", "254:16", "bfq", true, "r", "policy", "fixed", 87.5, "e", "k", &Follow{"moved", "r", "m"}}},
 		Shares:        []Share{{"n", "p", "c", "vdb", 200, 12.5, 0.25, "r", true}},
 		SharesLeftOut: 4, Skipped: []string{"a: b"},
 	}

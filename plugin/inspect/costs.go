@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -16,7 +15,7 @@ import (
 type Cost struct {
 	Disk   string    `json:"disk"`
 	Dev    string    `json:"dev"`
-	By     string    `json:"by,omitempty"` // health.BFQ if the operator has chosen it, "" for io.cost
+	By     string    `json:"by,omitempty"` // iocost.BFQ if the operator has chosen it, "" for io.cost
 	State  CostState `json:"state"`
 	Reason string    `json:"reason,omitempty"` // why run does not enable it
 	// Model and QOS are those in force, or those that would be. Their values are "" if only the
@@ -74,9 +73,9 @@ func (h *Host) AddCosts(r *DevicesReport, p *policy.Policy, known weights.Disks)
 
 // newCost describes one disk. hidden is true if the files of io.cost are not visible here.
 func newCost(s *iocost.State, hidden bool) Cost {
-	c := Cost{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), Reason: s.Reason}
+	c := Cost{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), By: s.By, Reason: s.Reason}
 	switch {
-	case hidden && !s.BFQ:
+	case hidden && s.By == "":
 		c.State, c.Reason = CostUnknown, hiddenCost
 	case s.Works:
 		c.State = CostOn
@@ -88,8 +87,7 @@ func newCost(s *iocost.State, hidden bool) Cost {
 	if c.State != CostOn && c.State != CostOnDemand {
 		return c
 	}
-	if s.BFQ {
-		c.By, c.Warning = health.BFQ, PromiseBFQ
+	if s.By != "" {
 		return c
 	}
 	model, from := s.CostModel()
@@ -117,9 +115,6 @@ func newCost(s *iocost.State, hidden bool) Cost {
 
 // GuessedModel is the warning for a model that nothing but the kernel knows.
 const GuessedModel = "the model is the kernel's guess: calibrate the disk, or give its model in the node policy"
-
-// PromiseBFQ is what weights do with bfq.
-const PromiseBFQ = "bfq divides the disk by weights, with less isolation than io.cost"
 
 // Targets returns the QOS, nil if it is unknown.
 func (c *Cost) Targets() *blkio.CostQOS { return c.qos }

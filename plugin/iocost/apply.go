@@ -115,7 +115,7 @@ func (a *actual) apply(want Setup, keep bool) State {
 		return State{Setup: want, Works: a.qos[dev].Enabled, Err: err}
 	}
 	s, own := a.decide(want), a.owned[dev]
-	if s.BFQ && s.Enabled {
+	if s.By == BFQ && s.Enabled {
 		s.Err = a.schedule(&want)
 		s.Works = s.Err == nil
 		return s
@@ -157,7 +157,7 @@ func (a *actual) identify(s *Setup) error {
 		return nil
 	}
 	own.Disk, own.IsBFQ = s.Identity, false
-	if s.Scheduler != bfq {
+	if s.Scheduler != BFQ {
 		own.Scheduler = ""
 	}
 	if !a.hasModel(dev, own.Model) {

@@ -2,21 +2,18 @@ package iocost
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-const bfq = "bfq"
+// BFQ is the scheduler that divides a disk by weights.
+const BFQ = "bfq"
 
-// schedule sets the scheduler of a disk to bfq, once. low_latency would raise the weights of single processes. A kernel that has bfq as a
-// module loads it with the write.
+// schedule sets the scheduler of a disk to bfq, once. low_latency would raise the weights of single processes.
 //
-// Source: elv_iosched_load_module in block/elevator.c, bfq_update_bfqq_wr_on_rq_arrival in block/bfq-iosched.c.
+// Source: bfq_update_bfqq_wr_on_rq_arrival in block/bfq-iosched.c.
 func (a *actual) schedule(want *Setup) error {
 	dev := want.Disk.Dev
 	if err := a.remove(dev); err != nil {
@@ -24,8 +21,8 @@ func (a *actual) schedule(want *Setup) error {
 	}
 	own := a.owned[dev]
 	switch {
-	case own.IsBFQ && want.Scheduler != bfq:
-		return fmt.Errorf("another program has changed the scheduler from bfq to %s, which is not overwritten: set it to bfq, or remove weights: bfq from the node policy", want.Scheduler)
+	case own.IsBFQ && want.Scheduler != BFQ:
+		return fmt.Errorf("another program has changed the scheduler to %s: set it to bfq, or remove weights: bfq from the node policy", want.Scheduler)
 	case own.IsBFQ:
 		return nil
 	}
@@ -33,27 +30,16 @@ func (a *actual) schedule(want *Setup) error {
 	if err := a.record(dev, own); err != nil {
 		return err
 	}
-	if want.Scheduler != bfq {
-		if err := a.queue(dev, "scheduler", bfq); err != nil {
-			return explain(err)
+	if want.Scheduler != BFQ {
+		if err := a.queue(dev, "scheduler", BFQ); err != nil {
+			return err
 		}
 	}
 	if err := a.queue(dev, "iosched/low_latency", "0"); err != nil {
-		return explain(err)
+		return err
 	}
 	own.IsBFQ = true
 	return a.record(dev, own)
-}
-
-// explain adds the likely cause to an error of a write to a queue.
-func explain(err error) error {
-	switch {
-	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: the kernel has no scheduler bfq (CONFIG_IOSCHED_BFQ)", err)
-	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w: in a pod, set limits.schedulers in the values of the chart", err)
-	}
-	return err
 }
 
 // restoration returns the schedulers to set so that a disk has its former one, and no weights of this program. There are none if another
@@ -62,10 +48,10 @@ func explain(err error) error {
 // Source: bfq_exit_queue in block/bfq-iosched.c.
 func (a *actual) restoration(dev blkio.Dev, now string) []string {
 	switch former := a.owned[dev].Scheduler; {
-	case former == "" || now != bfq:
+	case former == "" || now != BFQ:
 		return nil
-	case former == bfq:
-		return []string{"none", bfq}
+	case former == BFQ:
+		return []string{"none", BFQ}
 	default:
 		return []string{former}
 	}
@@ -79,7 +65,7 @@ func (a *actual) restore(dev blkio.Dev, now string) error {
 	}
 	for _, scheduler := range a.restoration(dev, now) {
 		if err := a.queue(dev, "scheduler", scheduler); err != nil {
-			return explain(err)
+			return err
 		}
 	}
 	own.Scheduler, own.IsBFQ = "", false

@@ -16,7 +16,7 @@ import (
 // schedule applies a setup with bfq, or without it, on a disk with the scheduler that it has now.
 func (k *kernel) schedule(byBFQ bool) State {
 	k.t.Helper()
-	return k.apply(Setup{Disk: vda, Identity: "diskseq 1", Scheduler: k.schedulers[vda.Dev], BFQ: byBFQ, Enabled: byBFQ})[0]
+	return k.apply(Setup{Disk: vda, Identity: "diskseq 1", Scheduler: k.schedulers[vda.Dev], By: map[bool]string{true: BFQ}[byBFQ], Enabled: byBFQ})[0]
 }
 
 // wantQueue compares the writes to the queue since the last call.
@@ -57,7 +57,7 @@ func TestBFQ(t *testing.T) {
 // TestBFQBefore verifies that a disk that had bfq before keeps it, without the weights of this program.
 func TestBFQBefore(t *testing.T) {
 	k := newKernel(t)
-	k.schedulers[vda.Dev] = bfq
+	k.schedulers[vda.Dev] = BFQ
 	k.schedule(true)
 	k.wantQueue("iosched/low_latency 0")
 	k.schedule(false)
@@ -71,11 +71,11 @@ func TestBFQForeign(t *testing.T) {
 	k.schedule(true)
 	k.queue, k.schedulers[vda.Dev] = nil, "kyber"
 	for range 2 {
-		if s := k.schedule(true); s.Works || s.Err == nil || !strings.Contains(s.Err.Error(), "changed the scheduler from bfq to kyber") {
+		if s := k.schedule(true); s.Works || s.Err == nil || !strings.Contains(s.Err.Error(), "changed the scheduler to kyber") {
 			t.Errorf("%+v", s)
 		}
 	}
-	k.schedulers[vda.Dev] = bfq // by hand
+	k.schedulers[vda.Dev] = BFQ // by hand
 	if s := k.schedule(true); !s.Works || s.Err != nil {
 		t.Errorf("%+v", s)
 	}
@@ -87,16 +87,14 @@ func TestBFQForeign(t *testing.T) {
 	}
 }
 
-// TestBFQFails verifies that an error says what is missing, that it is tried again, and that nothing is left of it.
+// TestBFQFails verifies that an error is tried again, and that nothing is left of it.
 func TestBFQFails(t *testing.T) {
-	for err, want := range map[error]string{
-		unix.EINVAL: "CONFIG_IOSCHED_BFQ", unix.EROFS: "limits.schedulers", unix.EIO: "input/output error",
-	} {
+	for _, err := range []error{unix.EINVAL, unix.EIO} {
 		k := newKernel(t)
 		k.schedulers[vda.Dev] = "none"
 		k.noQueue = err
-		if s := k.schedule(true); s.Works || !errors.Is(s.Err, err) || !strings.Contains(s.Err.Error(), want) {
-			t.Errorf("%+v, want an error with %s", s, want)
+		if s := k.schedule(true); s.Works || !errors.Is(s.Err, err) {
+			t.Errorf("%+v", s)
 		}
 		k.noQueue = nil
 		if s := k.schedule(true); !s.Works || s.Err != nil {
@@ -136,13 +134,13 @@ func TestBFQWithoutCost(t *testing.T) {
 		}
 	}
 	k.schedulers[vda.Dev] = "none"
-	setups := []Setup{{Disk: vda, Scheduler: "none", BFQ: true, Enabled: true}, {Disk: vdb, Enabled: true}}
+	setups := []Setup{{Disk: vda, Scheduler: "none", By: BFQ, Enabled: true}, {Disk: vdb, Enabled: true}}
 	states, err := Apply(k.tree, nil, k.setQueue, setups, false)
 	if !errors.Is(err, blkio.ErrNotSupported) || len(states) != 2 || !states[0].Works || states[1].Works || states[1].Err != nil {
 		t.Errorf("%+v, %v", states, err)
 	}
 	k.wantQueue("scheduler bfq", "iosched/low_latency 0")
-	setups[0].Scheduler = bfq
+	setups[0].Scheduler = BFQ
 	for _, dryRun := range []bool{true, false} {
 		steps, err := Clear(k.tree, k.setQueue, setups, dryRun)
 		if diff := cmp.Diff([]string{`write queue/scheduler of 254:0 "none"`}, steps); err != nil || diff != "" {

@@ -83,8 +83,8 @@ type Setup struct {
 	Disk      blkio.Disk
 	Identity  string // as in Disk
 	Scheduler string // as in Disk
-	// BFQ is true if the operator has chosen bfq in place of io.cost. Then Enabled is about bfq, and there is no model.
-	BFQ bool
+	// By is BFQ if the operator has chosen that in place of io.cost. Then Enabled is about it, and there is no model.
+	By string
 	// Below are the disks that the disk is made of. io.cost works on these. The caller of Decide sets it.
 	Below   []blkio.Disk
 	Enabled bool
@@ -107,7 +107,10 @@ type Setup struct {
 // Decide returns the wanted setup for a disk. It is pure.
 func Decide(p *policy.Policy, d *Disk) Setup {
 	rule := p.DiskRule(d.Facts)
-	s := Setup{Disk: d.Disk, Identity: d.Identity, Scheduler: d.Scheduler, BFQ: rule.Weights == policy.WeightsBFQ && d.Unsupported == ""}
+	s := Setup{Disk: d.Disk, Identity: d.Identity, Scheduler: d.Scheduler}
+	if rule.Weights == policy.WeightsBFQ && d.Unsupported == "" {
+		s.By = BFQ
+	}
 	switch {
 	case d.Unsupported != "":
 		s.Reason = d.Unsupported
@@ -120,7 +123,7 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 	default:
 		s.Enabled = true
 	}
-	if s.BFQ {
+	if s.By == BFQ {
 		return s
 	}
 	s.chooseCosts(&rule, d)

@@ -11,7 +11,7 @@ import (
 // State is the result of a Setup.
 type State struct {
 	Setup
-	// Works is true if io.cost is enabled on the disk, by this program or another one. With BFQ it is true if bfq divides the disk.
+	// Works is true if io.cost is enabled on the disk, by this program or another one. By BFQ it is true if that divides the disk.
 	Works bool
 	// Foreign names the control files that another program has set, which stay as they are.
 	Foreign []string
@@ -95,8 +95,8 @@ func Inspect(cgroups *cgroupfs.Hierarchy, wants []Setup) ([]State, error) {
 func (a *actual) decide(want Setup) State {
 	dev := want.Disk.Dev
 	own, model, qos := a.owned[dev], a.models[dev], a.qos[dev]
-	if want.BFQ {
-		return State{Setup: want, Works: want.Enabled && want.Scheduler == bfq}
+	if want.By == BFQ {
+		return State{Setup: want, Works: want.Enabled && want.Scheduler == BFQ}
 	}
 	s := State{Setup: want, Works: qos.Enabled}
 	if own.Model == "" && model.IsUser {

@@ -33,15 +33,10 @@ func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
 	for _, skipped := range w.Skipped {
 		terminal.Notes(out, "warning", skipped)
 	}
-	t, scheduled := terminal.NewTable(out, "IO.COST ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE"), terminal.NewTable(out, "BFQ ON", "STATE")
-	rows, scheduledRows := 0, 0
+	t := terminal.NewTable(out, "WEIGHTS ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE")
+	rows := 0
 	for _, d := range w.Disks {
 		if !d.Enabled && d.Error == "" {
-			continue
-		}
-		if d.By == health.BFQ {
-			scheduled.Row(d.Disk, costText(d))
-			scheduledRows++
 			continue
 		}
 		rows++
@@ -50,10 +45,6 @@ func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
 	if rows > 0 {
 		fmt.Fprintln(out)
 		t.Flush()
-	}
-	if scheduledRows > 0 {
-		fmt.Fprintln(out)
-		scheduled.Flush()
 	}
 	if w.Promised != "" {
 		terminal.Notes(out, "note", w.Promised)
@@ -81,8 +72,8 @@ func costText(d health.CostDisk) string {
 	switch {
 	case d.Error != "":
 		return "failed: " + d.Error
-	case d.By == health.BFQ:
-		return "ok; " + inspect.PromiseBFQ
+	case d.By == iocost.BFQ:
+		return "ok; by the scheduler bfq, which divides bytes and has no model"
 	case d.Kept != "":
 		return "kept: " + d.Kept
 	case d.Model == string(iocost.FromKernel):

@@ -5,17 +5,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// TestBFQKeeper verifies that on a disk with bfq all cgroups get weights of at most 1000 in io.bfq.weight, containers too, and that
+// TestBFQ verifies that on a disk with bfq all cgroups get weights of at most 1000 in io.bfq.weight, containers too, and that
 // weights on other disks, the default of another program, and io.weight stay.
-func TestBFQKeeper(t *testing.T) {
+func TestBFQ(t *testing.T) {
 	k := threePods(t)
 	k.file = blkio.IOBFQWeight
-	k.keeper = NewBFQKeeper(k.keeper.cgroups, cgroupfs.Cgroup.Write)
 	err := filepath.WalkDir(k.dir, func(name string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && name != k.dir {
 			k.put(strings.TrimPrefix(name, k.dir+"/")+"/io.bfq.weight", "default 100\n254:16 77\n")
@@ -25,11 +24,18 @@ func TestBFQKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pass := func() {
+		t.Helper()
+		k.now = k.now.Add(2 * time.Second)
+		if _, err := k.keeper.Pass(k.now, Demand{BFQ: []blkio.Dev{vda}, Given: k.given, Reserve: k.reserve}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	before := k.read(podB + "/io.weight")
 	k.given[a], k.given[b], k.given[c] = blkio.Weights{Default: 200}, blkio.Weights{Default: 9000}, blkio.Weights{Default: 300}
-	k.pass(vda)
+	pass()
 	k.use(vda, a, b, c)
-	k.pass(vda)
+	pass()
 	for name, want := range map[string]string{
 		a: "200", b: "1000", c: "300", // each is alone in its pod, but for b
 		podB: "1000",
@@ -43,17 +49,17 @@ func TestBFQKeeper(t *testing.T) {
 	}
 	// A reserve, which goes again.
 	k.reserve = 5000
-	k.pass(vda)
+	pass()
 	if got := k.read("kubepods.slice/io.bfq.weight"); got != "default 100\n254:16 77\n" {
 		t.Errorf("with a reserve of one half: %q", got)
 	}
 	k.reserve = 2000
-	k.pass(vda)
+	pass()
 	if got := k.read("kubepods.slice/io.bfq.weight"); got != "default 100\n254:0 400\n254:16 77\n" {
 		t.Errorf("with a reserve: %q", got)
 	}
 	k.reserve = 0
-	k.pass(vda)
+	pass()
 	if got := k.read("kubepods.slice/io.bfq.weight"); got != "default 100\n254:16 77\n" {
 		t.Errorf("without a reserve: %q", got)
 	}

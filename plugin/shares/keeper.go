@@ -25,6 +25,7 @@ const allEvery = 30 * time.Second
 type Keeper struct {
 	cgroups  *cgroupfs.Hierarchy
 	control  *control
+	bfq      *Keeper   // of the disks with bfq, nil before the first one
 	top      []*cgroup // those above all pods; in general one
 	read     time.Time // when all was read
 	topLevel topLevel
@@ -59,7 +60,8 @@ func (d *division) sameCgroups(other *division) bool {
 
 // Demand has the facts from which the weights of cgroups follow.
 type Demand struct {
-	Disks []blkio.Dev // those with io.cost enabled, or with bfq
+	Disks []blkio.Dev // those with io.cost enabled
+	BFQ   []blkio.Dev // those that bfq divides instead
 	// Given has the weights of containers, and of pods that have one as a whole, by path. Other containers have
 	// the weight in io.weight.
 	Given map[string]blkio.Weights
@@ -74,15 +76,9 @@ type Demand struct {
 // hangs can keep a write for ever, so the caller may bound it.
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
-// NewKeeper returns a Keeper for the pods of a node, on disks with io.cost.
+// NewKeeper returns a Keeper for the pods of a node.
 func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 	return &Keeper{cgroups: cgroups, control: ofCost(write)}
-}
-
-// NewBFQKeeper returns a Keeper for the pods of a node, on disks with the scheduler bfq. It also sets the weights of containers. With another
-// scheduler the kernel has no weights any more.
-func NewBFQKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
-	return &Keeper{cgroups: cgroups, control: ofBFQ(write)}
 }
 
 // Result is what a pass has found and done.
@@ -100,7 +96,16 @@ type Result struct {
 // have hundreds of disks, each of which is used by one pod. The first pass cannot see which cgroups are active. With budgets it sets no
 // weights, because it would give each pod the whole budget after a restart.
 func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
-	k.control.disks = d.Disks
+	out, err := k.pass(now, d)
+	if len(d.BFQ) == 0 {
+		k.bfq = nil
+		return out, err
+	}
+	return out, errors.Join(err, k.passBFQ(now, d, &out))
+}
+
+// pass is Pass for the disks of one control file.
+func (k *Keeper) pass(now time.Time, d Demand) (Result, error) {
 	waits := k.read.IsZero() && len(d.Budgets) > 0 && len(d.Disks) > 0
 	if err := k.readTree(now); err != nil {
 		return Result{}, fmt.Errorf("read the cgroups of pods: %w", err)

@@ -93,7 +93,7 @@ var errNoReserve = errors.New("the reserve has no effect, because the kernel has
 func unsupported(p *policy.Policy, states []iocost.State) {
 	for i := range states {
 		s := &states[i]
-		if s.BFQ {
+		if s.By == iocost.BFQ {
 			continue
 		}
 		reserved := s.Enabled && reserveOf(p) != 0

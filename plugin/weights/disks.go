@@ -1,11 +1,7 @@
 package weights
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
@@ -30,15 +26,7 @@ func (n NodeDisks) Disks() ([]storage.DiskInfo, error) { return n.Sysfs.Disks() 
 
 // SetQueue writes a file of a disk's queue.
 func (n NodeDisks) SetQueue(dev blkio.Dev, file, value string) error {
-	f, err := os.OpenFile(filepath.Join(n.SysfsDir, "dev/block", dev.String(), "queue", file), os.O_WRONLY, 0)
-	if err == nil {
-		_, err = f.WriteString(value)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("set queue/%s to %s: %w", file, value, err)
-	}
-	return nil
+	return storage.SetQueue(n.SysfsDir, dev, file, value)
 }
 
 // Udev returns the values of a disk in udev's database.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 )
 
 // Collector gives the metrics of a report of weights.
@@ -58,13 +59,14 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 	r := c.Report()
 	for _, d := range r.Disks {
 		enabled := 0.0
-		switch {
-		case d.By == health.BFQ && d.Enabled:
-			gauge(bfqDesc, 1, d.Disk)
-		case d.By == health.BFQ:
-			gauge(bfqDesc, 0, d.Disk)
-		case d.Enabled:
+		if d.Enabled {
 			enabled = 1
+		}
+		if d.By == iocost.BFQ {
+			gauge(bfqDesc, enabled, d.Disk)
+			continue
+		}
+		if d.Enabled {
 			gauge(vrateDesc, d.Vrate/100, d.Disk)
 		}
 		gauge(enabledDesc, enabled, d.Disk)

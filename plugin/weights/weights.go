@@ -110,12 +110,10 @@ const setUpEvery = 30 * time.Second
 // Keeper keeps weights effective. Report may be called at any time, Run once.
 type Keeper struct {
 	cfg     Config
-	shares  *shares.Keeper // on disks with io.cost
-	bfq     *shares.Keeper // on disks with bfq; nil before there is one
-	byBFQ   []blkio.Dev    // the disks of bfq
+	shares  *shares.Keeper
 	recent  recent
 	setUp   setUp
-	shared  bool // cgroups may have io.weight of this program or of a former instance; cleared by a pass that removed all
+	shared  bool // cgroups may have weights of this program or of a former instance; cleared by a pass that removed all
 	problem reminder.Reminder
 	writes  bounded.Calls
 	report  atomic.Pointer[health.Weights]
@@ -223,23 +221,16 @@ func (k *Keeper) tryPass(now time.Time) error {
 	}
 	enabled, byBFQ := managed(k.setUp.states, demand.Complete)
 	var out divided
-	of := shares.Demand{Disks: enabled, Given: demand.given(), Budgets: demand.Budgets, Reserve: reserveOf(k.cfg.Policy())}
-	if len(enabled) > 0 || k.shared || len(demand.Budgets) > 0 {
+	if isAny := len(enabled)+len(byBFQ) > 0; isAny || k.shared || len(demand.Budgets) > 0 {
 		var errs [2]error
 		if !demand.Unlisted {
-			out.Result, errs[0] = k.shares.Pass(now, of)
+			out.Result, errs[0] = k.shares.Pass(now, shares.Demand{
+				Disks: enabled, BFQ: byBFQ, Given: demand.given(), Budgets: demand.Budgets, Reserve: reserveOf(k.cfg.Policy()),
+			})
 		}
 		out.root, errs[1] = k.cfg.Cgroups.Cgroup(".").ReadIOStat()
-		k.shared = len(enabled) > 0 || demand.Unlisted || errs[0] != nil
+		k.shared = isAny || demand.Unlisted || errs[0] != nil
 		err = errors.Join(err, errs[0], errs[1])
-	}
-	if !slices.Equal(byBFQ, k.byBFQ) { // the kernel has no weights on a disk that was given to bfq again
-		k.bfq, k.byBFQ = shares.NewBFQKeeper(k.cfg.Cgroups, k.bounded(weightDeadline)), byBFQ
-	}
-	if len(byBFQ) > 0 && !demand.Unlisted {
-		of.Disks = byBFQ
-		on, bfqErr := k.bfq.Pass(now, of)
-		out.Result, err = out.With(on, byBFQ), errors.Join(err, bfqErr)
 	}
 	r := report(&demand, k.setUp.states, &out)
 	for i := range k.setUp.states {
@@ -307,7 +298,7 @@ func setUpError(states []iocost.State) error {
 		case same >= 0:
 			disks[same] = append(disks[same], s.Disk.String())
 		case s.Err != nil:
-			errs = append(errs, fmt.Errorf("set up %s on %s: %w", cmp.Or(controllerOf(s), "io.cost"), s.Disk, s.Err))
+			errs = append(errs, fmt.Errorf("set up %s on %s: %w", cmp.Or(s.By, "io.cost"), s.Disk, s.Err))
 		}
 	}
 	for i, names := range disks {
@@ -321,20 +312,12 @@ func setUpError(states []iocost.State) error {
 	return errors.Join(errs...)
 }
 
-// controllerOf returns health.CostDisk.By.
-func controllerOf(s *iocost.State) string {
-	if s.BFQ {
-		return health.BFQ
-	}
-	return ""
-}
-
 // working returns the disks with io.cost enabled, and those with bfq, for which the value is true.
 func working(states []iocost.State) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for i := range states {
 		if s := &states[i]; s.Works {
-			out[s.Disk.Dev] = s.BFQ
+			out[s.Disk.Dev] = s.By == iocost.BFQ
 		}
 	}
 	return out
@@ -348,7 +331,7 @@ func managed(states []iocost.State, complete bool) (cost, bfq []blkio.Dev) {
 		ours := !complete && !s.IsForeign(blkio.IOCostQOS)
 		switch {
 		case !s.Works || !s.Enabled && !ours:
-		case s.BFQ:
+		case s.By == iocost.BFQ:
 			bfq = append(bfq, s.Disk.Dev)
 		default:
 			cost = append(cost, s.Disk.Dev)
