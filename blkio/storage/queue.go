@@ -27,7 +27,7 @@ func SetQueue(sysfs string, dev blkio.Dev, file, value string) error {
 	case errors.Is(err, unix.EINVAL):
 		err = fmt.Errorf("%w (the kernel does not have it)", err)
 	case errors.Is(err, unix.EROFS):
-		err = fmt.Errorf("%w (in a pod, set limits.schedulers in the values of the chart)", err)
+		err = fmt.Errorf("%w (in a pod, set schedulers: true in the values of the chart)", err)
 	}
 	return fmt.Errorf("set queue/%s to %s: %w", file, value, err)
 }

@@ -187,7 +187,7 @@ containers:
       - name: cgroup
         mountPath: /host/sys/fs/cgroup
         readOnly: true
-      {{- if .Values.limits.schedulers }}
+      {{- if .Values.schedulers }}
       - name: sys-devices
         mountPath: /host/sys/devices
       {{- end }}
@@ -235,7 +235,7 @@ volumes:
     hostPath:
       path: /sys
       type: Directory
-  {{- if .Values.limits.schedulers }}
+  {{- if .Values.schedulers }}
   - name: sys-devices
     hostPath:
       path: /sys/devices
