@@ -3,6 +3,7 @@ package enforce
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -41,7 +42,7 @@ func (c *Controls) Missing() []string {
 func (c *Controls) Refresh() bool {
 	qos, err := c.Cgroups.ReadIOCostQOS()
 	var enabled map[blkio.Dev]bool // unknown is no reason to warn
-	if bfq := c.bfq.Load(); err == nil || bfq != nil && len(*bfq) > 0 && errors.Is(err, blkio.ErrNotSupported) {
+	if err == nil || errors.Is(err, blkio.ErrNotSupported) && slices.Contains(c.Missing(), blkio.IOWeight) {
 		enabled = make(map[blkio.Dev]bool)
 	}
 	for dev, line := range qos {
