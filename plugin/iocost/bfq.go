@@ -22,7 +22,7 @@ func (a *actual) schedule(want *Setup) error {
 	own := a.owned[dev]
 	switch {
 	case own.IsBFQ && want.Scheduler != BFQ:
-		return fmt.Errorf("another program has changed the scheduler to %s: set it to bfq, or remove weights: bfq from the node policy", want.Scheduler)
+		return fmt.Errorf("another program has changed the scheduler to %s: remove weights: bfq from the node policy, and add it again to use bfq", want.Scheduler)
 	case own.IsBFQ:
 		return nil
 	}
