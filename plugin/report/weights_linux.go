@@ -73,7 +73,7 @@ func costText(d health.CostDisk) string {
 	case d.Error != "":
 		return "failed: " + d.Error
 	case d.By == iocost.BFQ:
-		return "ok; by the scheduler bfq, which divides bytes and has no model"
+		return "ok; by the scheduler bfq, which divides reads better than writes"
 	case d.Kept != "":
 		return "kept: " + d.Kept
 	case d.Model == string(iocost.FromKernel):
