@@ -26,7 +26,7 @@ func (a *actual) schedule(want *Setup) error {
 	case own.IsBFQ:
 		return nil
 	}
-	own.Disk, own.Scheduler = want.Identity, cmp.Or(own.Scheduler, want.Scheduler)
+	own.Disk, own.Scheduler = want.Identity, cmp.Or(own.Scheduler, want.Scheduler, "none")
 	if err := a.record(dev, own); err != nil {
 		return err
 	}
