@@ -25,8 +25,7 @@ disks:
 const bfqRounds = 3
 
 // TestBFQ verifies that bfq divides reads of a disk by weights 200 and 300 where the policy has weights: bfq, beside an idle pod, and that the disk
-// gets its former scheduler back when the policy changes, and by clear. Other disks keep theirs. It also runs on the kernel without io.cost
-// that test/node compiles.
+// gets its former scheduler back when the policy changes, and by clear. Other disks keep theirs.
 //
 //e2e:proof
 func TestBFQ(t *testing.T) {
