@@ -31,6 +31,7 @@ const NumLimits = Wiops + 1
 const (
 	IOMax          = "io.max"
 	IOWeight       = "io.weight"
+	IOBFQWeight    = "io.bfq.weight" // while the module bfq is loaded
 	memoryHighFile = "memory.high"
 )
 

@@ -129,7 +129,7 @@ func TestDropWeight(t *testing.T) {
 	limit := wbps(sda, 5)
 	d := Desired{Settings: NewSettings(limit, Setting{Value: weight(500).Value, Source: from("weight.blkio.noderesource.dev/containers", 0, "")})}
 	err := d.dropFile(blkio.IOWeight)
-	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
+	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, a node whose kernel has CONFIG_BLK_CGROUP_IOCOST, or weights: bfq in the node policy)`
 	if e := asError(t, err); e == nil || e.Error() != want || e.Kind() != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

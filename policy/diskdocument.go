@@ -21,8 +21,8 @@ type diskDocument struct {
 		Rotational *bool `json:"rotational"`
 	} `json:"match"`
 	// `auto`: io.cost is enabled while a container or pod with a weight for the disk runs, or with a [reserve] or [budgets of weights]. `on`:
-	// always. `off`: never.
-	// Values: `auto`, `on`, `off`. Default: `auto`.
+	// always. `off`: never. `bfq`: the scheduler [bfq] divides the disk instead; `match` is required.
+	// Values: `auto`, `on`, `off`, `bfq`. Default: `auto`.
 	Weights scalar `json:"weights"`
 	// io.cost's linear model: all six fields. Default: the saved calibration, else udev's, else the kernel's.
 	Model *modelDocument `json:"model"`
@@ -84,7 +84,7 @@ func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
 	case "true", "false": // YAML reads on and off without quotes as booleans
 		r.Weights = map[scalar]WeightMode{"true": WeightsOn, "false": WeightsOff}[d.Weights]
 	default:
-		r.Weights = oneOf(v, at.Child("weights"), WeightMode(d.Weights), WeightsAuto, WeightsOn, WeightsOff)
+		r.Weights = oneOf(v, at.Child("weights"), WeightMode(d.Weights), WeightsAuto, WeightsOn, WeightsOff, WeightsBFQ)
 	}
 	switch d.Follow {
 	case "":
@@ -99,7 +99,20 @@ func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
 	if d.QOS != nil {
 		r.QOS = d.QOS.qos(v, at.Child("qos"))
 	}
+	if r.Weights == WeightsBFQ {
+		d.checkBFQ(v, at)
+	}
 	return r
+}
+
+// checkBFQ validates a rule with weights: bfq. It changes the scheduler of disks, so it must select them.
+func (d *diskDocument) checkBFQ(v *validator, at *field.Path) {
+	if len(d.Match.Names) == 0 && len(d.Match.Models) == 0 && d.Match.Rotational == nil {
+		v.errs = append(v.errs, field.Required(at.Child("match"), "weights: bfq changes the scheduler of disks, so the rule has to select them"))
+	}
+	if d.Model != nil || d.QOS != nil || d.Follow != "" {
+		v.errs = append(v.errs, field.Forbidden(at, "model, qos and follow are settings of io.cost, which weights: bfq does not use"))
+	}
 }
 
 // model validates a model. All of its values have to be there: a part of the kernel's guess

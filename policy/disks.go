@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// DiskRule has the policy's settings of io.cost for the disks that it matches.
+// DiskRule has the policy's settings of weights for the disks that it matches.
 type DiskRule struct {
 	Match   DiskMatch
 	Weights WeightMode
@@ -28,7 +28,7 @@ const (
 	FollowOff FollowMode = "off"
 )
 
-// WeightMode is when io.cost is enabled on a disk.
+// WeightMode is what divides a disk by weights, and when.
 type WeightMode string
 
 const (
@@ -38,6 +38,8 @@ const (
 	WeightsOn WeightMode = "on"
 	// WeightsOff never enables it.
 	WeightsOff WeightMode = "off"
+	// WeightsBFQ sets the scheduler of the disk to bfq, which divides it in place of io.cost.
+	WeightsBFQ WeightMode = "bfq"
 )
 
 // DiskMatch selects disks. A disk has to match each field that is set.
@@ -62,6 +64,11 @@ func (p *Policy) DiskRule(d Disk) DiskRule {
 		}
 	}
 	return DiskRule{Weights: WeightsAuto}
+}
+
+// HasBFQ reports whether a rule has bfq divide disks.
+func (p *Policy) HasBFQ() bool {
+	return slices.ContainsFunc(p.Disks, func(r DiskRule) bool { return r.Weights == WeightsBFQ })
 }
 
 func (m *DiskMatch) selects(d Disk) bool {

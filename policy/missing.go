@@ -11,6 +11,9 @@ import (
 // annotation asks for, otherwise nil. Settings of a class or a claim, and the budget for the namespace, are left out with a warning.
 func (p *Pod) drop(d *Desired, missing []string) (err error) {
 	for _, file := range missing {
+		if file == blkio.IOWeight && p.Of().HasBFQ() { // the plugin writes io.bfq.weight
+			continue
+		}
 		err = p.First(err, d.dropFile(file))
 	}
 	return err
@@ -65,7 +68,7 @@ func lackOf(file string) *annotation.Problem {
 	if file == blkio.IOMax {
 		return &annotation.Problem{Cause: NoIOMax, Hint: "use a node whose kernel has it"}
 	}
-	return &annotation.Problem{Cause: "this node's kernel has no io.weight", Hint: "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST"}
+	return &annotation.Problem{Cause: "this node's kernel has no io.weight", Hint: "use limits, a node whose kernel has CONFIG_BLK_CGROUP_IOCOST, or weights: bfq in the node policy"}
 }
 
 // NoIOMax is why a node cannot limit at all.

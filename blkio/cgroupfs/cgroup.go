@@ -96,8 +96,11 @@ func (c Cgroup) ReadIOPressure() (blkio.Pressure, error) {
 }
 
 // ReadIOWeight reads io.weight.
-func (c Cgroup) ReadIOWeight() (blkio.Weights, error) {
-	return readCgroup(c, "io.weight", blkio.ParseIOWeight)
+func (c Cgroup) ReadIOWeight() (blkio.Weights, error) { return c.ReadWeights(blkio.IOWeight) }
+
+// ReadWeights reads io.weight or io.bfq.weight.
+func (c Cgroup) ReadWeights(file string) (blkio.Weights, error) {
+	return readCgroup(c, file, blkio.ParseIOWeight)
 }
 
 func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T, error) {

@@ -53,7 +53,7 @@ func testPlugin(t *testing.T) *plugin.Plugin {
 func weightsCollector() prometheus.Collector {
 	return weights.Collector{Report: func() *health.Weights {
 		return &health.Weights{
-			Disks: []health.CostDisk{{Disk: "vda", Enabled: true, Follow: &health.Follow{}}}, Shares: []health.Share{{Pod: "db-0", Disk: "vda"}},
+			Disks: []health.CostDisk{{Disk: "vda", Enabled: true, Follow: &health.Follow{}}, {Disk: "vdb", By: "bfq"}}, Shares: []health.Share{{Pod: "db-0", Disk: "vda"}},
 			Budgets: []health.BudgetSum{{Disk: "vda"}, {Disk: "vda", Key: health.KeyGuarantee}},
 		}
 	}}

@@ -115,7 +115,7 @@ func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.hos
 // disks returns the known facts about the node's disks.
 func (o *options) disks() weights.NodeDisks {
 	return weights.NodeDisks{
-		Sysfs: o.sysfs(), UdevData: os.DirFS(o.host("/run/udev/data")), CalibrationDir: o.host(o.calibrationDir),
+		Sysfs: o.sysfs(), SysfsDir: o.host("/sys"), UdevData: os.DirFS(o.host("/run/udev/data")), CalibrationDir: o.host(o.calibrationDir),
 	}
 }
 

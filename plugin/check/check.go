@@ -225,9 +225,6 @@ func (c *Checker) add(r *Result, rec *record.Record) {
 	for _, s := range rec.Skipped {
 		r.Skipped = append(r.Skipped, prefix+s)
 	}
-	if _, asked := rec.Settings.Weight(); asked && c.Node.Disks == nil && c.Node.Controls.IOCost == blkio.No && len(c.Node.Controls.BFQ) > 0 {
-		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Controls.BFQ, ", ")+", uses only io.bfq.weight")
-	}
 }
 
 func (r *Result) positioned(err error) string {
@@ -300,7 +297,6 @@ func orNoMemory(limit uint64) uint64 {
 type Controls struct {
 	Missing []string  // those that the kernel does not have
 	IOCost  blkio.Tri // whether io.cost is enabled on a disk
-	BFQ     []string  // names of the disks with the scheduler bfq
 }
 
 // planControls returns the effect of controls that a plan needs. Unknown effects count as working. The effect on

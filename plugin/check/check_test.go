@@ -124,11 +124,6 @@ func TestCheckerWeightWarnings(t *testing.T) {
 			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.IOCost = blkio.Yes },
 		},
 		{
-			name: "weight with bfq", key: "weight", value: "50",
-			change:   func(c *Checker, _ *manifest.Pod) { c.Node.Controls.BFQ = []string{"sda"} },
-			warnings: []string{noCost, "bfq, which schedules sda, uses only io.bfq.weight"},
-		},
-		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
 			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.Missing = []string{blkio.IOWeight} },
 		},

@@ -92,9 +92,6 @@ func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Wei
 		}
 	default:
 		e.State, e.Reason = d.State, d.Reason
-		if slices.Contains(o.Node.Controls.BFQ, disk.Name) {
-			e.Reason += ", and bfq uses only io.bfq.weight"
-		}
 	}
 	o.result.Weights = append(o.result.Weights, e)
 }

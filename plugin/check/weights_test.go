@@ -63,9 +63,6 @@ func TestWeightWithoutEffect(t *testing.T) {
 		want   []WeightEffect
 	}{
 		"off": {off, nil, "50", []WeightEffect{{Container: "a", Disk: "sda", Weight: 50, State: "no", Reason: off.Reason}}},
-		"with bfq": {off, func(c *Checker) { c.Node.Controls.BFQ = []string{"sda"} }, "50", []WeightEffect{
-			{Container: "a", Disk: "sda", Weight: 50, State: "no", Reason: off.Reason + ", and bfq uses only io.bfq.weight"},
-		}},
 		"enabled by another program, and not wanted": {
 			Disk{State: "on", Origin: "foreign", Reason: off.Reason}, nil, "50", []WeightEffect{{Container: "a", Disk: "sda", Weight: 50, State: "on", Reason: off.Reason}},
 		},

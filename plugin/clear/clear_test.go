@@ -36,6 +36,8 @@ func (noDisks) Disks() ([]storage.DiskInfo, error) { return nil, nil }
 
 func (noDisks) Calibration(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, nil }
 
+func (noDisks) SetQueue(blkio.Dev, string, string) error { return nil }
+
 func (noDisks) Udev(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, nil }
 
 // newNode returns a node with the containers db and log of the pod db-0, and web of web-0. The first of them has a

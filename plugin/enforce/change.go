@@ -96,6 +96,8 @@ func (c *change) compare(old *record.Record) {
 			// scope has ended. It comes back with the next one.
 			c.Compared = false
 			return
+		case errors.Is(err, blkio.ErrNotSupported) && !slices.ContainsFunc(c.Want, func(s policy.Setting) bool { return s.File() == file }):
+			// A kernel without io.weight, where bfq has the recorded weights: there is nothing to lift.
 		default:
 			errs = append(errs, err)
 		}

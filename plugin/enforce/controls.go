@@ -1,7 +1,9 @@
 package enforce
 
 import (
+	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -15,6 +17,7 @@ type Controls struct {
 	missing atomic.Pointer[[]string] // nil as long as no cgroup has the io controller
 	// enabled are the disks with io.cost enabled; nil if they are not known.
 	enabled atomic.Pointer[map[blkio.Dev]bool]
+	bfq     atomic.Pointer[map[blkio.Dev]bool] // plan.Controls.BFQ; nil before it is known
 }
 
 // Missing returns those of io.max and io.weight that the kernel does not have. On a node without containers no
@@ -39,7 +42,7 @@ func (c *Controls) Missing() []string {
 func (c *Controls) Refresh() bool {
 	qos, err := c.Cgroups.ReadIOCostQOS()
 	var enabled map[blkio.Dev]bool // unknown is no reason to warn
-	if err == nil {
+	if err == nil || errors.Is(err, blkio.ErrNotSupported) && slices.Contains(c.Missing(), blkio.IOWeight) {
 		enabled = make(map[blkio.Dev]bool)
 	}
 	for dev, line := range qos {
@@ -51,12 +54,18 @@ func (c *Controls) Refresh() bool {
 	return before == nil || (*before == nil) != (enabled == nil) || !maps.Equal(*before, enabled)
 }
 
+// SetBFQ sets plan.Controls.BFQ.
+func (c *Controls) SetBFQ(disks map[blkio.Dev]bool) { c.bfq.Store(&disks) }
+
 // Work reports whether weights may have had an effect at the last call of Refresh.
 func (c *Controls) Work() bool { return c.Effect().Work() }
 
 // Effect returns the effect of controls on this node.
 func (c *Controls) Effect() plan.Controls {
 	out := plan.Controls{Missing: c.Missing()}
+	if bfq := c.bfq.Load(); bfq != nil {
+		out.BFQ = *bfq
+	}
 	if enabled := c.enabled.Load(); enabled != nil {
 		out.Enabled = *enabled
 	}

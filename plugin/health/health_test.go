@@ -154,14 +154,14 @@ func TestReportFormat(t *testing.T) {
 	least := `{"part":"limits","at":"2026-11-23T09:30:00Z","started":"2026-11-23T09:30:00Z","pid":7,"version":"v1","state":"connected","since":"2026-11-23T09:30:00Z","pods":0,"podsNotInForce":0,"containersFailed":0}`
 	all := strings.TrimSuffix(strings.Replace(least, `"started"`, `"sinceBoot":1000000000,"started"`, 1), `"pods":0,"podsNotInForce":0,"containersFailed":0}`) +
 		`"reason":"r","runtime":"cri-o 1","policy":"/p","policyOfRuntime":true,"mode":"observe","pods":1,"podsNotInForce":2,"containersFailed":3,` +
-		`"weights":{"disks":[{"disk":"vdb","dev":"254:16","enabled":true,"reason":"r","model":"policy","qos":"fixed","vrate":87.5,"error":"e","kept":"k","follow":{"state":"moved","reason":"r","model":"m"}}],` +
+		`"weights":{"disks":[{"disk":"vdb","dev":"254:16","by":"bfq","enabled":true,"reason":"r","model":"policy","qos":"fixed","vrate":87.5,"error":"e","kept":"k","follow":{"state":"moved","reason":"r","model":"m"}}],` +
 		`"shares":[{"namespace":"n","pod":"p","container":"c","disk":"vdb","weight":200,"scaled":12.5,"share":0.25,"reason":"r","chosen":true}],"sharesLeftOut":4,"skipped":["a: b"]}}`
 	r := Report{Part: Limits, At: at, Started: at, PID: 7, Version: "v1", State: Connected, Since: at}
 	full := r
 	full.Reason, full.Runtime, full.Policy, full.PolicyOfRuntime, full.Mode = "r", "cri-o 1", "/p", true, "observe"
 	full.SinceBoot, full.Pods, full.NotInForce, full.Failed = time.Second, 1, 2, 3
 	full.Weights = &Weights{
-		Disks:         []CostDisk{{"vdb", "254:16", true, "r", "policy", "fixed", 87.5, "e", "k", &Follow{"moved", "r", "m"}}},
+		Disks:         []CostDisk{{"vdb", "254:16", "bfq", true, "r", "policy", "fixed", 87.5, "e", "k", &Follow{"moved", "r", "m"}}},
 		Shares:        []Share{{"n", "p", "c", "vdb", 200, 12.5, 0.25, "r", true}},
 		SharesLeftOut: 4, Skipped: []string{"a: b"},
 	}

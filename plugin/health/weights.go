@@ -17,10 +17,11 @@ type Weights struct {
 	Skipped []string `json:"skipped,omitempty"`
 }
 
-// CostDisk is the state of io.cost on a disk.
+// CostDisk is the state of io.cost on a disk, or of bfq.
 type CostDisk struct {
 	Disk    string `json:"disk"`
 	Dev     string `json:"dev"`
+	By      string `json:"by,omitempty"`     // "bfq" if the operator has chosen it, "" for io.cost
 	Enabled bool   `json:"enabled"`          // by this program or another one
 	Reason  string `json:"reason,omitempty"` // why this program has not enabled it
 	// Model and QOS are the origins of the values in force: "policy", "calibration", "udev", "kernel", "fixed"

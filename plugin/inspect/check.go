@@ -143,15 +143,6 @@ func (h *Host) controls() (check.Controls, error) {
 			c.IOCost = blkio.Yes
 		}
 	}
-	disks, err := h.Sysfs.Disks()
-	if err != nil {
-		return c, err
-	}
-	for _, d := range disks {
-		if d.Scheduler == "bfq" {
-			c.BFQ = append(c.BFQ, d.Name)
-		}
-	}
 	return c, nil
 }
 

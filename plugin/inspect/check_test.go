@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -92,22 +91,6 @@ func TestCheckNodeFails(t *testing.T) {
 	}
 	if n, err := checkHost(t, nil).CheckNode(inventory.Layers{}); err != nil || n.Memory != 0 {
 		t.Errorf("without /proc/meminfo: %d, %v", n.Memory, err)
-	}
-}
-
-// TestBFQ covers the disks with the scheduler bfq, whose weights are its own.
-func TestBFQ(t *testing.T) {
-	h := checkHost(t, nil)
-	sys := fstest.MapFS{}
-	for name, scheduler := range map[string]string{"sda": "none [mq-deadline] bfq", "sdb": "mq-deadline [bfq]", "sdc": "[none]", "sdd": "[bfq] none"} {
-		dir := "block/" + name + "/"
-		sys[dir+"dev"] = &fstest.MapFile{Data: fmt.Appendf(nil, "8:%d\n", 16*int(name[2]-'a'))}
-		sys[dir+"size"], sys[dir+"queue/scheduler"] = &fstest.MapFile{Data: []byte("8\n")}, &fstest.MapFile{Data: []byte(scheduler + "\n")}
-	}
-	h.Sysfs = storage.NewSysfs(sys)
-	w, err := h.controls()
-	if d := cmp.Diff([]string{"sdb", "sdd"}, w.BFQ); d != "" || err != nil {
-		t.Errorf("%v; -want +got:\n%s", err, d)
 	}
 }
 

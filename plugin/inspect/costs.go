@@ -11,10 +11,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Cost describes io.cost on a physical disk.
+// Cost describes io.cost on a physical disk, or bfq.
 type Cost struct {
 	Disk   string    `json:"disk"`
 	Dev    string    `json:"dev"`
+	By     string    `json:"by,omitempty"` // iocost.BFQ if the operator has chosen it, "" for io.cost
 	State  CostState `json:"state"`
 	Reason string    `json:"reason,omitempty"` // why run does not enable it
 	// Model and QOS are those in force, or those that would be. Their values are "" if only the
@@ -72,9 +73,9 @@ func (h *Host) AddCosts(r *DevicesReport, p *policy.Policy, known weights.Disks)
 
 // newCost describes one disk. hidden is true if the files of io.cost are not visible here.
 func newCost(s *iocost.State, hidden bool) Cost {
-	c := Cost{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), Reason: s.Reason}
+	c := Cost{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), By: s.By, Reason: s.Reason}
 	switch {
-	case hidden:
+	case hidden && s.By == "":
 		c.State, c.Reason = CostUnknown, hiddenCost
 	case s.Works:
 		c.State = CostOn
@@ -84,6 +85,9 @@ func newCost(s *iocost.State, hidden bool) Cost {
 		c.State = CostNo
 	}
 	if c.State != CostOn && c.State != CostOnDemand {
+		return c
+	}
+	if s.By != "" {
 		return c
 	}
 	model, from := s.CostModel()

@@ -35,6 +35,8 @@ func (knownDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
 	return iocost.Known{Model: slowDisk, QOS: &blkio.CostQOS{Min: 9800, Max: 10000}}, nil
 }
 
+func (knownDisks) SetQueue(blkio.Dev, string, string) error { return nil }
+
 func (k knownDisks) Udev(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, k.noUdev }
 
 // TestAddCosts verifies that each physical disk that is drawn is there, with the decision of run.

@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/burst"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 )
 
 // Host has the parts of a node that the reports read.
@@ -68,6 +69,9 @@ func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
 	}
 	b.qos, err = h.Cgroups.ReadIOCostQOS()
 	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
+		return DevicesReport{}, err
+	}
+	if b.bfq, err = iocost.ServesBFQ(h.Cgroups); err != nil {
 		return DevicesReport{}, err
 	}
 	if b.devices, err = b.sys.Stack(); err != nil {

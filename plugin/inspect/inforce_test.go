@@ -23,6 +23,8 @@ func (noDisks) Disks() ([]storage.DiskInfo, error) { return nil, nil }
 
 func (noDisks) Calibration(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, nil }
 
+func (noDisks) SetQueue(blkio.Dev, string, string) error { return nil }
+
 func (noDisks) Udev(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, nil }
 
 // TestRemoval verifies that the removal is done only once an instance observes, and the kernel has no value of a record any

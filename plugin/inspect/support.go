@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"slices"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -28,21 +30,23 @@ func maxSupport(f cgroupfs.Features) Support {
 
 const hiddenCost = "io.cost.qos is not visible in this cgroup namespace"
 
-func weightOf(f cgroupfs.Features, qos map[blkio.Dev]blkio.CostQOSLine, d storage.DiskInfo, sys storage.Sysfs) Support {
+func (b *treeBuilder) weightOf(d storage.DiskInfo) Support {
+	physical, err := b.sys.Physical(d.Dev)
+	rest := slices.DeleteFunc(slices.Clone(physical), func(p blkio.Disk) bool { return b.bfq[p.Dev] })
 	switch {
-	case f.IOWeight == blkio.No:
+	case len(physical) > len(rest) && len(rest) == 0:
+		return Support{OK: blkio.Yes}
+	case b.features.IOWeight == blkio.No:
 		return Support{blkio.No, "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)"}
-	case f.IOWeight == blkio.Unknown:
+	case b.features.IOWeight == blkio.Unknown:
 		return Support{blkio.Unknown, noIOCgroup}
-	case f.Namespaced:
+	case b.features.Namespaced:
 		return Support{blkio.Unknown, hiddenCost}
-	}
-	physical, err := sys.Physical(d.Dev)
-	if err != nil {
+	case err != nil:
 		return Support{blkio.Unknown, err.Error()}
 	}
-	for _, p := range physical {
-		if qos[p.Dev].Enabled {
+	for _, p := range rest {
+		if b.qos[p.Dev].Enabled {
 			continue
 		}
 		switch {

@@ -29,6 +29,7 @@ func TestWeight(t *testing.T) {
 		name      string
 		features  cgroupfs.Features
 		qos       []blkio.Dev
+		bfq       []blkio.Dev // given to bfq by this program
 		dev       blkio.Dev
 		scheduler string
 		want      Support
@@ -42,17 +43,23 @@ func TestWeight(t *testing.T) {
 		{name: "on", features: on, qos: []blkio.Dev{sda}, dev: sda, want: Support{OK: blkio.Yes}},
 		{name: "off", features: on, qos: []blkio.Dev{sdb}, dev: sda, want: Support{blkio.No, "io.cost is off"}},
 		{name: "off, with bfq", features: on, dev: sda, scheduler: "bfq", want: Support{blkio.No, "io.cost is off, and bfq uses only io.bfq.weight"}},
+		{name: "given to bfq", features: cgroupfs.Features{IOWeight: blkio.No}, bfq: []blkio.Dev{sda}, dev: sda, want: Support{OK: blkio.Yes}},
+		{name: "one of each below", features: on, qos: []blkio.Dev{sda}, bfq: []blkio.Dev{sdb}, dev: dm0, want: Support{OK: blkio.Yes}},
 		{name: "on for both below", features: on, qos: []blkio.Dev{sda, sdb}, dev: dm0, want: Support{OK: blkio.Yes}},
 		{name: "removed", features: on, dev: blkio.Dev{Major: 8, Minor: 200}, want: Support{blkio.Unknown, "block device 8:200: no such disk"}},
 		{name: "on for one below", features: on, qos: []blkio.Dev{sdb}, dev: dm0, want: Support{blkio.No, "io.cost is off on sda below"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			qos := map[blkio.Dev]blkio.CostQOSLine{}
+			b := &treeBuilder{sys: storage.NewSysfs(fakenode.Sysfs())}
+			b.features, b.qos, b.bfq = tt.features, map[blkio.Dev]blkio.CostQOSLine{}, map[blkio.Dev]bool{}
 			for _, d := range tt.qos {
-				qos[d] = blkio.CostQOSLine{Enabled: true}
+				b.qos[d] = blkio.CostQOSLine{Enabled: true}
+			}
+			for _, d := range tt.bfq {
+				b.bfq[d] = true
 			}
 			disk := storage.DiskInfo{Disk: blkio.Disk{Dev: tt.dev}, Queue: storage.Queue{Scheduler: tt.scheduler}}
-			if got := weightOf(tt.features, qos, disk, storage.NewSysfs(fakenode.Sysfs())); got != tt.want {
+			if got := b.weightOf(disk); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})

@@ -85,6 +85,7 @@ const (
 type parts struct {
 	features cgroupfs.Features
 	qos      map[blkio.Dev]blkio.CostQOSLine
+	bfq      map[blkio.Dev]bool // disks that bfq divides by weights of this program
 	devices  []storage.BlockDevice
 	swaps    []storage.Swap
 	volumes  []podVolume
@@ -175,7 +176,7 @@ func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *Node {
 		return n // a limit is its disk's
 	}
 	n.Below = blkio.DiskNames(d.Parents)
-	limit, weight := maxSupport(b.features), weightOf(b.features, b.qos, d.DiskInfo, b.sys)
+	limit, weight := maxSupport(b.features), b.weightOf(d.DiskInfo)
 	n.Max, n.Weight = &limit, &weight
 	return n
 }

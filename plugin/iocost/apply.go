@@ -13,14 +13,18 @@ import (
 // Write writes a line to a control file of a cgroup, as [cgroupfs.Cgroup.Write] does.
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
-// Apply sets up io.cost on each disk by its setup. On other disks it removes the settings of this program. If
+// Queue writes a file of a disk's queue in sysfs, such as "scheduler".
+type Queue func(dev blkio.Dev, file, value string) error
+
+// Apply sets up io.cost or bfq on each disk by its setup. On other disks it removes the settings of this program. If
 // keep is true, the demand may not be known completely, and it removes only settings that the operator does not
-// want. The error is about the whole; an error about one disk is in its State.
+// want. The error is about the whole; an error about one disk is in its State. It is blkio.ErrNotSupported on a kernel without io.cost,
+// where only bfq is set up.
 //
-// Each line is written by write, which may give up: the kernel waits for the requests of the disk that are
+// Each line is written by write and queue, which may give up: the kernel waits for the requests of the disk that are
 // under way, and those of a disk that hangs do not end (ioc_qos_write in block/blk-iocost.c).
-func Apply(cgroups *cgroupfs.Hierarchy, write Write, wants []Setup, keep bool) ([]State, error) {
-	a, err := read(cgroups, write)
+func Apply(cgroups *cgroupfs.Hierarchy, write Write, queue Queue, wants []Setup, keep bool) ([]State, error) {
+	a, err := read(cgroups, write, queue)
 	if err != nil {
 		return nil, err
 	}
@@ -31,35 +35,40 @@ func Apply(cgroups *cgroupfs.Hierarchy, write Write, wants []Setup, keep bool) (
 		states[i] = a.apply(want, keep)
 	}
 	if keep {
-		return states, nil
+		return states, a.unsupported
 	}
-	var errs []error
+	errs := []error{a.unsupported}
 	for _, dev := range slices.SortedFunc(maps.Keys(a.owned), blkio.Dev.Compare) {
 		if !wanted[dev] {
-			errs = append(errs, a.remove(dev))
+			errs = append(errs, a.remove(dev), a.restore(dev, ""))
 		}
 	}
 	return states, errors.Join(errs...)
 }
 
 // Clear removes all that this program has set. It returns a line for each write, also with an
-// error. With dryRun it changes nothing. identities has Setup.Identity of the disks of the node.
-func Clear(cgroups *cgroupfs.Hierarchy, identities map[blkio.Dev]string, dryRun bool) (steps []string, err error) {
-	a, err := read(cgroups, cgroupfs.Cgroup.Write)
+// error. With dryRun it changes nothing. disks has the disks of the node, with their schedulers.
+func Clear(cgroups *cgroupfs.Hierarchy, queue Queue, disks []Setup, dryRun bool) (steps []string, err error) {
+	a, err := read(cgroups, cgroupfs.Cgroup.Write, queue)
 	if err != nil {
 		return nil, err
 	}
 	a.dryRun = dryRun
 	var errs []error
-	for dev, identity := range identities {
-		errs = append(errs, a.identify(dev, identity))
+	schedulers := map[blkio.Dev]string{}
+	for i := range disks {
+		schedulers[disks[i].Disk.Dev] = disks[i].Scheduler
+		errs = append(errs, a.identify(&disks[i]))
 	}
 	for _, dev := range slices.SortedFunc(maps.Keys(a.owned), blkio.Dev.Compare) {
 		for _, l := range a.removal(dev) {
 			steps = append(steps, fmt.Sprintf("write %s %q", l.file, dev.String()+" "+l.text))
 		}
+		for _, scheduler := range a.restoration(dev, schedulers[dev]) {
+			steps = append(steps, fmt.Sprintf("write queue/scheduler of %s %q", dev, scheduler))
+		}
 		if !dryRun {
-			errs = append(errs, a.remove(dev))
+			errs = append(errs, a.remove(dev), a.restore(dev, schedulers[dev]))
 		}
 	}
 	return steps, errors.Join(errs...)
@@ -69,20 +78,24 @@ func Clear(cgroups *cgroupfs.Hierarchy, identities map[blkio.Dev]string, dryRun 
 type actual struct {
 	root   cgroupfs.Cgroup
 	writer Write
+	queue  Queue
 	models map[blkio.Dev]blkio.CostModelLine
 	qos    map[blkio.Dev]blkio.CostQOSLine
 	owned  map[blkio.Dev]owned
 	room   int // largest size of the record, in bytes
 	dryRun bool
+	// unsupported is blkio.ErrNotSupported on a kernel without io.cost.
+	unsupported error
 }
 
-func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
-	a := &actual{root: cgroups.Cgroup("."), writer: write, owned: map[blkio.Dev]owned{}, room: maxRecord}
-	var err error
-	if a.models, err = cgroups.ReadIOCostModel(); err != nil {
-		return nil, err
-	}
-	if a.qos, err = cgroups.ReadIOCostQOS(); err != nil {
+func read(cgroups *cgroupfs.Hierarchy, write Write, queue Queue) (*actual, error) {
+	a := &actual{root: cgroups.Cgroup("."), writer: write, queue: queue, owned: map[blkio.Dev]owned{}, room: maxRecord}
+	var err, qosErr error
+	a.models, err = cgroups.ReadIOCostModel()
+	a.qos, qosErr = cgroups.ReadIOCostQOS()
+	if err = errors.Join(err, qosErr); errors.Is(err, blkio.ErrNotSupported) {
+		a.unsupported = err
+	} else if err != nil {
 		return nil, err
 	}
 	data, err := a.root.ReadXattr(Attribute)
@@ -98,11 +111,17 @@ func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
 // apply sets up one disk. The model is written first: io.cost must not run with another one for a moment.
 func (a *actual) apply(want Setup, keep bool) State {
 	dev := want.Disk.Dev
-	if err := a.identify(dev, want.Identity); err != nil {
+	if err := a.identify(&want); err != nil {
 		return State{Setup: want, Works: a.qos[dev].Enabled, Err: err}
 	}
 	s, own := a.decide(want), a.owned[dev]
-	switch {
+	if s.By == BFQ && s.Enabled {
+		s.Err = a.schedule(&want)
+		s.Works = s.Err == nil
+		return s
+	}
+	switch s.Err = a.restore(dev, want.Scheduler); {
+	case s.Err != nil, a.unsupported != nil:
 	case s.Enabled:
 		s.Err = a.set(dev, s.lines())
 		s.Works = s.Works || s.Err == nil && !s.IsForeign(blkio.IOCostQOS)
@@ -132,12 +151,15 @@ func (a *actual) replaceModel(dev blkio.Dev, want string) error {
 // identify drops the record of a former disk with the same device number. Its settings were removed with it,
 // and those that the kernel has now are from another program. A setting that the kernel still has as it was
 // written stays recorded: a loop device keeps its settings when it gets another file.
-func (a *actual) identify(dev blkio.Dev, identity string) error {
-	own := a.owned[dev]
-	if isText(own.Disk, identity) || own.Disk == "" || identity == "" {
+func (a *actual) identify(s *Setup) error {
+	dev, own := s.Disk.Dev, a.owned[s.Disk.Dev]
+	if isText(own.Disk, s.Identity) || own.Disk == "" || s.Identity == "" {
 		return nil
 	}
-	own.Disk = identity
+	own.Disk, own.IsBFQ = s.Identity, false
+	if s.Scheduler != BFQ {
+		own.Scheduler = ""
+	}
 	if !a.hasModel(dev, own.Model) {
 		own.Model = ""
 	}
@@ -203,7 +225,9 @@ func (a *actual) remove(dev blkio.Dev) error {
 			return err
 		}
 	}
-	return a.record(dev, owned{})
+	own := a.owned[dev]
+	own.Model, own.QOS = "", ""
+	return a.record(dev, own)
 }
 
 // line is a write to a control file of io.cost, without the device.

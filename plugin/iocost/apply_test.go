@@ -39,11 +39,15 @@ type kernel struct {
 	gone    map[blkio.Dev]bool
 	writes  []string
 	refuses string // a file
+	// schedulers has those of disks, and queue the writes to queues. noQueue is the error of these.
+	schedulers map[blkio.Dev]string
+	queue      []string
+	noQueue    error
 }
 
 func newKernel(t *testing.T) *kernel {
 	k := &kernel{
-		t: t, dir: t.TempDir(), models: map[blkio.Dev]blkio.CostModelLine{}, qos: map[blkio.Dev]blkio.CostQOSLine{}, gone: map[blkio.Dev]bool{},
+		t: t, dir: t.TempDir(), models: map[blkio.Dev]blkio.CostModelLine{}, qos: map[blkio.Dev]blkio.CostQOSLine{}, gone: map[blkio.Dev]bool{}, schedulers: map[blkio.Dev]string{},
 	}
 	k.put("cgroup.controllers", "io\n")
 	k.print()
@@ -53,6 +57,14 @@ func newKernel(t *testing.T) *kernel {
 	}
 	t.Cleanup(func() { k.tree.Close() })
 	return k
+}
+
+func (k *kernel) setQueue(dev blkio.Dev, file, value string) error {
+	k.queue = append(k.queue, file+" "+value)
+	if file == "scheduler" && k.noQueue == nil {
+		k.schedulers[dev] = value
+	}
+	return k.noQueue
 }
 
 func (k *kernel) put(name, text string) {
@@ -129,7 +141,7 @@ func (k *kernel) set(dev blkio.Dev, file, pairs string) {
 
 func (k *kernel) apply(wants ...Setup) []State {
 	k.t.Helper()
-	states, err := Apply(k.tree, cgroupfs.Cgroup.Write, wants, false)
+	states, err := Apply(k.tree, cgroupfs.Cgroup.Write, k.setQueue, wants, false)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -237,11 +249,11 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// The model was written, so it is recorded and goes again.
-	if steps, err := Clear(k.tree, nil, false); err == nil || len(steps) == 0 {
+	if steps, err := Clear(k.tree, nil, nil, false); err == nil || len(steps) == 0 {
 		t.Errorf("cleared %q, %v", steps, err)
 	}
 	k.refuses, k.writes = "", nil
-	if steps, err := Clear(k.tree, nil, false); err != nil || len(steps) != 2 {
+	if steps, err := Clear(k.tree, nil, nil, false); err != nil || len(steps) != 2 {
 		t.Errorf("cleared %q, %v", steps, err)
 	}
 	k.want("io.cost.qos 254:0 enable=0 ctrl=auto", "io.cost.model 254:0 ctrl=auto")
@@ -256,17 +268,17 @@ func TestFailures(t *testing.T) {
 		if err := unix.Setxattr(k.dir, Attribute, []byte(text), 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Apply(k.tree, cgroupfs.Cgroup.Write, nil, false); err == nil || !strings.Contains(err.Error(), Attribute) {
+		if _, err := Apply(k.tree, cgroupfs.Cgroup.Write, nil, nil, false); err == nil || !strings.Contains(err.Error(), Attribute) {
 			t.Errorf("%s: %v", text, err)
 		}
-		if _, err := Clear(k.tree, nil, false); err == nil {
+		if _, err := Clear(k.tree, nil, nil, false); err == nil {
 			t.Errorf("%s was cleared", text)
 		}
 	}
-	if err := os.Remove(filepath.Join(k.dir, "io.cost.qos")); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(k.dir, "io.cost.qos")), unix.Removexattr(k.dir, Attribute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Apply(k.tree, cgroupfs.Cgroup.Write, nil, false); !errors.Is(err, blkio.ErrNotSupported) {
+	if _, err := Apply(k.tree, cgroupfs.Cgroup.Write, nil, nil, false); !errors.Is(err, blkio.ErrNotSupported) {
 		t.Errorf("without io.cost: %v", err)
 	}
 }

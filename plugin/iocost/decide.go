@@ -1,5 +1,5 @@
 // Package iocost enables io.cost on disks, so that weights have an effect there, and disables it again. It
-// never changes settings of another program.
+// never changes settings of another program. On disks that the operator names, it sets the scheduler bfq instead.
 package iocost
 
 import (
@@ -71,16 +71,20 @@ type Disk struct {
 	Identity string
 	// Unsupported is why the disk cannot have io.cost, "" if it can.
 	Unsupported string
+	Scheduler   string // in force
 	// HasWeights is true while a container with a weight uses the disk.
 	HasWeights  bool
 	Calibration Known
 	Udev        Known
 }
 
-// Setup is the wanted setup of io.cost on a disk.
+// Setup is the wanted setup of io.cost on a disk, or of bfq.
 type Setup struct {
-	Disk     blkio.Disk
-	Identity string // as in Disk
+	Disk      blkio.Disk
+	Identity  string // as in Disk
+	Scheduler string // as in Disk
+	// By is BFQ if the operator has chosen that in place of io.cost. Then Enabled is about it, and there is no model.
+	By string
 	// Below are the disks that the disk is made of. io.cost works on these. The caller of Decide sets it.
 	Below   []blkio.Disk
 	Enabled bool
@@ -103,7 +107,10 @@ type Setup struct {
 // Decide returns the wanted setup for a disk. It is pure.
 func Decide(p *policy.Policy, d *Disk) Setup {
 	rule := p.DiskRule(d.Facts)
-	s := Setup{Disk: d.Disk, Identity: d.Identity}
+	s := Setup{Disk: d.Disk, Identity: d.Identity, Scheduler: d.Scheduler}
+	if rule.Weights == policy.WeightsBFQ && d.Unsupported == "" {
+		s.By = BFQ
+	}
 	switch {
 	case d.Unsupported != "":
 		s.Reason = d.Unsupported
@@ -115,6 +122,9 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 		s.Reason, s.Chosen = "the node policy has mode: observe", true
 	default:
 		s.Enabled = true
+	}
+	if s.By == BFQ {
+		return s
 	}
 	s.chooseCosts(&rule, d)
 	s.Limits, s.Pinned = limits(&rule, &s, d.Calibration.Limits)

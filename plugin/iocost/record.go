@@ -28,15 +28,19 @@ var ErrNoRoom = errors.New("no room for the disk in the record " + Attribute)
 type owned struct {
 	Model string `json:"model,omitempty"`
 	QOS   string `json:"qos,omitempty"`
+	// Scheduler is that of the disk before this program set bfq, "" if it has not. IsBFQ is true once bfq was in force.
+	Scheduler string `json:"scheduler,omitempty"`
+	IsBFQ     bool   `json:"bfq,omitempty"`
 	// Disk is Setup.Identity.
 	Disk string `json:"disk,omitempty"`
 }
 
-func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
+func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" && o.Scheduler == "" }
 
 // short returns the fingerprints of texts.
 func (o owned) short() owned {
-	return owned{fingerprint(o.Model), fingerprint(o.QOS), fingerprint(o.Disk)}
+	o.Model, o.QOS, o.Disk = fingerprint(o.Model), fingerprint(o.QOS), fingerprint(o.Disk)
+	return o
 }
 
 // fingerprint returns a short text that stands for a text. Those of "" and of a fingerprint are themselves.

@@ -98,7 +98,7 @@ func TestNoRoom(t *testing.T) {
 		wants = append(wants, Setup{Disk: disk, Enabled: true, Model: modelA, QOS: qosA, Identity: fmt.Sprint("diskseq ", 100+i)})
 	}
 	apply := func() (enabled int) {
-		a, err := read(k.tree, cgroupfs.Cgroup.Write)
+		a, err := read(k.tree, cgroupfs.Cgroup.Write, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 // State is the result of a Setup.
 type State struct {
 	Setup
-	// Works is true if io.cost is enabled on the disk, by this program or another one.
+	// Works is true if io.cost is enabled on the disk, by this program or another one. By BFQ it is true if that divides the disk.
 	Works bool
 	// Foreign names the control files that another program has set, which stay as they are.
 	Foreign []string
@@ -76,25 +76,28 @@ func (s *State) HasShortPeriod() bool {
 // Inspect returns the result of Apply if it removed nothing. It changes nothing. Works is true for the disks
 // with io.cost enabled now.
 func Inspect(cgroups *cgroupfs.Hierarchy, wants []Setup) ([]State, error) {
-	a, err := read(cgroups, nil)
+	a, err := read(cgroups, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	a.dryRun = true
 	states := make([]State, len(wants))
 	for i, want := range wants {
-		if err := a.identify(want.Disk.Dev, want.Identity); err != nil {
+		if err := a.identify(&want); err != nil {
 			return nil, err
 		}
 		states[i] = a.decide(want)
 	}
-	return states, nil
+	return states, a.unsupported
 }
 
 // decide returns the wanted state of a disk, with the settings of other programs.
 func (a *actual) decide(want Setup) State {
 	dev := want.Disk.Dev
 	own, model, qos := a.owned[dev], a.models[dev], a.qos[dev]
+	if want.By == BFQ {
+		return State{Setup: want, Works: want.Enabled && want.Scheduler == BFQ}
+	}
 	s := State{Setup: want, Works: qos.Enabled}
 	if own.Model == "" && model.IsUser {
 		s.Foreign = append(s.Foreign, blkio.IOCostModel)

@@ -78,7 +78,7 @@ func TestSwappedAndCleared(t *testing.T) {
 		k.swap("ctrl=user "+modelB.String(), "enable=1 ctrl=auto")
 		k.writes = nil
 		for _, dryRun := range []bool{true, false} {
-			steps, err := Clear(k.tree, map[blkio.Dev]string{vda.Dev: "diskseq 9"}, dryRun)
+			steps, err := Clear(k.tree, nil, []Setup{{Disk: vda, Identity: "diskseq 9"}}, dryRun)
 			if err != nil || len(steps) > 0 || (k.attribute() == "") == dryRun {
 				t.Errorf("dry run %t: %q, %v, the attribute is %q", dryRun, steps, err, k.attribute())
 			}

@@ -61,10 +61,11 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
 	refusal, pol := c.refusal(), c.decision.policy
 	if pol.Mode() != policy.ModeObserve {
+		controls := plan.Controls{Missing: n.controls.Missing()}
 		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
 			// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
 			// memory.high may be set: the kubelet sets it, and is not a plugin.
-			return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == ""
+			return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == "" && controls.HasFile(s)
 		})
 		c.spec.Own = plan.Kept(spec)
 		high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})

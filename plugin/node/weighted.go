@@ -99,6 +99,10 @@ func (c *container) noDisk() string {
 	return ifNone(c.decision.desired.Weighted, reason)
 }
 
-// WeightsChanged wakes the reconciler for a pass over all pods after io.cost was enabled or disabled on a disk.
-// A weight on a single disk can be written only while io.cost is enabled there.
-func (n *Node) WeightsChanged() { n.all.send() }
+// WeightsChanged wakes the reconciler for a pass over all pods after io.cost or bfq was enabled or disabled on a disk.
+// A weight on a single disk can be written only while io.cost is enabled there. The value of a disk with bfq is true.
+func (n *Node) WeightsChanged(byBFQ map[blkio.Dev]bool) {
+	n.controls.SetBFQ(byBFQ)
+	n.dropPlans() // the warning of a weight appears or disappears
+	n.all.send()
+}

@@ -22,7 +22,11 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised st
 	for i := range costs {
 		c := &costs[i]
 		reads, writes := randomText(c.Random)
-		t.Row(c.Disk, withReason(string(c.State), c.Reason), string(c.Model.Origin), string(c.QOS.Origin), targetsText(c.Targets()), reads, writes)
+		state := string(c.State)
+		if c.By != "" {
+			state += " by " + c.By
+		}
+		t.Row(c.Disk, withReason(state, c.Reason), string(c.Model.Origin), string(c.QOS.Origin), targetsText(c.Targets()), reads, writes)
 		if c.Warning == "" {
 			continue
 		}

@@ -145,7 +145,7 @@ func TestWriteStatus(t *testing.T) {
 	text := out.String()
 	at := 0
 	for _, part := range []string{
-		"limits  connected  2001-09-09T01:46:40Z  mode enforce\n", "\nPOD        CONTAINER  TARGET  DISK  LIMIT", "\nWeights:\n", "\nIO.COST ON  ", "\nsda         -           -         100%   ok\n",
+		"limits  connected  2001-09-09T01:46:40Z  mode enforce\n", "\nPOD        CONTAINER  TARGET  DISK  LIMIT", "\nWeights:\n", "\nWEIGHTS ON  ", "\nsda         -           -         100%   ok\n",
 		"\nBudgets:\n", "\nEnded containers", "\nOrphaned volumes", "u1   data    sda,sdb  /m          the pod has no cgroup\n", "note: the mount table",
 		"note: writes to files are not observed: the writeback part does not run\n",
 	} {

@@ -33,7 +33,7 @@ func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
 	for _, skipped := range w.Skipped {
 		terminal.Notes(out, "warning", skipped)
 	}
-	t := terminal.NewTable(out, "IO.COST ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE")
+	t := terminal.NewTable(out, "WEIGHTS ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE")
 	rows := 0
 	for _, d := range w.Disks {
 		if !d.Enabled && d.Error == "" {
@@ -72,6 +72,8 @@ func costText(d health.CostDisk) string {
 	switch {
 	case d.Error != "":
 		return "failed: " + d.Error
+	case d.By == iocost.BFQ:
+		return "ok; by the scheduler bfq, which divides reads better than writes"
 	case d.Kept != "":
 		return "kept: " + d.Kept
 	case d.Model == string(iocost.FromKernel):

@@ -39,6 +39,7 @@ func TestCostText(t *testing.T) {
 		{health.CostDisk{Enabled: true, Model: "policy"}, "ok"},
 		{health.CostDisk{Enabled: true, Follow: &health.Follow{State: "moved", Reason: "pod a/b waits"}}, "ok; model moved: pod a/b waits"},
 		{health.CostDisk{Enabled: true, Model: "policy", Kept: "the runtime has not listed what runs"}, "kept: the runtime has not listed what runs"},
+		{health.CostDisk{By: "bfq", Enabled: true}, "ok; by the scheduler bfq, which divides reads better than writes"},
 		{health.CostDisk{Error: "no room"}, "failed: no room"},
 		{health.CostDisk{Enabled: true, Model: "kernel"}, "ok; " + inspect.GuessedModel},
 	} {

@@ -13,7 +13,7 @@ import (
 func Clear(cgroups *cgroupfs.Hierarchy, dryRun bool) (steps []string, err error) {
 	var errs []error
 	err = cgroups.Walk(Attribute, func(at cgroupfs.Cgroup, _ cgroupfs.Attribute) error {
-		cleared, err := newCgroup(at, cgroupfs.Cgroup.Write).clear(dryRun)
+		cleared, err := newCgroup(at, ofCost(cgroupfs.Cgroup.Write)).clear(dryRun)
 		steps = append(steps, cleared...)
 		if !errors.Is(err, blkio.ErrGone) {
 			errs = append(errs, err)

@@ -24,7 +24,8 @@ const allEvery = 30 * time.Second
 // concurrent use.
 type Keeper struct {
 	cgroups  *cgroupfs.Hierarchy
-	write    Write
+	control  *control
+	bfq      *Keeper   // of the disks with bfq, nil before the first one
 	top      []*cgroup // those above all pods; in general one
 	read     time.Time // when all was read
 	topLevel topLevel
@@ -60,6 +61,7 @@ func (d *division) sameCgroups(other *division) bool {
 // Demand has the facts from which the weights of cgroups follow.
 type Demand struct {
 	Disks []blkio.Dev // those with io.cost enabled
+	BFQ   []blkio.Dev // those that bfq divides instead
 	// Given has the weights of containers, and of pods that have one as a whole, by path. Other containers have
 	// the weight in io.weight.
 	Given map[string]blkio.Weights
@@ -76,7 +78,7 @@ type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
 // NewKeeper returns a Keeper for the pods of a node.
 func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
-	return &Keeper{cgroups: cgroups, write: write}
+	return &Keeper{cgroups: cgroups, control: ofCost(write)}
 }
 
 // Result is what a pass has found and done.
@@ -94,6 +96,16 @@ type Result struct {
 // have hundreds of disks, each of which is used by one pod. The first pass cannot see which cgroups are active. With budgets it sets no
 // weights, because it would give each pod the whole budget after a restart.
 func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
+	out, err := k.pass(now, d)
+	if len(d.BFQ) == 0 {
+		k.bfq = nil
+		return out, err
+	}
+	return out, errors.Join(err, k.passBFQ(now, d, &out))
+}
+
+// pass is Pass for the disks of one control file.
+func (k *Keeper) pass(now time.Time, d Demand) (Result, error) {
 	waits := k.read.IsZero() && len(d.Budgets) > 0 && len(d.Disks) > 0
 	if err := k.readTree(now); err != nil {
 		return Result{}, fmt.Errorf("read the cgroups of pods: %w", err)
@@ -113,7 +125,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (Result, error) {
 			next.shares[dev], next.used[dev] = k.last.shares[dev], k.last.used[dev]
 			continue
 		}
-		next.divide(dev, now, want)
+		next.divide(dev, now, k.control.most, want)
 	}
 	next.noteUnkept()
 	errs := k.reserve(now, d.Disks, d.Reserve)
@@ -173,12 +185,13 @@ func (d *division) noteUnkept() {
 }
 
 // divide computes the shares of one disk, and adds the weights that follow to want, by path.
-func (d *division) divide(dev blkio.Dev, now time.Time, want map[string]map[blkio.Dev]uint32) {
+// most is the largest weight.
+func (d *division) divide(dev blkio.Dev, now time.Time, most float64, want map[string]map[blkio.Dev]uint32) {
 	roots := make([]Cgroup, len(d.top))
 	for i, top := range d.top {
 		roots[i] = top.onDisk(dev, now, d.given, d.budget)
 	}
-	d.shares[dev], d.used[dev] = Distribute(roots...)
+	d.shares[dev], d.used[dev] = distribute(most, roots...)
 	for _, s := range d.shares[dev] {
 		if want[s.Path] == nil {
 			want[s.Path] = map[blkio.Dev]uint32{}
@@ -252,5 +265,5 @@ func (k *Keeper) known(c cgroupfs.Cgroup) *cgroup {
 			return top
 		}
 	}
-	return newCgroup(c, k.write)
+	return newCgroup(c, k.control)
 }

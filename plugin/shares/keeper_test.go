@@ -38,11 +38,12 @@ type kernel struct {
 	// without are the disks whose weights the kernel refuses, as without io.cost.
 	without map[blkio.Dev]bool
 	writes  []string
+	file    string // that the Keeper writes
 }
 
 func newKernel(t *testing.T, containers map[string]string) *kernel {
 	k := &kernel{
-		t: t, dir: t.TempDir(), now: time.Unix(1000, 0), given: map[string]blkio.Weights{},
+		t: t, dir: t.TempDir(), now: time.Unix(1000, 0), given: map[string]blkio.Weights{}, file: "io.weight",
 		rios: map[string]int{}, without: map[blkio.Dev]bool{},
 	}
 	k.put("cgroup.controllers", "io\n")
@@ -110,7 +111,7 @@ func (k *kernel) write(name, data string) error {
 	k.writes = append(k.writes, name+": "+data)
 	word, value, _ := strings.Cut(data, " ")
 	dev, err := blkio.ParseDev(word)
-	if err != nil || path.Base(name) != "io.weight" {
+	if err != nil || path.Base(name) != k.file {
 		return unix.EINVAL
 	}
 	if k.without[dev] {

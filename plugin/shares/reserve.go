@@ -11,7 +11,7 @@ import (
 type topLevel struct {
 	pods   map[string]*cgroup // those with pods below, by path; in general one
 	others map[string]*cgroup
-	// usage has the time, in microseconds, that each of the others had used of each disk at the last pass.
+	// usage has what each of the others had used of each disk at the last pass, as control.usage.
 	usage map[string]map[blkio.Dev]uint64
 	// squeezed is Result.Squeezed.
 	squeezed map[blkio.Dev]bool
@@ -33,8 +33,8 @@ func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) 
 	want := map[blkio.Dev]uint32{}
 	for _, dev := range disks {
 		others := k.topLevel.weightOf(dev)
-		want[dev] = podsWeight(others, share, len(k.topLevel.pods))
-		most := uint64(len(k.topLevel.pods)) * blkio.MaxWeight
+		want[dev] = k.control.podsWeight(others, share, len(k.topLevel.pods))
+		most := uint64(len(k.topLevel.pods)) * uint64(k.control.most)
 		k.topLevel.squeezed[dev] = most*uint64(share) < others*uint64(100*100-share)
 	}
 	k.topLevel.noteUsage()
@@ -59,10 +59,10 @@ func (c *cgroup) steady(want map[blkio.Dev]uint32) map[blkio.Dev]uint32 {
 
 // podsWeight returns the weight of each of the cgroups with pods, beside others that together
 // have a weight.
-func podsWeight(others uint64, share blkio.Percent, cgroups int) uint32 {
+func (c *control) podsWeight(others uint64, share blkio.Percent, cgroups int) uint32 {
 	const all = 100 * 100 // in hundredths of a percent
 	weight := others * uint64(all-share) / (uint64(share) * uint64(cgroups))
-	return uint32(min(max(weight, blkio.MinWeight), blkio.MaxWeight))
+	return uint32(min(max(weight, blkio.MinWeight), uint64(c.most)))
 }
 
 // weightOf returns the weight that a single cgroup would need to get the same part of a disk as the others
@@ -73,7 +73,7 @@ func podsWeight(others uint64, share blkio.Percent, cgroups int) uint32 {
 func (r *topLevel) weightOf(dev blkio.Dev) uint64 {
 	var sum, most, mostWeight, largest uint64
 	for p, c := range r.others {
-		weight, used := uint64(c.weights.On(dev)), r.usedSince(p, dev, c.counters[dev].CostUsage)
+		weight, used := uint64(c.weights.On(dev)), r.usedSince(p, dev, c.control.usage(c.counters[dev]))
 		sum += used
 		if mostWeight == 0 || used*mostWeight > most*weight {
 			most, mostWeight = used, weight
@@ -90,7 +90,7 @@ func (r *topLevel) weightOf(dev blkio.Dev) uint64 {
 }
 
 // usedSince returns the usage of a disk by a cgroup since the last pass. It is 0 for a new cgroup, and where
-// io.cost counts from 0 again.
+// the kernel counts from 0 again.
 func (r *topLevel) usedSince(p string, dev blkio.Dev, usage uint64) uint64 {
 	last, seen := r.usage[p]
 	if !seen || usage < last[dev] {
@@ -104,7 +104,7 @@ func (r *topLevel) noteUsage() {
 	for p, c := range r.others {
 		r.usage[p] = make(map[blkio.Dev]uint64, len(c.counters))
 		for dev, stat := range c.counters {
-			r.usage[p][dev] = stat.CostUsage
+			r.usage[p][dev] = c.control.usage(stat)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 			into, known = found.pods, k.topLevel.pods[child.Path()]
 		}
 		if known == nil {
-			known = newCgroup(child, k.write)
+			known = newCgroup(child, k.control)
 			known.isLeaf = true // the cgroups below it are not needed here
 		}
 		switch err := known.read(p, k.read.Equal(now)); {

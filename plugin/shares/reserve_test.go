@@ -23,7 +23,7 @@ func TestPodsWeight(t *testing.T) {
 		{500, 100, 1, 10000}, // the kernel's largest
 		{10000, 1, 3, 10000},
 	} {
-		if got := podsWeight(tt.others, tt.share, tt.cgroups); got != tt.want {
+		if got := ofCost(nil).podsWeight(tt.others, tt.share, tt.cgroups); got != tt.want {
 			t.Errorf("beside %d, with %s %% for them, %d cgroups get %d, want %d", tt.others, tt.share, tt.cgroups, got, tt.want)
 		}
 	}

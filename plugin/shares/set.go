@@ -10,12 +10,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// setBelow sets the weights of all cgroups below c to want, by path. A container has the weight that it was
-// given. If all is false, the disks that are not in want keep their weights. A cgroup that has not been read
+// setBelow sets the weights of all cgroups below c to want, by path. In io.weight a container has the
+// weight that it was given. If all is false, the disks that are not in want keep their weights. A cgroup that has not been read
 // keeps its weights.
 func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs []error) {
 	for _, child := range c.children {
-		if child.isLeaf || child.isUnread() {
+		if child.isLeaf && !c.control.ofContainers || child.isUnread() {
 			continue
 		}
 		set := child.set
@@ -90,7 +90,7 @@ func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
 	if weight != 0 {
 		value = fmt.Sprint(weight)
 	}
-	err := c.write(c.Cgroup, blkio.Line{File: blkio.IOWeight, Text: dev.String() + " " + value, Dev: dev})
+	err := c.control.write(c.Cgroup, blkio.Line{File: c.control.file, Text: dev.String() + " " + value, Dev: dev})
 	if err != nil {
 		return &DiskError{Dev: dev, Err: err}
 	}
@@ -100,10 +100,13 @@ func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
 
 // readOurs returns the disks that the attribute of the cgroup has.
 func (c *cgroup) readOurs() ([]blkio.Dev, error) {
+	if c.control.attribute == "" {
+		return slices.DeleteFunc(slices.Collect(maps.Keys(c.weights.Devices)), func(dev blkio.Dev) bool { return !slices.Contains(c.control.disks, dev) }), nil
+	}
 	if c.ours != nil {
 		return *c.ours, nil
 	}
-	data, err := c.ReadXattr(Attribute)
+	data, err := c.ReadXattr(c.control.attribute)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +122,7 @@ func (c *cgroup) readOurs() ([]blkio.Dev, error) {
 
 // writeOurs changes the attribute to these disks, and removes it for none.
 func (c *cgroup) writeOurs(ours []blkio.Dev) error {
-	if slices.Equal(ours, *c.ours) {
+	if c.control.attribute == "" || slices.Equal(ours, *c.ours) {
 		return nil
 	}
 	names := make([]string, len(ours))
@@ -128,9 +131,9 @@ func (c *cgroup) writeOurs(ours []blkio.Dev) error {
 	}
 	var err error
 	if len(ours) == 0 {
-		err = c.RemoveXattr(Attribute)
+		err = c.RemoveXattr(c.control.attribute)
 	} else {
-		err = c.WriteXattr(Attribute, []byte(strings.Join(names, " ")))
+		err = c.WriteXattr(c.control.attribute, []byte(strings.Join(names, " ")))
 	}
 	if err == nil {
 		c.ours = &ours

@@ -49,17 +49,20 @@ type Share struct {
 // Distribute returns the shares of all cgroups below roots, parents before children, in the
 // order of the tree, and the use of budgets by namespace. A root itself competes with cgroups outside of the
 // tree; its weight is not decided here.
-func Distribute(roots ...Cgroup) ([]Share, []BudgetUse) {
+func Distribute(roots ...Cgroup) ([]Share, []BudgetUse) { return distribute(blkio.MaxWeight, roots...) }
+
+// distribute is Distribute for weights up to most.
+func distribute(most float64, roots ...Cgroup) ([]Share, []BudgetUse) {
 	var out []Share
 	used := usesOf(roots)
 	for i := range roots {
-		out = used.appendShares(out, roots[i].Children, Share{Fraction: 1, Factor: 1})
+		out = used.appendShares(out, most, roots[i].Children, Share{Fraction: 1, Factor: 1})
 	}
 	return out, used.sorted()
 }
 
 // appendShares adds the shares of siblings, which divide the share of their parent, and of the cgroups below them.
-func (u uses) appendShares(out []Share, siblings []Cgroup, of Share) []Share {
+func (u uses) appendShares(out []Share, most float64, siblings []Cgroup, of Share) []Share {
 	weights := make([]float64, len(siblings))
 	var active float64
 	for i := range siblings {
@@ -68,7 +71,7 @@ func (u uses) appendShares(out []Share, siblings []Cgroup, of Share) []Share {
 			active += weights[i]
 		}
 	}
-	scale := scaleOf(weights)
+	scale := scaleOf(most, weights)
 	for i := range siblings {
 		c := &siblings[i]
 		rivals := active
@@ -80,7 +83,7 @@ func (u uses) appendShares(out []Share, siblings []Cgroup, of Share) []Share {
 			Fraction: of.Fraction * weights[i] / rivals, Factor: of.Factor * u.factor(c, u.sum(c)),
 		}
 		out = append(out, s)
-		out = u.appendShares(out, c.Children, s)
+		out = u.appendShares(out, most, c.Children, s)
 	}
 	return out
 }
@@ -121,9 +124,9 @@ func (u uses) sum(c *Cgroup) float64 {
 // kernel's default.
 const precise = 50
 
-// scaleOf returns how the weights of siblings fit into the kernel's range of whole numbers. All are multiplied by the same factor, a
+// scaleOf returns how the weights of siblings fit into the kernel's range of whole numbers, up to kernelMost. All are multiplied by the same factor, a
 // power of two where possible: then it seldom changes with the weights.
-func scaleOf(weights []float64) func(float64) uint32 {
+func scaleOf(kernelMost float64, weights []float64) func(float64) uint32 {
 	largest, smallest, factor := 1.0, math.Inf(1), 1.0
 	for _, w := range weights {
 		largest = max(largest, w)
@@ -131,7 +134,7 @@ func scaleOf(weights []float64) func(float64) uint32 {
 			smallest = min(smallest, w)
 		}
 	}
-	most := blkio.MaxWeight / largest
+	most := kernelMost / largest
 	for factor < most && factor*smallest < precise {
 		factor *= 2
 	}

@@ -19,9 +19,9 @@ const activeFor = 5 * time.Second
 // containers.
 type cgroup struct {
 	cgroupfs.Cgroup
-	write Write
+	control *control
 	usage
-	// weights is io.weight. For a container it is read only if all is read.
+	// weights is the control file. For a container it is read only if all is read.
 	weights  blkio.Weights
 	ours     *[]blkio.Dev // the disks whose weights a Keeper has set; nil before they are read
 	children []*cgroup    // sorted by path; nil before the first read
@@ -68,7 +68,7 @@ func (c *cgroup) read(p *pass, all bool) error {
 	}
 	c.stat, c.counters = stat, counters
 	if fresh || all || !c.isLeaf {
-		weights, err := c.ReadIOWeight()
+		weights, err := c.ReadWeights(c.control.file)
 		if err != nil && !errors.Is(err, blkio.ErrNotSupported) { // a kernel without weights: guarantees are not kept there
 			return err
 		}
@@ -176,7 +176,7 @@ func (c *cgroup) listed(all bool) ([]*cgroup, error) {
 	out := make([]*cgroup, len(children))
 	for i, child := range children {
 		if out[i] = byPath[child.Path()]; out[i] == nil {
-			out[i] = newCgroup(child, c.write)
+			out[i] = newCgroup(child, c.control)
 		}
 	}
 	slices.SortFunc(out, func(a, b *cgroup) int { return cmp.Compare(a.Path(), b.Path()) })
@@ -186,8 +186,8 @@ func (c *cgroup) listed(all bool) ([]*cgroup, error) {
 // unlisted is a number of children that no cgroup has.
 const unlisted = -1
 
-func newCgroup(c cgroupfs.Cgroup, write Write) *cgroup {
-	return &cgroup{Cgroup: c, write: write, usage: usage{used: map[blkio.Dev]time.Time{}}, count: unlisted, isLeaf: isContainer(c.Path())}
+func newCgroup(c cgroupfs.Cgroup, by *control) *cgroup {
+	return &cgroup{Cgroup: c, control: by, usage: usage{used: map[blkio.Dev]time.Time{}}, count: unlisted, isLeaf: isContainer(c.Path())}
 }
 
 // isContainer reports whether the parent of a cgroup is a pod's. The cgroups below a container divide the
@@ -204,7 +204,11 @@ func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Wei
 	if isGiven {
 		out.Weight = weights.On(dev)
 	}
-	if c.isLeaf && out.Weight == 0 { // the default, or that of another program
+	switch {
+	case !c.isLeaf || out.Weight != 0:
+	case c.control.ofContainers: // that of the disk is this program's
+		out.Weight = c.weights.Default
+	default: // or that of another program
 		out.Weight = c.weights.On(dev)
 	}
 	for _, child := range c.children {

@@ -41,7 +41,8 @@ func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]ioco
 	wants, unread := decide(p, known, disks, func(blkio.Disk) bool { return true })
 	states, err := iocost.Inspect(cgroups, wants)
 	if errors.Is(err, blkio.ErrNotSupported) {
-		states, err = unsupported(p, wants), nil
+		unsupported(p, states)
+		err = nil
 	}
 	return states, errors.Join(unread, err)
 }
@@ -51,7 +52,7 @@ func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]ioco
 func factsOf(known Disks, d *storage.DiskInfo) (*iocost.Disk, error) {
 	out := &iocost.Disk{
 		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
-		Unsupported: whyUnsupported(d),
+		Unsupported: whyUnsupported(d), Scheduler: d.Scheduler,
 	}
 	if out.Unsupported != "" {
 		return out, nil
@@ -87,17 +88,18 @@ func whyUnsupported(d *storage.DiskInfo) string {
 // errNoReserve is why the reserve has no effect on a kernel without io.cost.
 var errNoReserve = errors.New("the reserve has no effect, because the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST): limit pods instead")
 
-// unsupported returns the states of disks on a kernel without io.cost. No annotation asks for the reserve, so an error tells that it has
+// unsupported changes the states of disks on a kernel without io.cost. No annotation asks for the reserve, so an error tells that it has
 // no effect.
-func unsupported(p *policy.Policy, wants []iocost.Setup) []iocost.State {
-	states := make([]iocost.State, len(wants))
-	for i, want := range wants {
-		reserved := want.Enabled && reserveOf(p) != 0
-		want.Enabled, want.Reason = false, "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)"
-		if reserved {
-			want.Reason, states[i].Err = errNoReserve.Error(), errNoReserve
+func unsupported(p *policy.Policy, states []iocost.State) {
+	for i := range states {
+		s := &states[i]
+		if s.By == iocost.BFQ {
+			continue
 		}
-		states[i].Setup = want
+		reserved := s.Enabled && reserveOf(p) != 0
+		s.Enabled, s.Reason = false, "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)"
+		if reserved {
+			s.Reason, s.Err = errNoReserve.Error(), cmp.Or(s.Err, errNoReserve)
+		}
 	}
-	return states
 }

@@ -3,6 +3,7 @@ package weights
 import (
 	"io/fs"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -12,6 +13,8 @@ import (
 // NodeDisks has the Disks of this node.
 type NodeDisks struct {
 	Sysfs storage.Sysfs
+	// SysfsDir is the directory of Sysfs, for writes.
+	SysfsDir string
 	// UdevData is the directory /run/udev/data.
 	UdevData fs.FS
 	// CalibrationDir is the directory with the results of calibrate.
@@ -20,6 +23,11 @@ type NodeDisks struct {
 
 // Disks returns all disks, sorted by number.
 func (n NodeDisks) Disks() ([]storage.DiskInfo, error) { return n.Sysfs.Disks() }
+
+// SetQueue writes a file of a disk's queue.
+func (n NodeDisks) SetQueue(dev blkio.Dev, file, value string) error {
+	return storage.SetQueue(n.SysfsDir, dev, file, value)
+}
 
 // Udev returns the values of a disk in udev's database.
 func (n NodeDisks) Udev(d *storage.DiskInfo) (iocost.Known, error) {

@@ -186,7 +186,7 @@ func (f *follower) take(d *followed, next follow.Decision) {
 func (f *follower) write(d *followed, m blkio.CostModel, deadline time.Duration) error {
 	want := d.setup
 	want.Model = &m
-	states, err := iocost.Apply(f.k.cfg.Cgroups, f.k.bounded(deadline), []iocost.Setup{want}, true)
+	states, err := iocost.Apply(f.k.cfg.Cgroups, f.k.bounded(deadline), f.k.setQueue, []iocost.Setup{want}, true)
 	if err != nil {
 		return err
 	}

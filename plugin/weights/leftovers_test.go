@@ -25,12 +25,14 @@ func TestNothingIsLeft(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		n := newNode(t)
+		n.loadBFQ()
+		n.disks[1].Scheduler, n.disks[2].Scheduler = "none", "mq-deadline"
 		before := n.controlFiles()
 		for range 40 {
 			n.anything(rnd)
 			n.pass()
 		}
-		n.fails, n.refuses, n.policy, n.demand = nil, "", policy.Default(), Demand{Complete: true}
+		n.fails, n.noBFQ, n.refuses, n.policy, n.demand = nil, nil, "", policy.Default(), Demand{Complete: true}
 		for range 3 {
 			n.now = n.now.Add(setUpEvery)
 			n.pass()
@@ -61,12 +63,12 @@ func (n *node) anything(rnd *rand.Rand) {
 		n.policy.Mode = []policy.Mode{policy.ModeEnforce, policy.ModeObserve}[rnd.IntN(2)]
 		n.policy.Disks = []policy.DiskRule{{
 			Match:   policy.DiskMatch{Names: []string{disks[0].Name}},
-			Weights: []policy.WeightMode{policy.WeightsAuto, policy.WeightsOn, policy.WeightsOff}[rnd.IntN(3)],
+			Weights: []policy.WeightMode{policy.WeightsAuto, policy.WeightsOn, policy.WeightsOff, policy.WeightsBFQ}[rnd.IntN(4)],
 		}}
 	case 6:
 		n.start(n.keeper.cfg.Cgroups)
 	case 7:
-		n.fails = []error{nil, unix.EIO}[rnd.IntN(2)]
+		n.fails, n.noBFQ = []error{nil, unix.EIO}[rnd.IntN(2)], []error{nil, unix.EINVAL}[rnd.IntN(2)]
 	case 8:
 		n.refuses = []string{"", "io.weight ", "io.weight 254:16 default", "io.cost.qos 254:0 ", "io.cost.model 254:16 "}[rnd.IntN(5)]
 	case 9:
@@ -83,7 +85,7 @@ func (n *node) anything(rnd *rand.Rand) {
 	}
 }
 
-// controlFiles returns the weights of all cgroups, the disks with io.cost enabled, and the records.
+// controlFiles returns the weights of all cgroups, the disks with io.cost enabled, the schedulers, and the records.
 func (n *node) controlFiles() string {
 	n.t.Helper()
 	var out strings.Builder
@@ -113,6 +115,9 @@ func (n *node) controlFiles() string {
 				out.WriteString(file + ": " + line)
 			}
 		}
+	}
+	for i := range n.disks {
+		out.WriteString(n.disks[i].Name + ": " + n.disks[i].Scheduler + "\n")
 	}
 	return out.String()
 }

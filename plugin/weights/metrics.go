@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 )
 
 // Collector gives the metrics of a report of weights.
@@ -16,6 +17,7 @@ type Collector struct {
 
 var (
 	enabledDesc = desc("iocost_enabled", "1 while io.cost is enabled on the disk, by this program or another one.", "disk")
+	bfqDesc     = desc("bfq_enabled", "1 while bfq divides a disk that the node policy gives to it, 0 while it does not.", "disk")
 	vrateDesc   = desc("iocost_vrate_ratio", "Rate at which io.cost gives out cost; 1 is the rate of the model.", "disk")
 	movedDesc   = desc("iocost_model_moved", "1 while the model of io.cost is moved towards the limits of the disk, 0 while a model that follows the mix is the safe one.", "disk")
 	weightDesc  = desc("weight", "Weight of a running container, or of a pod as a whole, on a disk.", shareLabels...)
@@ -59,6 +61,12 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 		enabled := 0.0
 		if d.Enabled {
 			enabled = 1
+		}
+		if d.By == iocost.BFQ {
+			gauge(bfqDesc, enabled, d.Disk)
+			continue
+		}
+		if d.Enabled {
 			gauge(vrateDesc, d.Vrate/100, d.Disk)
 		}
 		gauge(enabledDesc, enabled, d.Disk)

@@ -69,6 +69,8 @@ func TestCollector(t *testing.T) {
 			{Disk: "vda"},
 			{Disk: "vdb", Enabled: true, Vrate: 87.5, Follow: &health.Follow{State: "moved", Model: "m"}},
 			{Disk: "vdc", Enabled: true, Follow: &health.Follow{State: health.ModelPinned}},
+			{Disk: "vde", By: "bfq", Enabled: true},
+			{Disk: "vdf", By: "bfq"},
 			{Disk: "vdd", Enabled: true, Follow: &health.Follow{State: "safe"}},
 		},
 		Shares: []health.Share{
@@ -88,6 +90,8 @@ func TestCollector(t *testing.T) {
 		"nri_blkio_iocost_enabled disk=vdb":                                          1,
 		"nri_blkio_iocost_enabled disk=vdc":                                          1,
 		"nri_blkio_iocost_enabled disk=vdd":                                          1,
+		"nri_blkio_bfq_enabled disk=vde":                                             1,
+		"nri_blkio_bfq_enabled disk=vdf":                                             0,
 		"nri_blkio_iocost_model_moved disk=vdb":                                      1,
 		"nri_blkio_iocost_model_moved disk=vdd":                                      0,
 		"nri_blkio_iocost_vrate_ratio disk=vdc":                                      0,

@@ -57,7 +57,7 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 		if !d.Complete && s.Works && !s.Enabled && !s.IsForeign(blkio.IOCostQOS) {
 			disk.Kept = d.Unknown
 		}
-		if disk.Enabled {
+		if disk.Enabled && s.By == "" {
 			disk.Vrate = float64(now.root[s.Disk.Dev].CostVrate) / 100
 		}
 		out.Disks = append(out.Disks, disk)
@@ -96,11 +96,11 @@ func reportUnread(d *Demand) *health.Weights {
 }
 
 func costDisk(s *iocost.State) health.CostDisk {
-	out := health.CostDisk{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), Enabled: s.Works, Reason: s.Reason}
+	out := health.CostDisk{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), By: s.By, Enabled: s.Works, Reason: s.Reason}
 	if s.Err != nil {
 		out.Error = s.Err.Error()
 	}
-	if !s.Works {
+	if !s.Works || s.By != "" {
 		return out
 	}
 	_, model := s.CostModel()

@@ -3,9 +3,11 @@
 package weights
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -87,6 +89,8 @@ type Disks interface {
 	Calibration(d *storage.DiskInfo) (iocost.Known, error)
 	// Udev returns the values of a disk in udev's database.
 	Udev(d *storage.DiskInfo) (iocost.Known, error)
+	// SetQueue writes a file of a disk's queue in sysfs.
+	SetQueue(dev blkio.Dev, file, value string) error
 }
 
 // Config is the configuration of a Keeper. All fields but Recovery are required.
@@ -96,8 +100,8 @@ type Config struct {
 	Policy  func() *policy.Policy
 	Demand  func() Demand
 	Disks   Disks
-	// Changed is called after io.cost was enabled on a disk, or disabled.
-	Changed func()
+	// Changed is called after io.cost or bfq was enabled on a disk, or disabled. It gets the disks with either; true for bfq.
+	Changed func(byBFQ map[blkio.Dev]bool)
 	// Recovery counts panics. It may be nil.
 	Recovery *recovery.Recovery
 }
@@ -158,6 +162,15 @@ func (k *Keeper) bounded(d time.Duration) func(cgroupfs.Cgroup, blkio.Line) erro
 	}
 }
 
+// setQueue writes a file of a disk's queue, and logs that. To change the scheduler, the kernel waits for the requests that are under way.
+func (k *Keeper) setQueue(dev blkio.Dev, file, value string) error {
+	err := k.writes.For(context.Background(), dev.String(), costDeadline, func(context.Context) error { return k.cfg.Disks.SetQueue(dev, file, value) })
+	if err == nil {
+		k.cfg.Log.WithField("disk", dev.String()).Infof("Set queue/%s of the disk to %s", file, value)
+	}
+	return err
+}
+
 // passEvery is the time between two passes, in which the weights of pods follow the active containers. A pass
 // over 250 pods takes 1 to 10 ms, more if more of them do I/O, most of it for reads of io.stat (BenchmarkPass).
 // The pause after a pass grows with the duration of the pass, up to passAtMost. So passes use at most one part
@@ -209,17 +222,17 @@ func (k *Keeper) tryPass(now time.Time) error {
 		k.report.Store(reportUnread(&demand))
 		return err
 	}
-	enabled := managed(k.setUp.states, demand.Complete)
+	enabled, byBFQ := managed(k.setUp.states, demand.Complete)
 	var out divided
-	if len(enabled) > 0 || k.shared || len(demand.Budgets) > 0 {
+	if isAny := len(enabled)+len(byBFQ) > 0; isAny || k.shared || len(demand.Budgets) > 0 {
 		var errs [2]error
 		if !demand.Unlisted {
 			out.Result, errs[0] = k.shares.Pass(now, shares.Demand{
-				Disks: enabled, Given: demand.given(), Budgets: demand.Budgets, Reserve: reserveOf(k.cfg.Policy()),
+				Disks: enabled, BFQ: byBFQ, Given: demand.given(), Budgets: demand.Budgets, Reserve: reserveOf(k.cfg.Policy()),
 			})
 		}
 		out.root, errs[1] = k.cfg.Cgroups.Cgroup(".").ReadIOStat()
-		k.shared = len(enabled) > 0 || demand.Unlisted || errs[0] != nil
+		k.shared = isAny || demand.Unlisted || errs[0] != nil
 		err = errors.Join(err, errs[0], errs[1])
 	}
 	r := report(&demand, k.setUp.states, &out)
@@ -255,18 +268,20 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	used = k.recent.identify(now, disks)
 	wants, unread := decide(p, k.cfg.Disks, disks, func(d blkio.Disk) bool { return slices.Contains(used, d) })
 	safe := k.follower.keepMoved(wants)
-	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
+	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), k.setQueue, wants, !demand.Complete)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
-		states, err = unsupported(p, wants), nil
+		unsupported(p, states)
+		err = nil
 	}
 	if states == nil && err != nil { // io.cost cannot be read: the setup stays, and is tried again
 		return errors.Join(unread, err)
 	}
-	changed := !slices.Equal(working(states), working(k.setUp.states))
+	works := working(states)
+	changed := !maps.Equal(works, working(k.setUp.states))
 	k.setUp = setUp{at: now, policy: p, disks: used, states: states, complete: demand.Complete}
 	k.follower.follow(states, safe)
 	if changed {
-		k.cfg.Changed()
+		k.cfg.Changed(works)
 	}
 	return errors.Join(unread, err, setUpError(states))
 }
@@ -286,7 +301,7 @@ func setUpError(states []iocost.State) error {
 		case same >= 0:
 			disks[same] = append(disks[same], s.Disk.String())
 		case s.Err != nil:
-			errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", s.Disk, s.Err))
+			errs = append(errs, fmt.Errorf("set up %s on %s: %w", cmp.Or(s.By, "io.cost"), s.Disk, s.Err))
 		}
 	}
 	for i, names := range disks {
@@ -300,25 +315,30 @@ func setUpError(states []iocost.State) error {
 	return errors.Join(errs...)
 }
 
-// working returns the disks with io.cost enabled.
-func working(states []iocost.State) (out []blkio.Dev) {
-	for _, s := range states {
-		if s.Works {
-			out = append(out, s.Disk.Dev)
+// working returns the disks with io.cost enabled, and those with bfq, for which the value is true.
+func working(states []iocost.State) map[blkio.Dev]bool {
+	out := map[blkio.Dev]bool{}
+	for i := range states {
+		if s := &states[i]; s.Works {
+			out[s.Disk.Dev] = s.By == iocost.BFQ
 		}
 	}
 	return out
 }
 
-// managed returns the disks on which the weights of pods are kept: those with io.cost enabled, if
+// managed returns the disks on which the weights of pods are kept: those with io.cost enabled, and those with bfq, if
 // that is wanted. As long as not all that is wanted is known, those that this program has enabled
 // stay among them.
-func managed(states []iocost.State, complete bool) (out []blkio.Dev) {
+func managed(states []iocost.State, complete bool) (cost, bfq []blkio.Dev) {
 	for _, s := range states {
 		ours := !complete && !s.IsForeign(blkio.IOCostQOS)
-		if s.Works && (s.Enabled || ours) {
-			out = append(out, s.Disk.Dev)
+		switch {
+		case !s.Works || !s.Enabled && !ours:
+		case s.By == iocost.BFQ:
+			bfq = append(bfq, s.Disk.Dev)
+		default:
+			cost = append(cost, s.Disk.Dev)
 		}
 	}
-	return out
+	return cost, bfq
 }

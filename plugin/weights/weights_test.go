@@ -55,6 +55,9 @@ type node struct {
 	refuses string            // how "FILE LINE" begins that cannot be written, "" for none
 	known   iocost.Known
 	changes int
+	bfq     map[blkio.Dev]bool // at the last change
+	queue   []string           // writes
+	noBFQ   error              // of writes to queues
 	asked   int
 }
 
@@ -90,7 +93,7 @@ func (n *node) start(tree *cgroupfs.Hierarchy) {
 	n.log = hook
 	n.keeper = New(Config{
 		Log: log, Cgroups: tree, Policy: func() *policy.Policy { return n.policy }, Demand: func() Demand { return n.demand },
-		Disks: n, Changed: func() { n.changes++ },
+		Disks: n, Changed: func(bfq map[blkio.Dev]bool) { n.changes++; n.bfq = bfq },
 	})
 }
 
@@ -102,6 +105,17 @@ func (n *node) Disks() ([]storage.DiskInfo, error) {
 func (n *node) Calibration(*storage.DiskInfo) (iocost.Known, error) { return n.known, nil }
 
 func (n *node) Udev(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, n.noUdev }
+
+// SetQueue is the kernel: with another scheduler than bfq it drops the weights of bfq.
+func (n *node) SetQueue(dev blkio.Dev, file, value string) error {
+	n.queue = append(n.queue, fmt.Sprint(dev, " ", file, " ", value))
+	for i := range n.disks {
+		if n.disks[i].Dev == dev && file == "scheduler" && n.noBFQ == nil {
+			n.disks[i].Scheduler = value
+		}
+	}
+	return n.noBFQ
+}
 
 func (n *node) put(name, text string) {
 	n.t.Helper()
@@ -136,7 +150,7 @@ func (n *node) write(name, data string) error {
 	if err != nil {
 		return unix.EINVAL
 	}
-	if filepath.Base(name) != blkio.IOWeight {
+	if base := filepath.Base(name); base != blkio.IOWeight && base != blkio.IOBFQWeight {
 		var kept []string
 		for line := range strings.Lines(n.read(name) + "\n") {
 			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, word+" ") {
@@ -335,7 +349,7 @@ func TestRun(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
 	ctx, cancel := context.WithCancel(t.Context())
-	n.keeper.cfg.Changed = cancel
+	n.keeper.cfg.Changed = func(map[blkio.Dev]bool) { cancel() }
 	n.keeper.Run(ctx) // returns after its first pass
 	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
 }

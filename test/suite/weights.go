@@ -55,6 +55,9 @@ func weightTables() []weightTable {
 		{test: "TestShareFigures", cases: "I/O", columns: []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
+		{test: "TestBFQ", cases: "I/O", columns: []weightColumn{
+			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
+		}},
 		{test: "TestPeriods", cases: "I/O and io.cost", columns: []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
 		{test: "TestPriorities", cases: "scheduler", columns: []weightColumn{
 			{"nothing", "commits/s, no class"},

@@ -29,7 +29,7 @@ var features = []feature{
 	},
 	{
 		"io.weight", "-iolatency", "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)",
-		"this node's kernel has no io.weight", "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
+		"this node's kernel has no io.weight", "use limits, a node whose kernel has CONFIG_BLK_CGROUP_IOCOST, or weights: bfq in the node policy",
 	},
 }
 

@@ -187,6 +187,10 @@ containers:
       - name: cgroup
         mountPath: /host/sys/fs/cgroup
         readOnly: true
+      {{- if .Values.schedulers }}
+      - name: sys-devices
+        mountPath: /host/sys/devices
+      {{- end }}
       - name: dev
         mountPath: /host/dev
         readOnly: true
@@ -231,6 +235,12 @@ volumes:
     hostPath:
       path: /sys
       type: Directory
+  {{- if .Values.schedulers }}
+  - name: sys-devices
+    hostPath:
+      path: /sys/devices
+      type: Directory
+  {{- end }}
   - name: dev
     hostPath:
       path: /dev

@@ -1,0 +1,86 @@
+package iocost
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// BFQ is the scheduler that divides a disk by weights.
+const BFQ = "bfq"
+
+// schedule sets the scheduler of a disk to bfq, once. low_latency would raise the weights of single processes.
+//
+// Source: bfq_update_bfqq_wr_on_rq_arrival in block/bfq-iosched.c.
+func (a *actual) schedule(want *Setup) error {
+	dev := want.Disk.Dev
+	if err := a.remove(dev); err != nil {
+		return err
+	}
+	own := a.owned[dev]
+	switch {
+	case own.IsBFQ && want.Scheduler != BFQ:
+		return fmt.Errorf("another program has changed the scheduler to %s: remove weights: bfq from the node policy, and add it again to use bfq", want.Scheduler)
+	case own.IsBFQ:
+		return nil
+	}
+	own.Disk, own.Scheduler = want.Identity, cmp.Or(own.Scheduler, want.Scheduler, "none")
+	if err := a.record(dev, own); err != nil {
+		return err
+	}
+	if want.Scheduler != BFQ {
+		if err := a.queue(dev, "scheduler", BFQ); err != nil {
+			return err
+		}
+	}
+	if err := a.queue(dev, "iosched/low_latency", "0"); err != nil {
+		return err
+	}
+	own.IsBFQ = true
+	return a.record(dev, own)
+}
+
+// restoration returns the schedulers to set so that a disk has its former one, and no weights of this program. There are none if another
+// program has changed it since: with another scheduler than bfq the kernel drops all weights and settings of bfq.
+//
+// Source: bfq_exit_queue in block/bfq-iosched.c.
+func (a *actual) restoration(dev blkio.Dev, now string) []string {
+	switch former := a.owned[dev].Scheduler; {
+	case former == "" || now != BFQ:
+		return nil
+	case former == BFQ:
+		return []string{"none", BFQ}
+	default:
+		return []string{former}
+	}
+}
+
+// restore gives a disk its former scheduler back.
+func (a *actual) restore(dev blkio.Dev, now string) error {
+	own := a.owned[dev]
+	if own.Scheduler == "" {
+		return nil
+	}
+	for _, scheduler := range a.restoration(dev, now) {
+		if err := a.queue(dev, "scheduler", scheduler); err != nil {
+			return err
+		}
+	}
+	own.Scheduler, own.IsBFQ = "", false
+	return a.record(dev, own)
+}
+
+// ServesBFQ returns the disks that this program has given to bfq.
+func ServesBFQ(cgroups *cgroupfs.Hierarchy) (map[blkio.Dev]bool, error) {
+	a, err := read(cgroups, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := map[blkio.Dev]bool{}
+	for dev, own := range a.owned {
+		out[dev] = own.IsBFQ
+	}
+	return out, nil
+}

@@ -1,0 +1,126 @@
+package weights
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// byBFQ has bfq divide vdb.
+func byBFQ() *policy.Policy {
+	p := policy.Default()
+	p.Disks = []policy.DiskRule{{Match: policy.DiskMatch{Names: []string{"vdb"}}, Weights: policy.WeightsBFQ}}
+	return p
+}
+
+// loadBFQ makes io.bfq.weight, as the module does.
+func (n *node) loadBFQ() {
+	for p := container; p != "."; p = filepath.Dir(p) {
+		n.put(p+"/"+blkio.IOBFQWeight, "default 100\n")
+	}
+}
+
+// wantQueue compares the writes to queues since the last call.
+func (n *node) wantQueue(writes ...string) {
+	n.t.Helper()
+	if diff := cmp.Diff(writes, n.queue); diff != "" {
+		n.t.Errorf("writes to queues: -want +got:\n%s", diff)
+	}
+	n.queue = nil
+}
+
+// TestBFQ verifies that bfq divides only the disk that the policy names, with weights for containers too, beside io.cost on another disk,
+// and also on a kernel without io.cost.
+func TestBFQ(t *testing.T) {
+	for _, withCost := range []bool{true, false} {
+		n := newNode(t)
+		n.loadBFQ()
+		if !withCost {
+			n.removeCost()
+		}
+		n.policy = byBFQ()
+		n.disks[2].Scheduler = "mq-deadline"
+		n.demand.Weighted = []Weighted{{Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: container, Disks: []blkio.Disk{vda, vdb}, Weights: blkio.Weights{Default: 3000}}}
+		n.pass()
+		n.wantQueue("254:16 scheduler bfq", "254:16 iosched/low_latency 0")
+		r := n.pass()
+		n.want(slice+"/io.bfq.weight", "default 100\n254:16 1000")
+		n.want(container+"/io.bfq.weight", "default 100\n254:16 1000")
+		if !n.bfq[vdb.Dev] || n.bfq[vda.Dev] {
+			t.Errorf("the disks with bfq are %v", n.bfq)
+		}
+		want := health.CostDisk{Disk: "vdb", Dev: "254:16", By: "bfq", Enabled: true}
+		if diff := cmp.Diff(want, r.Disks[2]); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		byDisk := map[string]string{}
+		for _, s := range r.Shares {
+			byDisk[s.Disk] = s.Reason
+		}
+		if reason := byDisk["vda"]; byDisk["vdb"] != "" || withCost == strings.Contains(reason, "no io.cost") {
+			t.Errorf("with io.cost: %v, shares %+v", withCost, r.Shares)
+		}
+		if withCost {
+			n.want(slice+"/io.weight", "default 100\n254:0 3000")
+		}
+		n.policy, n.queue = policy.Default(), nil
+		r = n.pass()
+		n.wantQueue("254:16 scheduler mq-deadline")
+		if n.bfq[vdb.Dev] || r.Disks[2].By != "" {
+			t.Errorf("left: %v, %+v", n.bfq, r.Disks[2])
+		}
+	}
+}
+
+// removeCost makes a kernel without io.cost.
+func (n *node) removeCost() {
+	names := []string{blkio.IOCostModel, blkio.IOCostQOS}
+	for p := container; p != "."; p = filepath.Dir(p) {
+		names = append(names, p+"/"+blkio.IOWeight)
+	}
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(n.dir, name)); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// TestBFQMissing verifies that a kernel without bfq is an error in the log and the report, and that weights have no effect there.
+func TestBFQMissing(t *testing.T) {
+	n := newNode(t)
+	n.policy, n.noBFQ, n.demand.Weighted = byBFQ(), unix.EINVAL, weighted
+	r := n.pass()
+	const want = "set up bfq on disk vdb 254:16: invalid argument"
+	if e := n.log.LastEntry(); e == nil || !strings.Contains(e.Data["error"].(error).Error(), want) {
+		t.Errorf("the log has %+v", e)
+	}
+	if s := r.Shares[0]; !strings.Contains(s.Reason, "invalid argument") || s.Chosen || r.Disks[2].Error == "" || r.Disks[2].Enabled {
+		t.Errorf("%+v, %+v", s, r.Disks[2])
+	}
+}
+
+// TestBFQReplaced verifies that weights are written again after a disk was given to bfq a second time, because the kernel has dropped them.
+func TestBFQReplaced(t *testing.T) {
+	n := newNode(t)
+	n.loadBFQ()
+	n.policy, n.demand.Weighted = byBFQ(), weighted
+	n.pass()
+	n.pass()
+	n.want(container+"/io.bfq.weight", "default 100\n254:16 300")
+	n.policy = policy.Default()
+	n.pass()
+	n.loadBFQ()
+	n.policy = byBFQ()
+	n.pass()
+	n.pass()
+	n.want(container+"/io.bfq.weight", "default 100\n254:16 300")
+	n.want(pod+"/io.bfq.weight", "default 100\n254:16 300")
+}
