@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,19 +84,24 @@ func Reads() []string {
 // victimBlock is the size of the victim's operations.
 const victimBlock = 4 << 10
 
-// VictimArgs are operations of 4 KiB on the victim's file for 5 s, reported as JSON.
-func (d Disk) VictimArgs() []string {
-	return []string{
-		"--thread", "--name=victim", "--filename=" + d.victimFile(), "--size=32M", "--bs=4k", "--overwrite=1",
+// VictimArgs are operations of 4 KiB on the victim's file for 5 s, reported as JSON, and what args change of that. A
+// file of args is in place of the victim's: fio itself would use both.
+func (d Disk) VictimArgs(args ...string) []string {
+	out := []string{
+		"--thread", "--name=victim", "--size=32M", "--bs=4k", "--overwrite=1",
 		"--time_based", "--runtime=5", "--eta=never", "--output-format=json", "--group_reporting",
 	}
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--filename=") }) {
+		out = append(out, "--filename="+d.victimFile())
+	}
+	return append(out, args...)
 }
 
 func (d Disk) victimFile() string { return filepath.Join(d.Dir, "victim") }
 
 // Victim runs fio in a cgroup, by default for 5 s with operations of 4 KiB.
 func (d Disk) Victim(ctx context.Context, name string, args ...string) (Result, error) {
-	cmd := exec.CommandContext(ctx, "fio", append(d.VictimArgs(), args...)...)
+	cmd := exec.CommandContext(ctx, "fio", d.VictimArgs(args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := StartIn(name, cmd)

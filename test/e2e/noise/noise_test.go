@@ -1,6 +1,8 @@
 package noise
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +26,22 @@ func TestParse(t *testing.T) {
 	for _, text := range []string{"", "fio: no such disk", "{", `{"jobs": []}`, `{"jobs": [{}, {}]}`} {
 		if got, err := parse(text); err == nil {
 			t.Errorf("parse(%q) is %v, want an error", text, got)
+		}
+	}
+}
+
+// TestVictimArgs verifies that fio gets one file: of several options it uses all.
+func TestVictimArgs(t *testing.T) {
+	d := Disk{Dir: "/mnt"}
+	for want, args := range map[string][]string{"--filename=/mnt/victim": {"--rw=read"}, "--filename=/mnt/x": {"--filename=/mnt/x", "--rw=read"}} {
+		var files []string
+		for _, arg := range d.VictimArgs(args...) {
+			if strings.HasPrefix(arg, "--filename=") {
+				files = append(files, arg)
+			}
+		}
+		if !slices.Equal(files, []string{want}) {
+			t.Errorf("VictimArgs(%q) has the files %q, want %s", args, files, want)
 		}
 	}
 }

@@ -48,7 +48,8 @@ func depthCases() []depthCase {
 func TestDepths(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	other := b.also(t, "vdb")
-	for _, on := range []*slowBench{b, other} { // the file is there before anything is measured
+	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the victim's file
+	for _, on := range []*slowBench{b, other} {         // the neighbour's file is there as well before anything is measured
 		on.fio("--rw=read", "--bs=1M", "--direct=1", "--runtime=1", "--filename="+on.shareFile(0), shareSize)
 	}
 	cases, depths := depthCases(), []int{1, 4, 16}

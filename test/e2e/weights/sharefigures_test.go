@@ -46,7 +46,9 @@ func TestShareFigures(t *testing.T) {
 	pair := []held{b.holder("light", light), b.holder("heavy", lab.Annotations{lab.Weight + "containers": "300"})}
 	owner := b.holder("owner", lab.Annotations{lab.Weight + "containers": "1000"})
 	b.awaitCost(true)
-	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
+	for i, k := range pair { // the files are there, and charged to their writers, before anything is measured
+		b.own(t, k, b.shareFile(i))
+	}
 	buffered := []string{"--rw=write", "--bs=1M", "--fdatasync=1", "--numjobs=4"}
 	for _, c := range []shareCase{
 		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds},
@@ -71,8 +73,11 @@ func TestShareFigures(t *testing.T) {
 func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolation float64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var group errgroup.Group
+	defer func() {
+		cancel()
+		_ = group.Wait() // killed
+	}()
 	start := func(i int) {
 		args := append(slices.Clone(c.args), "--runtime=600", "--filename="+b.shareFile(i), shareSize)
 		group.Go(func() error {
@@ -99,12 +104,15 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 		return nil
 	})
 	time.Sleep(5 * time.Second)
+	group.Go(func() error { // for the log
+		out, err := lab.Command(t, "why", "--for", fmt.Sprint(c.seconds/2, "s"), "default/"+pair[1].pod.Name)
+		t.Log(out, err)
+		return err
+	})
 	light, heavy, windows := b.windows(pair, c.seconds)
 	if ctx.Err() != nil {
 		t.Fatal(context.Cause(ctx))
 	}
-	cancel()
-	_ = group.Wait() // killed
 	return heavy / (light + heavy), windows[0]
 }
 
@@ -112,6 +120,8 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 type second struct {
 	number       int // from 0 on
 	light, heavy float64
+	// wroteLight and wroteHeavy are the bytes that their processes wrote, to the page cache or to the disk.
+	wroteLight, wroteHeavy float64
 	// waited and inDebt are for how many milliseconds writes or reads of the second container waited for
 	// io.cost, and it was in debt there; 0 unless debugCost has been called.
 	waited, inDebt float64
@@ -134,7 +144,10 @@ func (b *slowBench) windows(pair []held, seconds int) (light, heavy float64, par
 	for n := range seconds {
 		time.Sleep(time.Second)
 		now := b.countShares(pair)
-		s := second{n, now.light - before.light, now.heavy - before.heavy, now.waited - before.waited, now.inDebt - before.inDebt}
+		s := second{
+			n, now.light - before.light, now.heavy - before.heavy, now.wroteLight - before.wroteLight, now.wroteHeavy - before.wroteHeavy,
+			now.waited - before.waited, now.inDebt - before.inDebt,
+		}
 		if s.light == 0 && s.heavy == 0 {
 			b.Fatal("neither of the containers did any I/O in a second")
 		}
@@ -144,8 +157,8 @@ func (b *slowBench) windows(pair []held, seconds int) (light, heavy float64, par
 	for i, s := range all {
 		parts = append(parts, s.part())
 		if i < worst {
-			b.Logf("second %d: %.2f and %.2f MiB, the second container waited for io.cost for %.0f ms and was in debt for %.0f ms",
-				s.number, s.light/lab.MiB, s.heavy/lab.MiB, s.waited, s.inDebt)
+			b.Logf("second %d: %.2f and %.2f MiB, processes wrote %.2f and %.2f MiB, the second container waited for io.cost for %.0f ms and was in debt for %.0f ms",
+				s.number, s.light/lab.MiB, s.heavy/lab.MiB, s.wroteLight/lab.MiB, s.wroteHeavy/lab.MiB, s.waited, s.inDebt)
 		}
 	}
 	return before.light - first.light, before.heavy - first.heavy, parts
@@ -157,7 +170,7 @@ func (b *slowBench) countShares(pair []held) second {
 	heavy := cgroup.Dir(pair[1].Cgroup)
 	const perMilli = 1000 // microseconds
 	return second{
-		light: b.bytes(pair[0]), heavy: b.bytes(pair[1]),
+		light: b.bytes(pair[0]), heavy: b.bytes(pair[1]), wroteLight: b.written(pair[0]), wroteHeavy: b.written(pair[1]),
 		waited: float64(b.counter(heavy, "cost.wait")) / perMilli, inDebt: float64(b.counter(heavy, "cost.indebt")) / perMilli,
 	}
 }
@@ -181,6 +194,24 @@ func (b *slowBench) bytes(k held) float64 {
 	b.Helper()
 	dir := cgroup.Dir(k.Cgroup)
 	return float64(b.counter(dir, "rbytes") + b.counter(dir, "wbytes"))
+}
+
+// written returns the bytes that the processes of a container have written.
+func (b *slowBench) written(k held) (sum float64) {
+	b.Helper()
+	pids, err := cgroup.Dir(k.Cgroup).PIDs()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, pid := range pids {
+		var read, wrote float64
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)) // none: it has ended
+		if _, err := fmt.Sscanf(string(data), "rchar: %f\nwchar: %f", &read, &wrote); err != nil && len(data) > 0 {
+			b.Fatalf("%v in %q", err, data)
+		}
+		sum += wrote
+	}
+	return sum
 }
 
 func (b *slowBench) shareFile(i int) string { return filepath.Join(b.dir, fmt.Sprint("share", i)) }

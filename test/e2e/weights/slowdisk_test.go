@@ -214,7 +214,7 @@ func (b *slowBench) logWeights() {
 func (b *slowBench) startFio(name string, args ...string) (done <-chan error, stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "fio", append(b.disk().VictimArgs(), append(args, "--runtime=300")...)...)
+	cmd := exec.CommandContext(ctx, "fio", b.disk().VictimArgs(append(args, "--runtime=300")...)...)
 	if err := noise.StartIn(name, cmd); err != nil {
 		cancel()
 		b.Fatal(err)
