@@ -83,7 +83,7 @@ func (d *Decision) Interval() time.Duration {
 const (
 	stableLooks = 10   // of a stable mix
 	memory      = 32   // looks
-	room        = .85  // the disk must do less than this part of both limits
+	room        = .91  // the disk must do less than this part of both limits
 	mostTarget  = .95  // part of each limit to move to
 	leastTarget = .75  // after steps that exceeded their target
 	full        = .98  // above this part of a limit the disk's own queue decides
