@@ -47,7 +47,7 @@ func (p *Policy) budgetsOfSystem() []string {
 }
 
 // joinable warns of rules that the author of a pod can join by its labels, to leave a later rule that bounds the pods
-// of a namespace more.
+// of a namespace more, or to have a guarantee in any namespace.
 func (p *Policy) joinable() (out []string) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -58,14 +58,19 @@ func (p *Policy) joinable() (out []string) {
 		if at := slices.IndexFunc(later, func(o Rule) bool { return r.Match.reaches(&o.Match) && p.allowsMore(r, &o) }); at >= 0 {
 			out = append(out, "rule "+r.Name+" of the policy allows more than rule "+later[at].Name+
 				" after it: the author of a pod can join it by labels (match trusted namespaces in it)")
+		} else if c := r.Class; c != nil && c.guarantee != 0 && isEach(r.Match.Namespaces) {
+			out = append(out, "rule "+r.Name+" of the policy gives the guarantee of class "+c.Name+
+				" in each namespace: the author of a pod can join it by labels (match trusted namespaces in it)")
 		}
 	}
 	return out
 }
 
+// isEach reports whether a rule with these namespaces is for all.
+func isEach(names []string) bool { return len(names) == 0 || slices.Contains(names, "*") }
+
 // reaches reports whether a rule for some labels of pods also holds in namespaces that a later rule selects.
 func (m *PodMatch) reaches(later *PodMatch) bool {
-	isEach := func(names []string) bool { return len(names) == 0 || slices.Contains(names, "*") }
 	if isEach(later.Namespaces) && later.NamespaceSelector == nil {
 		return false // the later rule is not about namespaces
 	}

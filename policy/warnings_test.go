@@ -55,7 +55,7 @@ func TestJoinable(t *testing.T) {
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, bounds: {weight: {max: 200}}}, {name: t, match: {namespaces: ['t-*']}, class: c}":                                 true,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c}":                                                               false,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, class: g}, {name: t, match: {namespaces: ['t-*']}, class: c}":                                                     true,
-		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, class: g}, {name: t, match: {namespaces: ['t-*']}, class: g}":                                                     false,
+		"{name: a, match: {namespaces: ['t-*'], podSelector: {matchLabels: {a: b}}}, class: g}, {name: t, match: {namespaces: ['t-*']}, class: g}":                                false,
 		"{name: a, match: {podSelector: {matchLabels: {a: b}}}}, {name: t, class: c, bounds: {max: ['* wbps=1Mi']}}":                                                              false,
 		"{name: a, match: {namespaces: ['s'], podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c, bounds: {max: ['* wbps=1Mi']}}":             false,
 		"{name: a, match: {namespaces: ['t-*'], podSelector: {matchLabels: {a: b}}}}, {name: t, match: {namespaces: ['t-*']}, class: c, bounds: {max: ['* wbps=1Mi']}}":           true,
@@ -68,6 +68,27 @@ func TestJoinable(t *testing.T) {
 		}
 		if got := parsed(t, class+"rules: ["+rules+"]").Warnings(); !slices.Equal(got, want) {
 			t.Errorf("%s:\n got %q\nwant %q", rules, got, want)
+		}
+	}
+}
+
+// TestJoinableGuarantee verifies that a rule is found by which labels alone give a guarantee in any namespace, also without a later rule.
+func TestJoinableGuarantee(t *testing.T) {
+	const class = "reserve: {system: 10%}\nclasses: {c: {weight: 1}, g: {guarantee: 5%}}\n"
+	for rule, isJoinable := range map[string]bool{
+		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, class: g}":                        true,
+		"{name: a, match: {namespaces: ['*'], podSelector: {matchLabels: {a: b}}}, class: g}":     true,
+		"{name: a, match: {podSelector: {matchLabels: {a: b}}}, class: c}":                        false,
+		"{name: a, match: {namespaces: [prod], podSelector: {matchLabels: {a: b}}}, class: g}":    false,
+		"{name: a, match: {namespaceSelector: {}, podSelector: {matchLabels: {a: b}}}, class: g}": false,
+		"{name: a, class: g}": false,
+	} {
+		var want []string
+		if isJoinable {
+			want = []string{"rule a of the policy gives the guarantee of class g in each namespace: the author of a pod can join it by labels (match trusted namespaces in it)"}
+		}
+		if got := parsed(t, class+"rules: ["+rule+"]").Warnings(); !slices.Equal(got, want) {
+			t.Errorf("%s:\n got %q\nwant %q", rule, got, want)
 		}
 	}
 }

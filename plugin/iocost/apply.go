@@ -115,9 +115,13 @@ func (a *actual) apply(want Setup, keep bool) State {
 		return State{Setup: want, Works: a.qos[dev].Enabled, Err: err}
 	}
 	s, own := a.decide(want), a.owned[dev]
-	if s.By == BFQ && s.Enabled {
+	switch {
+	case s.By == BFQ && s.Enabled:
 		s.Err = a.schedule(&want)
 		s.Works = s.Err == nil
+		return s
+	case s.By == BFQ && keep && !s.Chosen && own.Scheduler != "": // a rule can enforce weights under mode: observe
+		s.Works = own.IsBFQ && want.Scheduler == BFQ
 		return s
 	}
 	switch s.Err = a.restore(dev, want.Scheduler); {

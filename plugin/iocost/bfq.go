@@ -26,6 +26,9 @@ func (a *actual) schedule(want *Setup) error {
 	case own.IsBFQ:
 		return nil
 	}
+	if want.Scheduler != BFQ { // since a failed attempt it may have changed
+		own.Scheduler = want.Scheduler
+	}
 	own.Disk, own.Scheduler = want.Identity, cmp.Or(own.Scheduler, want.Scheduler, "none")
 	if err := a.record(dev, own); err != nil {
 		return err
@@ -43,12 +46,14 @@ func (a *actual) schedule(want *Setup) error {
 }
 
 // restoration returns the schedulers to set so that a disk has its former one, and no weights of this program. There are none if another
-// program has changed it since: with another scheduler than bfq the kernel drops all weights and settings of bfq.
+// program has changed it since: with another scheduler than bfq the kernel drops all weights and settings of bfq. If bfq was never seen in
+// force, a write of it can still be under way in the kernel, and the former one is set after it.
 //
 // Source: bfq_exit_queue in block/bfq-iosched.c.
 func (a *actual) restoration(dev blkio.Dev, now string) []string {
-	switch former := a.owned[dev].Scheduler; {
-	case former == "" || now != BFQ:
+	own := a.owned[dev]
+	switch former := own.Scheduler; {
+	case former == "" || now == "" || now != BFQ && own.IsBFQ:
 		return nil
 	case former == BFQ:
 		return []string{"none", BFQ}

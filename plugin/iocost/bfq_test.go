@@ -152,3 +152,21 @@ func TestBFQWithoutCost(t *testing.T) {
 		t.Errorf("the record is %s", got)
 	}
 }
+
+// TestBFQLate verifies that a write of bfq that was given up, and that the kernel can still make, is followed by one of the former
+// scheduler once bfq is not wanted any more. The former one is that before the last attempt.
+func TestBFQLate(t *testing.T) {
+	k := newKernel(t)
+	for _, former := range []string{"mq-deadline", "kyber"} {
+		k.schedulers[vda.Dev], k.noQueue = former, unix.ETIMEDOUT
+		if s := k.schedule(true); !errors.Is(s.Err, unix.ETIMEDOUT) {
+			t.Errorf("%+v", s)
+		}
+	}
+	k.queue, k.noQueue = nil, nil
+	k.schedule(false)
+	k.wantQueue("scheduler kyber")
+	if got := k.attribute(); got != "" {
+		t.Errorf("the record is %s", got)
+	}
+}

@@ -119,7 +119,7 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 	case rule.Weights == policy.WeightsAuto && !d.HasWeights && p.Reserve == 0 && !p.BoundsWeights():
 		s.Reason = "no container with a weight uses the disk"
 	case p.Mode == policy.ModeObserve && !d.HasWeights, !p.Enforces(): // a rule can enforce weights
-		s.Reason, s.Chosen = "the node policy has mode: observe", true
+		s.Reason, s.Chosen = "the node policy has mode: observe", !p.Enforces()
 	default:
 		s.Enabled = true
 	}

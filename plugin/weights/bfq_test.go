@@ -124,3 +124,29 @@ func TestBFQReplaced(t *testing.T) {
 	n.want(container+"/io.bfq.weight", "default 100\n254:16 300")
 	n.want(pod+"/io.bfq.weight", "default 100\n254:16 300")
 }
+
+// TestBFQRestart verifies that a disk keeps bfq and its weights over a restart under mode: observe, as long as it is not known whether a
+// rule enforces a weight there.
+func TestBFQRestart(t *testing.T) {
+	n := newNode(t)
+	n.loadBFQ()
+	n.policy, n.demand.Weighted = byBFQ(), weighted
+	n.policy.Mode, n.policy.Rules = policy.ModeObserve, []policy.Rule{{Mode: policy.ModeEnforce}}
+	n.pass()
+	n.pass()
+	n.want(container+"/io.bfq.weight", "default 100\n254:16 300")
+	n.queue = nil
+	n.demand = Demand{Unlisted: true}
+	n.start(n.keeper.cfg.Cgroups)
+	n.pass()
+	n.wantQueue()
+	n.want(container+"/io.bfq.weight", "default 100\n254:16 300")
+	if !n.bfq[vdb.Dev] {
+		t.Errorf("the disks with bfq are %v", n.bfq)
+	}
+	n.demand = Demand{Complete: true}
+	n.pass()
+	if n.bfq[vdb.Dev] || len(n.queue) == 0 {
+		t.Errorf("once no rule enforces a weight: %v, %v", n.bfq, n.queue)
+	}
+}
