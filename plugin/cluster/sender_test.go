@@ -333,7 +333,7 @@ func TestNewEvent(t *testing.T) {
 	equal(t, "requests", []string{"POST " + path + " application/vnd.kubernetes.protobuf", "PATCH " + path + "/" + of.ObjectName(e) + " application/merge-patch+json"}, requests)
 	for status, want := range map[int]bool{403: true, 404: true, 422: true, 401: false, 429: false, 500: false, 503: false, 504: false} {
 		c := newTestClient(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		patience := time.Second // client-go tries again what is no refusal
+		patience := time.Second // client-go repeats a request unless it was refused
 		if want {
 			patience = time.Minute
 		}

@@ -83,7 +83,7 @@ type Setup struct {
 	Disk      blkio.Disk
 	Identity  string // as in Disk
 	Scheduler string // as in Disk
-	// By is BFQ if the operator has chosen that in place of io.cost. Then Enabled is about it, and there is no model.
+	// By is BFQ where the operator has chosen bfq in place of io.cost, otherwise "". With bfq, Enabled is about bfq, and Model is nil.
 	By string
 	// Below are the disks that the disk is made of. io.cost works on these. The caller of Decide sets it.
 	Below   []blkio.Disk

@@ -32,7 +32,7 @@ type BudgetUse struct {
 	// Least is the sum of weights at which the pods have what is guaranteed, beside the other active pods. Granted is the part of the
 	// disk that they have at least. Both are 0 without a guarantee.
 	Least, Granted float64
-	// IsSplit is true if pods below several roots are active. The roots have equal weights, whatever is below them, so a guarantee has no effect.
+	// IsSplit is true if pods below several roots are active. All roots have the same weight, so no guarantee holds across them.
 	IsSplit bool
 }
 

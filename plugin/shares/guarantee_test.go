@@ -101,7 +101,7 @@ func TestGranted(t *testing.T) {
 
 // TestGuaranteeProperties verifies for random pods that each namespace and class has its guarantee, that no more than the disk without the
 // reserve is granted, and that all others have a weight. Only groups that would have less than their guarantee change their proportion to
-// others. A class is no namespace of the same name.
+// others. A class and a namespace of one name are two groups.
 func TestGuaranteeProperties(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))

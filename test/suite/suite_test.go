@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// errorsOnNodes are what TestE2E tells of failures. TestMain prints them last, because CI shows the end of the output, and not all of it.
+// errorsOnNodes are the failed tests of TestE2E, with their messages. TestMain prints them last: CI shows only the end of the output.
 var errorsOnNodes []string
 
 func TestMain(m *testing.M) {
