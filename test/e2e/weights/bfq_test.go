@@ -2,7 +2,6 @@ package weights
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
-	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
 // bfqPolicy gives the shared disk to bfq.
@@ -54,16 +52,7 @@ func TestBFQ(t *testing.T) {
 		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds / 2},
 		{"direct writes", []string{"--rw=randwrite", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds / 2},
 	} {
-		var row generated.Row
-		for range bfqRounds {
-			share, isolation := b.share(t, pair, c)
-			row.Add(map[string]float64{"share": 100 * share, "isolation": 100 * isolation})
-		}
-		publish(t, &row, c.name)
-		// In single runs bfq divides the disk otherwise, so the median counts.
-		if got, _ := row.Figure("share"); math.Abs(got.Median-60) > 6 {
-			t.Errorf("%s: weight 300 beside 200 gets %.1f %%, want 60 %% within 6 points", c.name, got.Median)
-		}
+		b.shares(t, pair, c, bfqRounds, 6) // in single runs bfq divides the disk otherwise
 	}
 	if got := b.otherSchedulers(); got != others {
 		t.Errorf("other disks have the schedulers\n%s\nwant\n%s", got, others)
