@@ -73,7 +73,7 @@ func (r *mountReader) read(src io.Reader) (mountChange, error) {
 		return mountChange{table: r.table}, nil
 	}
 	changed := slices.AppendSeq(make([]*Mount, 0, len(added)+len(gone)), maps.Keys(gone))
-	return mountChange{table: r.table, mounts: append(changed, added...), reusesIDs: true}, nil
+	return mountChange{table: r.table, mounts: append(changed, added...)}, nil
 }
 
 // forget drops the lines that were not read the last time, and returns their mounts.

@@ -22,18 +22,14 @@ type mountSource struct {
 	isFile bool        // a regular one
 	last   os.FileInfo // of a regular one
 	reader *mountReader
-	lister *mountLister // nil: the text is read
-	reason error        // see lost
 }
 
-// mountChange is a mount table and how it differs from the last one.
+// mountChange is a mount table and how it differs from the last one. A new mount can have the line of one that has gone, and its
+// device the number of another disk.
 type mountChange struct {
 	table *MountTable
 	// mounts are those that came, went or have changed; nil if that is not known.
 	mounts []*Mount
-	// reusesIDs is true for the text of mountinfo, in which a new mount can have the line of one that has gone, and its
-	// device the number of another disk.
-	reusesIDs bool
 }
 
 func openMountSource(name string) (*mountSource, error) {
@@ -76,19 +72,6 @@ func (s *mountSource) changed() (bool, error) {
 }
 
 func (s *mountSource) read() (mountChange, error) {
-	if s.lister == nil {
-		return s.readText()
-	}
-	t, changed, err := s.lister.read()
-	if err == nil {
-		return mountChange{table: t, mounts: changed}, nil
-	}
-	s.lister, s.reason = nil, err
-	t, err = s.text() // how it differs is unknown: the last text is older than the last list
-	return mountChange{table: t}, err
-}
-
-func (s *mountSource) readText() (mountChange, error) {
 	file, err := os.Open(s.name)
 	if err != nil {
 		return mountChange{}, err
@@ -99,39 +82,6 @@ func (s *mountSource) readText() (mountChange, error) {
 		return mountChange{}, fmt.Errorf("read %s: %w", s.name, err)
 	}
 	return c, nil
-}
-
-func (s *mountSource) text() (*MountTable, error) {
-	c, err := s.readText()
-	return c.table, err
-}
-
-// list has the table read with listmount(2) from now on. The error is the reason why that does not work here.
-func (s *mountSource) list() error {
-	if s.lister != nil {
-		return nil
-	}
-	l, err := newMountLister(s.name, s.text)
-	if err == nil {
-		s.lister, s.reader = l, newMountReader() // Its lines are not needed any more.
-	}
-	return err
-}
-
-// recheck reads n mounts again, from the one with this index on, and reports whether there are more. See mountLister.
-func (s *mountSource) recheck(first, n int) (c mountChange, more bool, err error) {
-	if s.lister == nil {
-		return mountChange{}, false, nil
-	}
-	t, changed, err := s.lister.recheck(first, n)
-	return mountChange{table: t, mounts: changed}, first+n < len(s.lister.known), err
-}
-
-// lost returns, once, the reason why it is the text again.
-func (s *mountSource) lost() error {
-	err := s.reason
-	s.reason = nil
-	return err
 }
 
 func (s *mountSource) Close() error { return unix.Close(s.fd) }
