@@ -2,7 +2,7 @@ package diskmodel
 
 import "github.com/nri-blkio/nri-blkio/blkio"
 
-// Rates has the operations per second of a disk by the size of the blocks, in bytes. A [Curve] and a [Linear]
+// Rates has the operations per second of a disk by the size of the blocks, in bytes. [Points] and a [Linear]
 // implement it.
 type Rates interface {
 	IOPS(size int) float64
