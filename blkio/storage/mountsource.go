@@ -94,40 +94,24 @@ func waitChanges(ctx context.Context, name string, fn func() error) error {
 		return err
 	}
 	defer src.Close()
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", name, err)
-	}
-	defer unix.Close(wake)
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		// Eight bytes that are not zero in either byte order. It cannot fail.
-		_, _ = unix.Write(wake, []byte{1, 1, 1, 1, 1, 1, 1, 1})
-	})
-	defer func() {
-		if !stop() {
-			<-stopped // before wake is closed, and its number another's
-		}
-	}()
 	for ctx.Err() == nil {
 		if err := fn(); err != nil {
 			return err
 		}
-		if err := src.wait(wake); err != nil {
+		if err := src.wait(ctx); err != nil {
 			return fmt.Errorf("watch %s: %w", name, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// wait blocks until the file has changed or wake is written to. It reads a regular file ten times a second.
-func (s *mountSource) wait(wake int) error {
-	fds, pause := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}, 100*time.Millisecond
-	if !s.isFile {
-		fds, pause = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLPRI}), -time.Millisecond
+// wait blocks until the file has changed, or ctx has ended for at most a second. It reads a regular file ten times a second.
+func (s *mountSource) wait(ctx context.Context) error {
+	fds, pause := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLPRI}}, time.Second
+	if s.isFile {
+		fds, pause = nil, 100*time.Millisecond
 	}
-	for {
+	for ctx.Err() == nil {
 		n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, int(pause.Milliseconds())) })
 		if n > 0 || err != nil {
 			return err
@@ -136,4 +120,5 @@ func (s *mountSource) wait(wake int) error {
 			return err
 		}
 	}
+	return nil
 }

@@ -189,13 +189,9 @@ func (r *Recorder) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeBy
 
 // Collect implements prometheus.Collector.
 func (r *Recorder) Collect(out chan<- prometheus.Metric) {
-	c := r.numbers()
+	r.mu.Lock()
+	c := r.counts
+	r.mu.Unlock()
 	out <- prometheus.MustNewConstMetric(notedDesc, prometheus.CounterValue, float64(c.noted))
 	out <- prometheus.MustNewConstMetric(droppedDesc, prometheus.CounterValue, float64(c.dropped))
-}
-
-func (r *Recorder) numbers() counts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.counts
 }
