@@ -41,17 +41,10 @@ const (
 
 // reported returns the state for reports.
 func reported(s filestate.State) State {
-	switch s {
-	case filestate.Waiting, filestate.Interrupted:
-		return StateWaiting
-	case filestate.Repairing:
-		return StateRepairing
-	case filestate.Contested:
-		return StateContested
-	case filestate.Failed:
-		return StateFailed
-	}
-	return StateRight
+	return [...]State{
+		filestate.Right: StateRight, filestate.Contested: StateContested, filestate.Waiting: StateWaiting,
+		filestate.Interrupted: StateWaiting, filestate.Repairing: StateRepairing, filestate.Failed: StateFailed,
+	}[s]
 }
 
 // file is an entry of the ledger: a file that a cgroup writes to, where a limit depends on

@@ -18,12 +18,11 @@ type filesystem struct {
 	disks      []blkio.Dev // its disks, and those below them
 }
 
-// Storage finds the filesystems of the node. It is a *storage.Storage.
+// Storage finds the filesystems of the node. It is a *storage.Storage, which documents the methods.
 type Storage interface {
 	Refresh(ctx context.Context) error
 	Mounts() *storage.MountTable
 	Resolve(ctx context.Context, hostPath string) *blkio.Backing
-	// Under returns the disks below a disk, at any depth.
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
 }
 

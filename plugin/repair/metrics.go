@@ -2,20 +2,18 @@ package repair
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts has the counters. Its zero value is ready to use.
+// counts has the counters.
 type counts struct {
 	right, wrong, early, lost atomic.Uint64 // bytes
 	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
 	gaveUp                    atomic.Int64
-	once                      sync.Once
-	histogram                 prometheus.Histogram // see repairs
+	repairs                   prometheus.Histogram
 }
 
 // metrics has the values that the Collector reports.
@@ -24,21 +22,18 @@ type metrics struct {
 	census atomic.Pointer[census] // as of the last report
 }
 
-// repairs returns the histogram of the time until a file is moved to its writer.
-func (c *counts) repairs() prometheus.Histogram {
-	c.once.Do(func() {
-		c.histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "nri_blkio_writeback_repair_seconds",
-			Help:    "Time from the first write to a file of another owner until the writer owns it.",
-			Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
-		})
+// newRepairs returns the histogram of the time until a file is moved to its writer.
+func newRepairs() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "nri_blkio_writeback_repair_seconds",
+		Help:    "Time from the first write to a file of another owner until the writer owns it.",
+		Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
 	})
-	return c.histogram
 }
 
 func (c *counts) countMove(took time.Duration) {
 	c.moved.Add(1)
-	c.repairs().Observe(took.Seconds())
+	c.repairs.Observe(took.Seconds())
 }
 
 var (
@@ -107,5 +102,5 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	send(earlyDesc, prometheus.CounterValue, float64(c.early.Load()))
 	send(lostDesc, prometheus.CounterValue, float64(c.lost.Load()))
 	send(cpuDesc, prometheus.CounterValue, time.Duration(c.cpu.Load()).Seconds())
-	c.repairs().Collect(out)
+	c.repairs.Collect(out)
 }

@@ -110,6 +110,7 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 		passes:  newPasses(tools{cache, procs, cfg.HostRoot}),
 		budgets: newBudgets(), problems: newProblems(cfg.Log, cfg.Recovery),
 	}
+	r.metrics.repairs = newRepairs()
 	r.Reload(cfg.Policy)
 	return r
 }
