@@ -176,7 +176,9 @@ func (d *Dir) openFile() (*os.File, error) {
 // prepare writes the file once, as far as that is possible in prepareTime.
 func (s *scratchFile) prepare(ctx context.Context, size int64) error {
 	fd := int(s.Fd())
-	s.overwriteInPlace()
+	// btrfs then writes blocks where they are, as other filesystems do, which have no such flag.
+	const noCopyOnWrite = 0x00800000 // FS_NOCOW_FL of linux/fs.h
+	_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, noCopyOnWrite)
 	if err := unix.Fallocate(fd, 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return err
 	}
@@ -194,13 +196,6 @@ func (s *scratchFile) prepare(ctx context.Context, size int64) error {
 		return fmt.Errorf("only %d MiB were written in %v", s.size>>20, prepareTime)
 	}
 	return s.Truncate(s.size)
-}
-
-// overwriteInPlace makes btrfs write blocks where they are, as other filesystems do. Others have
-// no such flag.
-func (s *scratchFile) overwriteInPlace() {
-	const noCopyOnWrite = 0x00800000 // FS_NOCOW_FL of linux/fs.h
-	_ = unix.IoctlSetPointerInt(int(s.Fd()), unix.FS_IOC_SETFLAGS, noCopyOnWrite)
 }
 
 // explain adds advice to an error of a filesystem.

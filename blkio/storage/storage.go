@@ -76,13 +76,7 @@ func OpenUnread(cfg Config) (*Storage, error) {
 }
 
 // Close closes the files. It must not run concurrently with other calls.
-func (s *Storage) Close() error {
-	err := s.source.Close()
-	if hostErr := s.host.Close(); err == nil {
-		err = hostErr
-	}
-	return err
-}
+func (s *Storage) Close() error { return errors.Join(s.source.Close(), s.host.Close()) }
 
 // Mounts returns the mount table as of the last refresh.
 func (s *Storage) Mounts() *MountTable { return s.current.Load().table }

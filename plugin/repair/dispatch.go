@@ -307,10 +307,5 @@ func (r *Repairer) endNeedless() {
 
 // hasWriter reports whether the cgroup of a writer of the file exists.
 func (r *Repairer) hasWriter(f *file) bool {
-	for i := range f.shares {
-		if len(r.domains.pathsOf(f.shares[i].writers)) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.shares, func(s share) bool { return len(r.domains.pathsOf(s.writers)) > 0 })
 }

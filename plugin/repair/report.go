@@ -145,12 +145,6 @@ func (r *Repairer) complainOfHanging(now map[blkio.Dev]*filesystem) {
 
 var errHangs = errors.New("a call to the filesystem hangs")
 
-func (r *Repairer) removeReport() {
-	if r.report != "" {
-		_ = hostfs.Remove(r.report) // readers recognize an old report by its time
-	}
-}
-
 // WriteReport replaces the file of a report.
 func WriteReport(file string, r *Report) error { return hostfs.WriteJSON(file, r) }
 
