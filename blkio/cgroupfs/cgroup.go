@@ -95,9 +95,6 @@ func (c Cgroup) ReadIOPressure() (blkio.Pressure, error) {
 	return readCgroup(c, "io.pressure", blkio.ParsePressure)
 }
 
-// ReadIOWeight reads io.weight.
-func (c Cgroup) ReadIOWeight() (blkio.Weights, error) { return c.ReadWeights(blkio.IOWeight) }
-
 // ReadWeights reads io.weight or io.bfq.weight.
 func (c Cgroup) ReadWeights(file string) (blkio.Weights, error) {
 	return readCgroup(c, file, blkio.ParseIOWeight)

@@ -82,7 +82,7 @@ var debts = map[string][2]int{
 	"plugin/node.pod":            {16, 5},
 	"plugin/node.group":          {22, 1},
 	"plugin/node.Node":           {26, 1},
-	"plugin/repair.Repairer":     {40, 1},
+	"plugin/repair.Repairer":     {41, 1},
 	"plugin/repair.file":         {23, 0},
 	"plugin/enforce.change":      {22, 4},
 	"policy.evaluation":          {38, 4},

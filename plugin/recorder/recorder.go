@@ -8,6 +8,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -311,10 +312,7 @@ func (r *Recorder) save() error {
 			errs = append(errs, err)
 		}
 	}
-	if len(errs) > 0 {
-		return errs[0] // the others have the same cause
-	}
-	return nil
+	return cmp.Or(errs...) // the others have the same cause
 }
 
 func (r *Recorder) write(d *podevent.Document) error {

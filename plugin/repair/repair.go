@@ -117,7 +117,6 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 		passes:  newPasses(tools{cache, procs, cfg.HostRoot}),
 		budgets: budgets{files: newBudget(saved), early: newBudget(saved), cpu: newBudget(cpuSaved)}, problems: newProblems(cfg.Log, cfg.Recovery),
 	}
-	r.metrics.repairs = newRepairs()
 	r.Reload(cfg.Policy)
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -161,12 +162,13 @@ func ReadReport(file string) (*Report, error) {
 	return &r, nil
 }
 
-// counts has the counters.
+// counts has the counters. Its zero value is ready to use.
 type counts struct {
 	right, wrong, early, lost atomic.Uint64 // bytes
 	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
 	gaveUp                    atomic.Int64
-	repairs                   prometheus.Histogram
+	once                      sync.Once
+	histogram                 prometheus.Histogram // see repairs
 }
 
 // metrics has the values that the Collector reports.
@@ -175,18 +177,21 @@ type metrics struct {
 	census atomic.Pointer[census] // as of the last report
 }
 
-// newRepairs returns the histogram of the time until a file is moved to its writer.
-func newRepairs() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "nri_blkio_writeback_repair_seconds",
-		Help:    "Time from the first write to a file of another owner until the writer owns it.",
-		Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
+// repairs returns the histogram of the time until a file is moved to its writer.
+func (c *counts) repairs() prometheus.Histogram {
+	c.once.Do(func() {
+		c.histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "nri_blkio_writeback_repair_seconds",
+			Help:    "Time from the first write to a file of another owner until the writer owns it.",
+			Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
+		})
 	})
+	return c.histogram
 }
 
 func (c *counts) countMove(took time.Duration) {
 	c.moved.Add(1)
-	c.repairs.Observe(took.Seconds())
+	c.repairs().Observe(took.Seconds())
 }
 
 var (
@@ -255,5 +260,5 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	send(earlyDesc, prometheus.CounterValue, float64(c.early.Load()))
 	send(lostDesc, prometheus.CounterValue, float64(c.lost.Load()))
 	send(cpuDesc, prometheus.CounterValue, time.Duration(c.cpu.Load()).Seconds())
-	c.repairs.Collect(out)
+	c.repairs().Collect(out)
 }
