@@ -51,3 +51,83 @@ func (d Dev) String() string {
 func (d Dev) Compare(o Dev) int {
 	return cmp.Or(cmp.Compare(d.Major, o.Major), cmp.Compare(d.Minor, o.Minor))
 }
+
+// Disk is a whole block device that can carry limits.
+type Disk struct {
+	Dev  Dev
+	Name string // kernel name, "sda", "dm-0", "nvme0n1"
+}
+
+// String returns "disk NAME MAJ:MIN", or only the name of a placeholder, see [UnknownDisk].
+func (d Disk) String() string {
+	if d.Dev.IsUnknown() {
+		return d.Name
+	}
+	return "disk " + d.Name + " " + d.Dev.String()
+}
+
+// UnknownDisk returns a placeholder for a disk that is not known yet, with a name for
+// people. It equals no disk of a node, and no placeholder with another number.
+func UnknownDisk(number uint32, name string) Disk {
+	return Disk{Dev: Dev{Major: unknownMajor, Minor: number}, Name: name}
+}
+
+// IsUnknown reports whether d is the number of an UnknownDisk.
+func (d Dev) IsUnknown() bool { return d.Major == unknownMajor }
+
+// unknownMajor is a number that no device can have: the kernel's major numbers have 12 bits.
+const unknownMajor = 1 << 31
+
+// DiskNames returns the names of disks.
+func DiskNames(disks []Disk) []string {
+	var out []string
+	for _, d := range disks {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
+// Backing describes the filesystem and the disks that a path is stored on. Exactly one
+// of Disks and Reason is set.
+type Backing struct {
+	Mountpoint string   // host path of the mount that holds the path
+	FSType     string   // as in mountinfo, "ext4"; "" for a device without a mount
+	Disks      []Disk   // sorted by number, without duplicates
+	Reason     string   // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
+	Warning    *Warning // the I/O that a limit does not cover; nil if it covers all
+	// Err is not nil if finding the disks failed, for example with an I/O error. A later try may succeed.
+	// Reason is then set as well. Err is written to logs. Reason is shown to tenants, and contains nothing
+	// about the host.
+	Err error
+	// Unresolved is true if the disks were not searched for, because no target of the
+	// request can select the path. Reason is then set as well.
+	Unresolved bool
+	// Missing is true if sysfs lists no such device. The device may return. Reason is then
+	// set as well.
+	Missing bool
+}
+
+// ProcessMount is one mount in the mount namespace of a process.
+type ProcessMount struct {
+	Mountpoint string // as the process sees it; see storage.Mount.Unreadable for one that is too long
+	ReadOnly   bool
+	IsRoot     bool     // it is the root directory of the process
+	Upper      string   // of a root that is an overlay: its upper layer, a path of the node
+	Backing    *Backing // shared by the mounts of one filesystem; must not be changed
+}
+
+// Warning names the I/O that a limit on a filesystem does not cover.
+type Warning struct {
+	Kind WarningKind
+	Text string // for people, "vfat has no cgroup writeback: ..."
+}
+
+// WarningKind identifies a warning in metrics. The kinds are few and fixed, and contain no
+// text of tenants. A warning with the kind "" is not counted.
+type WarningKind string
+
+// The warnings about filesystems.
+const (
+	NoCgroupWriteback WarningKind = "no_cgroup_writeback" // buffered writes escape
+	StallsFsync       WarningKind = "stalls_fsync"        // others wait for a writer at its limit
+)

@@ -226,6 +226,21 @@ func ParseIOCostQOS(data string) (map[Dev]CostQOSLine, error) {
 	return parseDevLines(IOCostQOS, data, CostQOSLine{}, (*CostQOSLine).set)
 }
 
+// ParseCost parses and checks a model and a QOS without a device, as they are written for one.
+func ParseCost(model, qos string) (CostModel, CostQOS, error) {
+	const device = "0:0 " // the parsers take whole lines
+	models, err := ParseIOCostModel(device + strings.TrimSpace(model))
+	if err != nil {
+		return CostModel{}, CostQOS{}, err
+	}
+	lines, err := ParseIOCostQOS(device + strings.TrimSpace(qos))
+	if err != nil {
+		return CostModel{}, CostQOS{}, err
+	}
+	m, q := models[Dev{}].Model, lines[Dev{}].QOS
+	return m, q, errors.Join(m.Check(), q.Check())
+}
+
 func (l *CostQOSLine) set(name, value string) (err error) {
 	switch name {
 	case "enable":

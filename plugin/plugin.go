@@ -1,3 +1,6 @@
+// Package plugin connects nri-blkio to a runtime by NRI. It hands each event, within a
+// deadline, to the state of the node (package node), and turns the answer into a message of
+// NRI. It also has the validator, which is a plugin by itself.
 package plugin
 
 import (
@@ -44,30 +47,18 @@ type Plugin struct {
 	settle  func()
 }
 
-// events is the state of a node, as the handlers of events use it; a *node.Node.
+// events is the state of a node, as the handlers of events use it; a *node.Node, which documents the methods.
 type events interface {
-	// Registered has the runtime asked where it stores writable layers, and waits for the
-	// answer for at most patience.
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
-	// Synchronize takes over the pods and containers that the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
-	// PassBy notes a container of a pod that the policy by does not concern. It returns true if something concerns
-	// the pod since.
 	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State, by *policy.Policy) (concerned bool)
-	// Knows reports whether something concerns a sandbox, or another one of the same pod, by the parent of
-	// its containers' cgroups.
 	Knows(sandbox, cgroup string) bool
-	// Create returns the settings for the spec of a container, and false if its limits could not be decided. An
-	// error rejects the container.
 	Create(ctx context.Context, sb *node.Sandbox, ctr *node.Container, splitsLines bool) (spec policy.Settings, decided bool, err error)
-	// Start writes the limits that the spec could not carry. An error rejects the container.
 	Start(ctx context.Context, sb *node.Sandbox, ctr *node.Container, canRefuse bool) error
 	Updated(sandbox string)
 	Stopped(sandbox, id string)
 	Removed(sandbox, id string)
 	RemovedPod(sandbox string)
-	// Refusal returns the error that refuses a container after a failure of the plugin; nil
-	// where the policy lets the containers of the pod start.
 	Refusal(sb *node.Sandbox) error
 	Policy() *policy.Policy
 }

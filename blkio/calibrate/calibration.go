@@ -1,3 +1,8 @@
+// Package calibrate measures how fast a disk is, and derives io.cost's model and latency targets from that. It
+// reads the raw disk, and writes to a file on it that has no name.
+//
+// The rates count operations that this package submits one by one to the disk, from a number of threads: the
+// queue depth. All sizes are bytes, all rates are per second.
 package calibrate
 
 import (
@@ -50,9 +55,6 @@ func New(disk Identity, at time.Time, m *Measurement) (*Calibration, error) {
 	}
 	return c, nil
 }
-
-// Curve returns the rate of random operations over all block sizes.
-func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve(d.Random) }
 
 // together is how far Mixed may be from 1 where reads and writes share the limits of a disk.
 const together = 0.1

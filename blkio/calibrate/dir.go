@@ -2,10 +2,13 @@ package calibrate
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -105,4 +108,107 @@ func (n *Node) checkDir(ctx context.Context, name, dir string, disk blkio.Disk) 
 		return fmt.Errorf("%s is on %s, not on disk %s alone", name, strings.Join(names, " and "), disk.Name)
 	}
 	return nil
+}
+
+const (
+	// mostFile and leastFile bound the file that is written. It takes a quarter of the free space
+	// at most.
+	mostFile  = 1 << 30
+	leastFile = 64 << 20
+	// leastPrepared is the part of it that has to be written in prepareTime.
+	leastPrepared = 4 << 20
+	prepareTime   = 5 * time.Second
+	prepareBlock  = 1 << 20
+)
+
+// scratchFile is a file without a name. The kernel removes it as soon as this process ends.
+type scratchFile struct {
+	*os.File
+	size int64 // of its start, which has been written
+}
+
+// createFile creates a file of at most a size in a directory, and writes it once, so that later
+// writes neither allocate space nor convert extents.
+func createFile(ctx context.Context, dir *Dir, most int64) (*scratchFile, error) {
+	size, err := dir.fileSize()
+	if err != nil {
+		return nil, fmt.Errorf("create a file in %s: %w", dir.name, err)
+	}
+	f, err := dir.openFile()
+	if err != nil {
+		return nil, fmt.Errorf("create a file in %s: %w", dir.name, explain(err))
+	}
+	s := &scratchFile{File: f}
+	if err := s.prepare(ctx, min(size, most)); err != nil {
+		f.Close() // this also removes the file
+		return nil, fmt.Errorf("write a file in %s: %w", dir.name, explain(err))
+	}
+	return s, nil
+}
+
+// fileSize returns how large a file in the directory may be.
+func (d *Dir) fileSize() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(d.file.Fd()), &st); err != nil {
+		return 0, err
+	}
+	return sizeWith(st.Bavail * uint64(st.Bsize))
+}
+
+// sizeWith returns how large a file may be with this much free space, in bytes.
+func sizeWith(free uint64) (int64, error) {
+	const part = 4
+	if free/part < leastFile {
+		return 0, fmt.Errorf("only %d MiB are free, %d MiB are needed", free>>20, part*leastFile>>20)
+	}
+	return int64(min(mostFile, free/part) / prepareBlock * prepareBlock), nil
+}
+
+// openFile opens a file without a name for direct I/O.
+func (d *Dir) openFile() (*os.File, error) {
+	fd, err := unix.Openat(int(d.file.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "file of the calibration"), nil
+}
+
+// prepare writes the file once, as far as that is possible in prepareTime.
+func (s *scratchFile) prepare(ctx context.Context, size int64) error {
+	fd := int(s.Fd())
+	// btrfs then writes blocks where they are, as other filesystems do, which have no such flag.
+	const noCopyOnWrite = 0x00800000 // FS_NOCOW_FL of linux/fs.h
+	_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, noCopyOnWrite)
+	if err := unix.Fallocate(fd, 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	block := newBlock(prepareBlock)
+	for start := time.Now(); s.size < size && time.Since(start) < prepareTime; s.size += prepareBlock {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		binary.LittleEndian.PutUint64(block, uint64(s.size))
+		if _, err := s.WriteAt(block, s.size); err != nil {
+			return err
+		}
+	}
+	if s.size < leastPrepared {
+		return fmt.Errorf("only %d MiB were written in %v", s.size>>20, prepareTime)
+	}
+	return s.Truncate(s.size)
+}
+
+// explain adds advice to an error of a filesystem.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w: name a directory that can be written", err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w: name a directory with more free space", err)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w: its filesystem has no direct I/O", err)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR):
+		return fmt.Errorf("%w: its filesystem has no files without a name (O_TMPFILE)", err)
+	}
+	return err
 }

@@ -204,18 +204,9 @@ func parse(r io.Reader) (*Calibration, error) {
 
 // calibration parses the texts, and checks that a kernel takes them.
 func (s *saved) calibration() (*Calibration, error) {
-	const device = "0:0 " // the parsers take whole lines
-	models, err := blkio.ParseIOCostModel(device + strings.TrimSpace(s.Model))
-	if err != nil {
-		return nil, err
-	}
-	lines, err := blkio.ParseIOCostQOS(device + strings.TrimSpace(s.QOS))
-	if err != nil {
-		return nil, err
-	}
 	c := Calibration(s.fields)
-	c.Model, c.QOS = models[blkio.Dev{}].Model, lines[blkio.Dev{}].QOS
-	if err := errors.Join(c.Model.Check(), c.QOS.Check()); err != nil {
+	var err error
+	if c.Model, c.QOS, err = blkio.ParseCost(s.Model, s.QOS); err != nil {
 		return nil, err
 	}
 	if c.Model.String() != s.Model || c.QOS.String() != s.QOS {

@@ -1,13 +1,11 @@
 package calibrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +19,6 @@ const (
 	watchTime = time.Second
 	// A disk is busy from this rate on, or with operations in flight for this part of the time.
 	busyRate, busyPart = 50, 0.1
-	// mostUsers is how many cgroups an error names.
-	mostUsers = 3
 )
 
 // Node has the facts about the node's use of its disks.
@@ -32,8 +28,6 @@ type Node struct {
 	Cgroups *cgroupfs.Hierarchy
 	// Own is the path of this process's cgroup, as OwnCgroup returns it.
 	Own string
-	// NameOf names the container or pod of a cgroup; "" if it is not known.
-	NameOf func(cgroup string) string
 }
 
 // OwnCgroup returns the path of this process's cgroup, "." if it is not known.
@@ -92,13 +86,13 @@ func (n *Node) obstacles(ctx context.Context, d *storage.DiskInfo) (out []string
 	return out, err
 }
 
-// use watches the disk, and describes its users; "" if the disk is idle.
+// use watches the disk, and describes how busy it is; "" if it is idle.
 func (n *Node) use(ctx context.Context, d *storage.DiskInfo) (string, error) {
 	before, err := n.Sysfs.ReadDiskStat(d.Dev)
 	if err != nil {
 		return "", err
 	}
-	start, users := time.Now(), n.ioOf(d.Dev)
+	start := time.Now()
 	select {
 	case <-time.After(watchTime):
 	case <-ctx.Done():
@@ -113,55 +107,5 @@ func (n *Node) use(ctx context.Context, d *storage.DiskInfo) (string, error) {
 	if rate < busyRate && part < busyPart {
 		return "", nil
 	}
-	parts := []string{fmt.Sprintf("it is busy: %.0f operations/s, %.0f %% of the time", rate, 100*part)}
-	for _, by := range n.busiest(users, n.ioOf(d.Dev)) {
-		parts = append(parts, fmt.Sprintf("%.0f/s by %s", by.operations/seconds, by.name))
-	}
-	return strings.Join(parts, ", "), nil
-}
-
-// ioOf returns the operations of each cgroup on a disk. It leaves out cgroups that cannot be read, because the
-// result is only used in a message.
-func (n *Node) ioOf(dev blkio.Dev) map[string]uint64 {
-	out := map[string]uint64{}
-	var visit func(c cgroupfs.Cgroup)
-	visit = func(c cgroupfs.Cgroup) {
-		stats, err := c.ReadIOStat()
-		s, isUser := stats[dev]
-		if err == nil && !isUser {
-			return // neither are those below it
-		}
-		out[c.Path()] = s.Rios + s.Wios
-		children, err := c.Children()
-		if err != nil {
-			return
-		}
-		for _, child := range children {
-			visit(child)
-		}
-	}
-	visit(n.Cgroups.Cgroup("."))
-	return out
-}
-
-// user is a cgroup that uses a disk.
-type user struct {
-	cgroup, name string
-	operations   float64
-}
-
-// busiest returns the cgroups with most operations between two reads, the lowest ones in the tree.
-func (n *Node) busiest(before, after map[string]uint64) (out []user) {
-	for cgroup, now := range after {
-		if done := now - before[cgroup]; now > before[cgroup] && cgroup != "." {
-			out = append(out, user{cgroup, cmp.Or(n.NameOf(cgroup), "cgroup "+cgroup), float64(done)})
-		}
-	}
-	out = slices.DeleteFunc(out, func(u user) bool {
-		return slices.ContainsFunc(out, func(other user) bool { return strings.HasPrefix(other.cgroup, u.cgroup+"/") })
-	})
-	slices.SortFunc(out, func(a, b user) int {
-		return cmp.Or(cmp.Compare(b.operations, a.operations), cmp.Compare(a.cgroup, b.cgroup))
-	})
-	return out[:min(len(out), mostUsers)]
+	return fmt.Sprintf("it is busy: %.0f operations/s, %.0f %% of the time", rate, 100*part), nil
 }

@@ -98,35 +98,6 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestBusyBy verifies that the message names containers, then cgroups, with their rates.
-func TestBusyBy(t *testing.T) {
-	const line = "254:16 rbytes=0 wbytes=0 rios=%d wios=%d dbytes=0 dios=0\n"
-	dir := t.TempDir()
-	write := func(rounds int) {
-		fakenode.WriteFiles(t, dir, map[string]string{
-			"cgroup.controllers": "io\n", "io.stat": fmt.Sprintf(line, 1, 1), "idle/io.stat": fmt.Sprintf(line, 5, 5),
-			"kubepods.slice/pod1/c1/io.stat": fmt.Sprintf(line, 300*rounds, 200*rounds), "kubepods.slice/pod1/io.stat": fmt.Sprintf(line, 300*rounds, 200*rounds),
-			"kubepods.slice/io.stat": fmt.Sprintf(line, 300*rounds, 200*rounds), "backup.service/io.stat": fmt.Sprintf(line, 0, 700*rounds),
-		})
-	}
-	write(1)
-	n, sys := nodeWith(t, nil)
-	n.Cgroups = fakenode.OpenCgroups(t, dir)
-	looks := 0
-	sys.stat = func() (string, error) {
-		if looks++; looks == 2 {
-			write(2)
-		}
-		return fmt.Sprintf("%d 0 0 0 0 0 0 0 0 0 0", 1200*looks), nil
-	}
-	synctest.Test(t, func(t *testing.T) {
-		got, err := n.use(t.Context(), &storage.DiskInfo{Disk: vdb})
-		if want := "it is busy: 1200 operations/s, 0 % of the time, 700/s by cgroup backup.service, 500/s by prod/db-0 db"; err != nil || !strings.HasPrefix(got, want) {
-			t.Errorf("got  %s, %v\nwant %s", got, err, want)
-		}
-	})
-}
-
 // TestUseErrors covers events while the disk is watched: ^C, a disk that is removed, and counters that cannot
 // be read.
 func TestUseErrors(t *testing.T) {

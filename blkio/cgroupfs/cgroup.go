@@ -95,9 +95,6 @@ func (c Cgroup) ReadIOPressure() (blkio.Pressure, error) {
 	return readCgroup(c, "io.pressure", blkio.ParsePressure)
 }
 
-// ReadIOWeight reads io.weight.
-func (c Cgroup) ReadIOWeight() (blkio.Weights, error) { return c.ReadWeights(blkio.IOWeight) }
-
 // ReadWeights reads io.weight or io.bfq.weight.
 func (c Cgroup) ReadWeights(file string) (blkio.Weights, error) {
 	return readCgroup(c, file, blkio.ParseIOWeight)
@@ -358,4 +355,31 @@ func listXattrs(buf []byte, xattr string, list func(buf []byte) (int, error)) ([
 // have any byte but 0, and would lead to other directories otherwise.
 func isChild(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
+}
+
+// ReplaceIOMaxBelow replaces values of io.max in the children of c. With the systemd driver
+// crun runs the processes of a container in a child of the container's cgroup, and writes
+// the limits of the OCI spec there. The smallest limit on the path to the root holds.
+// Values that are not to be replaced stay, since a container may run a cgroup manager
+// itself.
+func (c Cgroup) ReplaceIOMaxBelow(replacements []blkio.Replacement) error {
+	if len(replacements) == 0 {
+		return nil
+	}
+	children, err := c.Children()
+	errs := []error{err}
+	for _, child := range children {
+		actual, err := child.ReadIOMax()
+		if err != nil {
+			continue // no io controller there, so no limits; or it was removed
+		}
+		for _, r := range replacements {
+			if r.File() == blkio.IOMax && actual[r.Dev][r.Key] == r.From {
+				for _, line := range blkio.Lines([]blkio.Value{{Address: r.Address, Amount: r.To}}) {
+					errs = append(errs, child.Write(line))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -159,7 +159,7 @@ func TestReadCgroup(t *testing.T) {
 	if diff := cmp.Diff(map[blkio.Dev]blkio.Stat{{Major: 8, Minor: 16}: {Rbytes: 4096, Rios: 1}}, stat); diff != "" {
 		t.Error(diff)
 	}
-	weights, err := c.ReadIOWeight()
+	weights, err := c.ReadWeights(blkio.IOWeight)
 	checkError(t, err, "")
 	if weights.Default != 250 {
 		t.Errorf("weights %v", weights)

@@ -1,3 +1,8 @@
+// Package kernel identifies the running kernel, and reports whether it contains the
+// corrections of known bugs.
+//
+// A correction leaves nothing to probe for. So this is the only package that compares
+// versions. Only [Read] does I/O.
 package kernel
 
 import (
@@ -8,9 +13,7 @@ import (
 // bug is one that a kernel can have when inodes are moved to another cgroup's
 // writeback: by their pages, or at the end of a cgroup.
 type bug struct {
-	id     string
-	text   string
-	source string // the record that has the versions below
+	id string
 	// introduced is the first version with the bug. Lines below got it with the same
 	// release that corrected it.
 	introduced version
@@ -22,30 +25,23 @@ type bug struct {
 
 // writebackBugs returns the bugs of inode_switch_wbs and of cleanup_offline_cgwb in fs/fs-writeback.c, in the
 // order in which a verdict names them.
+//
+// Source: the records of these names in https://github.com/CVEProject/cvelistV5.
 func writebackBugs() []bug {
 	return []bug{
-		{
-			id: "CVE-2026-64378", text: "an unmount while inodes move crashes the kernel",
-			source:     "https://github.com/CVEProject/cvelistV5, cves/2026/64xxx/CVE-2026-64378.json",
-			introduced: version{4, 5, 0},
-			fixed:      []version{{5, 10, 261}, {6, 1, 178}, {6, 6, 145}, {6, 12, 96}, {6, 18, 39}, {7, 1, 4}},
-			mainline:   version{7, 2, 0},
+		{ // An unmount while inodes move crashes the kernel.
+			id: "CVE-2026-64378", introduced: version{4, 5, 0}, mainline: version{7, 2, 0},
+			fixed: []version{{5, 10, 261}, {6, 1, 178}, {6, 6, 145}, {6, 12, 96}, {6, 18, 39}, {7, 1, 4}},
 		},
-		{
-			id: "CVE-2025-39866", text: "a write while inodes move uses freed memory",
-			source:     "https://github.com/CVEProject/cvelistV5, cves/2025/39xxx/CVE-2025-39866.json",
-			introduced: version{4, 2, 0},
-			fixed:      []version{{5, 10, 247}, {5, 15, 192}, {6, 1, 151}, {6, 6, 105}, {6, 12, 46}, {6, 16, 6}},
-			mainline:   version{6, 17, 0},
+		{ // A write while inodes move uses freed memory.
+			id: "CVE-2025-39866", introduced: version{4, 2, 0}, mainline: version{6, 17, 0},
+			fixed: []version{{5, 10, 247}, {5, 15, 192}, {6, 1, 151}, {6, 6, 105}, {6, 12, 46}, {6, 16, 6}},
 		},
-		{
+		{ // Moving inodes uses freed memory.
 			// Of commit e1b849cfa6b6, corrected by 6689f01d6740. The lines 6.1, 6.6 and
 			// 6.12 got both in one release: 6.1.178, 6.6.145 and 6.12.94.
-			id: "CVE-2026-31703", text: "moving inodes uses freed memory",
-			source:     "https://github.com/CVEProject/cvelistV5, cves/2026/31xxx/CVE-2026-31703.json",
-			introduced: version{6, 18, 0},
-			fixed:      []version{{6, 18, 25}, {7, 0, 2}},
-			mainline:   version{7, 1, 0},
+			id: "CVE-2026-31703", introduced: version{6, 18, 0}, mainline: version{7, 1, 0},
+			fixed: []version{{6, 18, 25}, {7, 0, 2}},
 		},
 	}
 }
@@ -59,7 +55,7 @@ func (b *bug) in(v version) (has bool, fix version) {
 			fix = f
 		}
 	}
-	return !v.less(b.introduced) && v.less(fix), fix
+	return v.compare(b.introduced) >= 0 && v.compare(fix) < 0, fix
 }
 
 // State is the state of the bugs in a kernel.
@@ -84,7 +80,6 @@ type Verdict struct {
 	// kernel they are its own bug and the release for its line. For an unknown kernel they
 	// are the bug that was corrected last, and the first mainline release without it.
 	Bug, Fix string
-	Source   string // where the versions of the correction, and the vendor's version numbers, come from
 }
 
 // Writeback reports whether the kernel can move inodes to the writeback of another cgroup
@@ -96,7 +91,7 @@ func (r Release) Writeback() Verdict {
 	for _, vendor := range vendors() {
 		var is bool
 		if v, known, is = vendor.base(r); is {
-			out.Vendor, out.Source = vendor.name, vendor.source
+			out.Vendor = vendor.name
 			break
 		}
 	}
@@ -104,7 +99,7 @@ func (r Release) Writeback() Verdict {
 	if !known {
 		// A vendor may have patched the kernel, but a line without the bugs has none of them.
 		v, _, known = parseVersion(r.Uname)
-		known = known && !v.less(bugs[0].mainline)
+		known = known && v.compare(bugs[0].mainline) >= 0
 	}
 	if !known {
 		out.Bug, out.Fix = bugs[0].id, bugs[0].mainline.String()
@@ -115,7 +110,6 @@ func (r Release) Writeback() Verdict {
 	for _, b := range bugs {
 		if has, fix := b.in(v); has {
 			out.State, out.Bug, out.Fix = Affected, b.id, fix.String()
-			out.Source = strings.Trim(b.source+"; "+out.Source, "; ")
 			break
 		}
 	}

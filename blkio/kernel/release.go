@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,14 +72,8 @@ type version struct{ major, minor, patch int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.patch) }
 
-func (v version) less(w version) bool {
-	if v.major != w.major {
-		return v.major < w.major
-	}
-	if v.minor != w.minor {
-		return v.minor < w.minor
-	}
-	return v.patch < w.patch
+func (v version) compare(w version) int {
+	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
 // sameLine reports whether two versions belong to the same stable line, as all 6.1.x do.

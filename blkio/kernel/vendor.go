@@ -9,8 +9,6 @@ type vendor struct {
 	// this vendor. known is false if the vendor's numbers do not show that version. is
 	// reports whether the release is this vendor's.
 	base func(Release) (v version, known, is bool)
-	// source documents how the vendor's numbers relate to upstream's.
-	source string
 }
 
 // vendors returns the vendors in the order in which they are tried.
@@ -20,39 +18,24 @@ type vendor struct {
 // strict, not too lax.
 func vendors() []vendor {
 	return []vendor{
-		{"Debian", debian, "https://packages.debian.org/source/linux: the package's version is upstream's, and uname -v has it"},
-		{
-			"Ubuntu", own(func(r Release) bool { return strings.Contains(r.Build, "-Ubuntu ") }),
-			"https://ubuntu.com/security/CVE-2026-64378: its own numbers; corrections are listed by package, and none was as of 2026-07-30",
-		},
-		{
-			"Red Hat Enterprise Linux", own(isRHEL),
-			"https://access.redhat.com/security/cve/CVE-2026-64378: its own numbers; no source names the release with the correction",
-		},
-		{
-			"Amazon Linux", upstream(func(r Release, rest string) bool { return strings.Contains(rest, ".amzn") }),
-			"https://docs.aws.amazon.com/linux/al2023/release-notes: kernel-6.1.177-224.371.amzn2023, kernel6.12-6.12.95-124.187.amzn2023",
-		},
-		{
-			"Talos", upstream(func(_ Release, rest string) bool { return rest == "-talos" }),
-			"https://github.com/siderolabs/talos, pkg/machinery/constants: DefaultKernelVersion \"6.18.x-talos\"",
-		},
-		{
-			"Flatcar", upstream(func(_ Release, rest string) bool { return rest == "-flatcar" }),
-			"https://github.com/flatcar/scripts, changelog/updates: one update for each stable release",
-		},
-		{
-			"Container-Optimized OS", upstream(func(r Release, rest string) bool { return r.OS == "cos" && rest == "+" }),
-			"https://cloud.google.com/container-optimized-os/docs/release-notes: upstream's number and a plus sign, 6.12.94+",
-		},
-		{
-			"Bottlerocket", upstream(func(r Release, rest string) bool { return r.OS == "bottlerocket" && rest == "" }),
-			"https://github.com/bottlerocket-os/bottlerocket-kernel-kit, packages/kernel-6.12: Amazon Linux's source package",
-		},
-		{
-			"upstream", upstream(func(_ Release, rest string) bool { return rest == "" }),
-			"https://git.kernel.org/pub/scm/linux/kernel/git/stable/linux.git, Makefile",
-		},
+		// https://packages.debian.org/source/linux: the package's version is upstream's, and uname -v has it.
+		{"Debian", debian},
+		// https://ubuntu.com/security/CVE-2026-64378: its own numbers; corrections are listed by package, and none was as of 2026-07-30.
+		{"Ubuntu", own(func(r Release) bool { return strings.Contains(r.Build, "-Ubuntu ") })},
+		// https://access.redhat.com/security/cve/CVE-2026-64378: its own numbers; no source names the release with the correction.
+		{"Red Hat Enterprise Linux", own(isRHEL)},
+		// https://docs.aws.amazon.com/linux/al2023/release-notes: kernel-6.1.177-224.371.amzn2023, kernel6.12-6.12.95-124.187.amzn2023.
+		{"Amazon Linux", upstream(func(_ Release, rest string) bool { return strings.Contains(rest, ".amzn") })},
+		// https://github.com/siderolabs/talos, pkg/machinery/constants: DefaultKernelVersion "6.18.x-talos".
+		{"Talos", upstream(func(_ Release, rest string) bool { return rest == "-talos" })},
+		// https://github.com/flatcar/scripts, changelog/updates: one update for each stable release.
+		{"Flatcar", upstream(func(_ Release, rest string) bool { return rest == "-flatcar" })},
+		// https://cloud.google.com/container-optimized-os/docs/release-notes: upstream's number and a plus sign, 6.12.94+.
+		{"Container-Optimized OS", upstream(func(r Release, rest string) bool { return r.OS == "cos" && rest == "+" })},
+		// https://github.com/bottlerocket-os/bottlerocket-kernel-kit, packages/kernel-6.12: Amazon Linux's source package.
+		{"Bottlerocket", upstream(func(r Release, rest string) bool { return r.OS == "bottlerocket" && rest == "" })},
+		// https://git.kernel.org/pub/scm/linux/kernel/git/stable/linux.git, Makefile.
+		{"upstream", upstream(func(_ Release, rest string) bool { return rest == "" })},
 	}
 }
 

@@ -43,22 +43,14 @@ func (l layerPlaces) isTouched(mountpoints map[string]bool) bool {
 }
 
 // carryOver takes what an older snapshot had found and what is still right, so that the next handler does not wait for
-// sysfs. It resolves the devices again. If the changed mounts are known by their unique IDs, it keeps the devices of filesystems
-// that stayed mounted: the kernel does not give their numbers to other devices meanwhile.
+// sysfs. It resolves the devices again.
 func (s *snapshot) carryOver(ctx context.Context, old *snapshot, c *mountChange) {
-	isChanged := make(map[blkio.Dev]bool, len(c.mounts))
-	for _, m := range c.mounts {
-		isChanged[m.Dev] = true
-	}
 	moved := map[blkio.Dev]bool{} // the former disks of filesystems that have others now
 	for key, disks := range old.devices.copy() {
 		if ctx.Err() != nil {
 			return
 		}
-		now := disks
-		if c.mounts == nil || c.reusesIDs || key.dev.Major == 0 || isChanged[key.dev] {
-			now, _ = s.readDisks(key) // none after an error: it is made again when a path is resolved
-		}
+		now, _ := s.readDisks(key) // none after an error: it is made again when a path is resolved
 		if len(now) > 0 {
 			s.devices.put(key, now, maxPaths)
 		}

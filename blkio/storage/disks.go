@@ -4,8 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -151,4 +158,89 @@ func activeScheduler(s string) string {
 		s, _, _ = strings.Cut(rest, "]")
 	}
 	return s
+}
+
+// SetQueue writes a file of a disk's queue, such as "scheduler", below the directory where sysfs is mounted. The kernel waits for the
+// requests of the disk that are under way before it changes the scheduler, and loads the module of a new one.
+//
+// Source: elv_iosched_load_module in block/elevator.c.
+func SetQueue(sysfs string, dev blkio.Dev, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(sysfs, "dev/block", dev.String(), "queue", file), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EINVAL):
+		err = fmt.Errorf("%w (the kernel does not have it)", err)
+	case errors.Is(err, unix.EROFS):
+		err = fmt.Errorf("%w (in a pod, set schedulers: true in the values of the chart)", err)
+	}
+	return fmt.Errorf("set queue/%s to %s: %w", file, value, err)
+}
+
+// DiskStat counts the I/O of a disk since it appeared.
+type DiskStat struct {
+	Reads, Writes           uint64 // operations completed
+	ReadBytes, WrittenBytes uint64
+	Active                  time.Duration // with operations in flight
+}
+
+// Sub returns the I/O since an earlier time.
+func (s DiskStat) Sub(earlier DiskStat) DiskStat {
+	s.Reads -= earlier.Reads
+	s.Writes -= earlier.Writes
+	s.ReadBytes -= earlier.ReadBytes
+	s.WrittenBytes -= earlier.WrittenBytes
+	s.Active -= earlier.Active
+	return s
+}
+
+// ReadDiskStat reads the counters of a disk. The error is ErrNoDevice if the disk does not exist
+// any more.
+func (s Sysfs) ReadDiskStat(dev blkio.Dev) (DiskStat, error) {
+	dir, err := s.directory(dev)
+	if err != nil {
+		return DiskStat{}, err
+	}
+	data, err := fs.ReadFile(s.fsys, path.Join(dir, "stat"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // it is being removed
+		return DiskStat{}, fmt.Errorf("read the counters of %s: %w", dev, blkio.ErrNoDevice)
+	}
+	if err != nil {
+		return DiskStat{}, fmt.Errorf("read the counters of %s: %w", dev, err)
+	}
+	stat, err := parseDiskStat(string(data))
+	if err != nil {
+		return DiskStat{}, fmt.Errorf("parse %s/stat: %w", dir, err)
+	}
+	return stat, nil
+}
+
+// parseDiskStat parses stat of a disk. Later kernels have more columns, which count discards and
+// flushes.
+//
+//	 446216   784926   9550688  4382310   424847   312726  5922052  19310380  0    3376340  23705160
+//	(reads)  (merged) (sectors) (ms)     (writes) (merged) (sectors) (ms)    (now) (ms)     (ms, weighted)
+//
+// Source: Documentation/block/stat.rst. A sector has 512 bytes.
+func parseDiskStat(line string) (DiskStat, error) {
+	const columns = 11
+	fields := strings.Fields(line)
+	if len(fields) < columns {
+		return DiskStat{}, fmt.Errorf("%d columns, not %d or more", len(fields), columns)
+	}
+	var n [columns]uint64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseUint(fields[i], 10, 64); err != nil {
+			return DiskStat{}, fmt.Errorf("column %d: %w", i+1, err)
+		}
+	}
+	return DiskStat{
+		Reads: n[0], ReadBytes: n[2] * sectorSize, Writes: n[4], WrittenBytes: n[6] * sectorSize,
+		Active: time.Duration(n[9]) * time.Millisecond,
+	}, nil
 }

@@ -1,9 +1,15 @@
 package storage
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
+	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,18 +28,14 @@ type mountSource struct {
 	isFile bool        // a regular one
 	last   os.FileInfo // of a regular one
 	reader *mountReader
-	lister *mountLister // nil: the text is read
-	reason error        // see lost
 }
 
-// mountChange is a mount table and how it differs from the last one.
+// mountChange is a mount table and how it differs from the last one. A new mount can have the line of one that has gone, and its
+// device the number of another disk.
 type mountChange struct {
 	table *MountTable
 	// mounts are those that came, went or have changed; nil if that is not known.
 	mounts []*Mount
-	// reusesIDs is true for the text of mountinfo, in which a new mount can have the line of one that has gone, and its
-	// device the number of another disk.
-	reusesIDs bool
 }
 
 func openMountSource(name string) (*mountSource, error) {
@@ -76,19 +78,6 @@ func (s *mountSource) changed() (bool, error) {
 }
 
 func (s *mountSource) read() (mountChange, error) {
-	if s.lister == nil {
-		return s.readText()
-	}
-	t, changed, err := s.lister.read()
-	if err == nil {
-		return mountChange{table: t, mounts: changed}, nil
-	}
-	s.lister, s.reason = nil, err
-	t, err = s.text() // how it differs is unknown: the last text is older than the last list
-	return mountChange{table: t}, err
-}
-
-func (s *mountSource) readText() (mountChange, error) {
 	file, err := os.Open(s.name)
 	if err != nil {
 		return mountChange{}, err
@@ -101,39 +90,6 @@ func (s *mountSource) readText() (mountChange, error) {
 	return c, nil
 }
 
-func (s *mountSource) text() (*MountTable, error) {
-	c, err := s.readText()
-	return c.table, err
-}
-
-// list has the table read with listmount(2) from now on. The error is the reason why that does not work here.
-func (s *mountSource) list() error {
-	if s.lister != nil {
-		return nil
-	}
-	l, err := newMountLister(s.name, s.text)
-	if err == nil {
-		s.lister, s.reader = l, newMountReader() // Its lines are not needed any more.
-	}
-	return err
-}
-
-// recheck reads n mounts again, from the one with this index on, and reports whether there are more. See mountLister.
-func (s *mountSource) recheck(first, n int) (c mountChange, more bool, err error) {
-	if s.lister == nil {
-		return mountChange{}, false, nil
-	}
-	t, changed, err := s.lister.recheck(first, n)
-	return mountChange{table: t, mounts: changed}, first+n < len(s.lister.known), err
-}
-
-// lost returns, once, the reason why it is the text again.
-func (s *mountSource) lost() error {
-	err := s.reason
-	s.reason = nil
-	return err
-}
-
 func (s *mountSource) Close() error { return unix.Close(s.fd) }
 
 // waitChanges calls fn after each change of a mountinfo file until ctx ends or
@@ -144,40 +100,24 @@ func waitChanges(ctx context.Context, name string, fn func() error) error {
 		return err
 	}
 	defer src.Close()
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", name, err)
-	}
-	defer unix.Close(wake)
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		// Eight bytes that are not zero in either byte order. It cannot fail.
-		_, _ = unix.Write(wake, []byte{1, 1, 1, 1, 1, 1, 1, 1})
-	})
-	defer func() {
-		if !stop() {
-			<-stopped // before wake is closed, and its number another's
-		}
-	}()
 	for ctx.Err() == nil {
 		if err := fn(); err != nil {
 			return err
 		}
-		if err := src.wait(wake); err != nil {
+		if err := src.wait(ctx); err != nil {
 			return fmt.Errorf("watch %s: %w", name, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// wait blocks until the file has changed or wake is written to. It reads a regular file ten times a second.
-func (s *mountSource) wait(wake int) error {
-	fds, pause := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}, 100*time.Millisecond
-	if !s.isFile {
-		fds, pause = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLPRI}), -time.Millisecond
+// wait blocks until the file has changed, or ctx has ended for at most a second. It reads a regular file ten times a second.
+func (s *mountSource) wait(ctx context.Context) error {
+	fds, pause := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLPRI}}, time.Second
+	if s.isFile {
+		fds, pause = nil, 100*time.Millisecond
 	}
-	for {
+	for ctx.Err() == nil {
 		n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, int(pause.Milliseconds())) })
 		if n > 0 || err != nil {
 			return err
@@ -186,4 +126,86 @@ func (s *mountSource) wait(wake int) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// mountReader reads the mount table repeatedly. It parses only lines that the last table
+// did not have, and takes the other mounts from that table. To parse all lines of 5,000
+// mounts takes 10 ms and makes 6 MB of garbage, while a handler may be waiting. Its memory
+// grows with the number of lines, and not with their lengths.
+type mountReader struct {
+	seed  maphash.Seed
+	lines map[uint64]line // by their hashes
+	reads int
+	table *MountTable // of the last reading, to make the next one of
+	in    lineReader  // keeps its buffers
+}
+
+// line is one that was there at a reading; its Mount is nil if it has none.
+type line struct {
+	*Mount
+	read int // the last one
+}
+
+func newMountReader() *mountReader {
+	return &mountReader{
+		seed: maphash.MakeSeed(), lines: make(map[uint64]line), table: newMountTable(nil),
+		in: lineReader{src: bufio.NewReaderSize(nil, 32<<10)},
+	}
+}
+
+// read returns the table, and the mounts that came and went since the last reading. They are not known at the first one.
+func (r *mountReader) read(src io.Reader) (mountChange, error) {
+	r.in.src.Reset(src)
+	r.reads++
+	var mounts, added []*Mount
+	names := make(mountNames)
+	for {
+		err := r.in.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			*r = *newMountReader() // A part of the lines has been taken in.
+			return mountChange{}, fmt.Errorf("read mountinfo: %w", err)
+		}
+		h := maphash.Bytes(r.seed, r.in.line.text) + uint64(r.in.line.cut)
+		l, isKnown := r.lines[h]
+		if l.read == r.reads {
+			continue // The same line twice.
+		}
+		if !isKnown {
+			l.Mount = r.in.line.parseMount(names)
+		}
+		r.lines[h] = line{l.Mount, r.reads}
+		if l.Mount == nil {
+			continue
+		}
+		mounts = append(mounts, l.Mount)
+		if !isKnown {
+			added = append(added, l.Mount)
+		}
+	}
+	gone := r.forget()
+	r.table = r.table.next(mounts, added, gone)
+	if r.reads == 1 {
+		return mountChange{table: r.table}, nil
+	}
+	changed := slices.AppendSeq(make([]*Mount, 0, len(added)+len(gone)), maps.Keys(gone))
+	return mountChange{table: r.table, mounts: append(changed, added...)}, nil
+}
+
+// forget drops the lines that were not read the last time, and returns their mounts.
+func (r *mountReader) forget() map[*Mount]bool {
+	gone := make(map[*Mount]bool)
+	maps.DeleteFunc(r.lines, func(_ uint64, l line) bool {
+		if l.read == r.reads {
+			return false
+		}
+		if l.Mount != nil {
+			gone[l.Mount] = true
+		}
+		return true
+	})
+	return gone
 }

@@ -182,7 +182,11 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 		return b
 	}
 	if m.FSType == "overlay" || m.isFromFile() {
-		return s.backForeignOverlay(ctx, *m)
+		// By the paths of the layers, or of the file: runtimes mount overlays for their containers by paths of the node.
+		elsewhere := *m
+		elsewhere.Mountpoint = "" // which is not the node's: no layer is hidden by it
+		b, _, _ := s.overlayBacking(ctx, &elsewhere, 0)
+		return b
 	}
 	b := &blkio.Backing{FSType: m.FSType}
 	disks, err := s.disksOf(m)
@@ -194,13 +198,5 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backi
 	default:
 		setReason(b, err)
 	}
-	return b
-}
-
-// backForeignOverlay goes by the paths of the layers, or of the file: runtimes mount overlays for their
-// containers by paths of the node.
-func (s *snapshot) backForeignOverlay(ctx context.Context, m Mount) *blkio.Backing {
-	m.Mountpoint = "" // which is not the node's: no layer is hidden by it
-	b, _, _ := s.overlayBacking(ctx, &m, 0)
 	return b
 }

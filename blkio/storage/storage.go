@@ -1,3 +1,5 @@
+// Package storage finds the disks of the node that a path is stored on. It reads the mount
+// table, and the stacks of block devices in sysfs.
 package storage
 
 import (
@@ -74,13 +76,7 @@ func OpenUnread(cfg Config) (*Storage, error) {
 }
 
 // Close closes the files. It must not run concurrently with other calls.
-func (s *Storage) Close() error {
-	err := s.source.Close()
-	if hostErr := s.host.Close(); err == nil {
-		err = hostErr
-	}
-	return err
-}
+func (s *Storage) Close() error { return errors.Join(s.source.Close(), s.host.Close()) }
 
 // Mounts returns the mount table as of the last refresh.
 func (s *Storage) Mounts() *MountTable { return s.current.Load().table }
@@ -105,61 +101,26 @@ func (s *Storage) Pin(hostPath string) {
 // Refresh reads the mount table if the kernel reports a change. Otherwise it costs one
 // system call. After an error the old table stays in use, and the next call reads it again.
 func (s *Storage) Refresh(ctx context.Context) error {
-	_, err := s.refresh(ctx)
+	_, err := s.refresh(ctx, false)
 	return err
 }
 
 // DisksChanged drops all cached results, and reads the mount table again. Call it after
 // block devices were added, removed or replaced, which does not change the mount table.
 func (s *Storage) DisksChanged(ctx context.Context) error {
-	if err := s.markStale(ctx); err != nil {
-		return err
-	}
-	return s.Refresh(ctx)
+	_, err := s.refresh(ctx, true)
+	return err
 }
-
-func (s *Storage) markStale(ctx context.Context) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.unlock()
-	s.stale = true
-	return nil
-}
-
-// ListMounts makes later refreshes use listmount(2) and statmount(2), and read only those
-// mounts that have changed. If the kernel or the privileges of this process do not allow
-// that, ListMounts returns the reason, and refreshes continue to read mountinfo. The
-// results are the same.
-func (s *Storage) ListMounts(ctx context.Context) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.unlock()
-	if err := s.source.list(); err != nil {
-		return fmt.Errorf("list the mounts: %w", err)
-	}
-	s.stale = true // The lister's table has other mounts than the current one.
-	return nil
-}
-
-func (s *Storage) lock(ctx context.Context) error {
-	select {
-	case s.refreshing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("refresh the mount table: %w", ctx.Err())
-	}
-}
-
-func (s *Storage) unlock() { <-s.refreshing }
 
 // refresh returns how long reading took, 0 if there was nothing to read.
-func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
-	if err := s.lock(ctx); err != nil {
-		return 0, err
+func (s *Storage) refresh(ctx context.Context, anew bool) (time.Duration, error) {
+	select {
+	case s.refreshing <- struct{}{}:
+		defer func() { <-s.refreshing }()
+	case <-ctx.Done():
+		return 0, fmt.Errorf("refresh the mount table: %w", ctx.Err())
 	}
-	defer s.unlock()
+	s.stale = s.stale || anew
 	changed, err := s.source.changed()
 	if err != nil {
 		return 0, fmt.Errorf("refresh the mount table: %w", err)
@@ -180,13 +141,6 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 	if isStale {
 		c.mounts = nil
 	}
-	s.publish(ctx, c)
-	s.stale = false
-	return time.Since(start), nil
-}
-
-// publish makes a table the current one. The caller has the lock.
-func (s *Storage) publish(ctx context.Context, c mountChange) {
 	next := newSnapshot(c.table, s.sys, s.host)
 	next.carryOver(ctx, s.current.Load(), &c)
 	for _, p := range s.pinned {
@@ -194,67 +148,24 @@ func (s *Storage) publish(ctx context.Context, c mountChange) {
 	}
 	s.current.Store(next)
 	s.reads.Add(1)
-}
-
-// recheck reads again the mounts that the kernel may have changed without a change of the
-// list. It reads some at a time, so that a handler that needs the table does not wait for
-// all of them.
-func (s *Storage) recheck(ctx context.Context) error {
-	const part = 100
-	for first, more := 0, true; more; first += part {
-		var err error
-		if more, err = s.recheckPart(ctx, first, part); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err error) {
-	if err := s.lock(ctx); err != nil {
-		return false, err
-	}
-	defer s.unlock()
-	c, more, err := s.source.recheck(first, n)
-	if err != nil {
-		return false, fmt.Errorf("read the mounts again: %w", err)
-	}
-	if len(c.mounts) > 0 {
-		s.publish(ctx, c)
-	}
-	return more, nil
+	s.stale = false
+	return time.Since(start), nil
 }
 
 // Watch refreshes the table whenever the kernel reports a change, and then calls changed. So Refresh usually
 // has nothing to do. Watch returns when ctx ends, or with an error if it cannot continue. Refresh works after
-// that as well. One of these errors, returned once, means that the mounts cannot be listed any more; call Watch
-// again.
+// that as well.
 func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	reads := s.reads.Load()
-	notify := func() {
+	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
+		took, err := s.refresh(ctx, false)
+		if err != nil {
+			return err
+		}
 		// A caller of Refresh may have read the table first.
 		if now := s.reads.Load(); now != reads {
 			reads = now
 			changed()
-		}
-	}
-	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
-		start := time.Now()
-		took, err := s.refresh(ctx)
-		if err != nil {
-			return err
-		}
-		isChanged := s.reads.Load() != reads
-		notify()
-		if isChanged {
-			if err := s.recheck(ctx); err != nil {
-				return err
-			}
-			notify()
-			took = time.Since(start)
-		}
-		if err := s.lostList(ctx); err != nil {
-			return err
 		}
 		// Reading takes at most a tenth of the time in a burst of changes.
 		// A caller that needs the table sooner calls Refresh.
@@ -266,16 +177,4 @@ func (s *Storage) Watch(ctx context.Context, changed func()) error {
 		}
 		return nil
 	})
-}
-
-// lostList returns the reason why the mounts are not listed any more, once.
-func (s *Storage) lostList(ctx context.Context) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.unlock()
-	if err := s.source.lost(); err != nil {
-		return fmt.Errorf("list mounts, reading mountinfo instead: %w", err)
-	}
-	return nil
 }

@@ -129,19 +129,7 @@ func parseCostSolution(r io.Reader) (*CostSolution, error) {
 	if !hasModel || !hasQOS {
 		return nil, nil // systemd ignores it as well
 	}
-	return s, s.parse(model, qos)
-}
-
-func (s *CostSolution) parse(model, qos string) error {
-	const device = "0:0 " // the parsers take whole lines
-	models, err := blkio.ParseIOCostModel(device + model)
-	if err != nil {
-		return err
-	}
-	lines, err := blkio.ParseIOCostQOS(device + qos)
-	if err != nil {
-		return err
-	}
-	s.Model, s.QOS = models[blkio.Dev{}].Model, lines[blkio.Dev{}].QOS
-	return errors.Join(s.Model.Check(), s.QOS.Check())
+	var err error
+	s.Model, s.QOS, err = blkio.ParseCost(model, qos)
+	return s, err
 }

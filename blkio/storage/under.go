@@ -104,18 +104,17 @@ func (s *Storage) SwapDisks(ctx context.Context) ([]blkio.Disk, error) {
 	snap := s.current.Load()
 	found := make(map[blkio.Dev]blkio.Disk)
 	for _, swap := range swaps {
-		for _, d := range snap.swapDisks(ctx, swap) {
+		var disks []blkio.Disk
+		if swap.File {
+			disks = snap.locate(ctx, swap.Name).backing.Disks
+		} else {
+			disks = snap.diskOf(swap.Name)
+		}
+		for _, d := range disks {
 			found[d.Dev] = d
 		}
 	}
 	return sortedDisks(found), nil
-}
-
-func (s *snapshot) swapDisks(ctx context.Context, swap Swap) []blkio.Disk {
-	if swap.File {
-		return s.locate(ctx, swap.Name).backing.Disks
-	}
-	return s.diskOf(swap.Name)
 }
 
 // Swap is a device or file that the kernel swaps to.

@@ -99,19 +99,11 @@ func (in Inode) openError(err error) error {
 }
 
 func openByHandle(root *os.File, handle unix.FileHandle, flags int) (fd int, err error) {
-	conn, err := root.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	controlErr := conn.Control(func(dir uintptr) {
-		for {
-			fd, err = unix.OpenByHandleAt(int(dir), handle, flags|unix.O_CLOEXEC)
-			if !errors.Is(err, unix.EINTR) {
-				return
-			}
-		}
+	err = control(root, func(dir int) (err error) {
+		fd, err = unix.OpenByHandleAt(dir, handle, flags|unix.O_CLOEXEC)
+		return err
 	})
-	return fd, errors.Join(controlErr, err)
+	return fd, err
 }
 
 // The types of handles.
@@ -181,9 +173,17 @@ func (f *File) Cached(offset, length int64) (_ Cached, ok bool) {
 	return Cached{Dirty: found.Dirty * page, Writeback: found.Writeback * page}, err == nil
 }
 
-// control calls fn with the descriptor, again while a signal interrupts it.
+// control calls fn with the descriptor.
 func (f *File) control(op string, fn func(fd int) error) error {
-	conn, err := f.file.SyscallConn()
+	if err := control(f.file, fn); err != nil {
+		return fmt.Errorf("%s of %s: %w", op, f.file.Name(), err)
+	}
+	return nil
+}
+
+// control calls fn with the descriptor of a file, again while a signal interrupts it.
+func control(f *os.File, fn func(fd int) error) error {
+	conn, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -194,10 +194,7 @@ func (f *File) control(op string, fn func(fd int) error) error {
 			}
 		}
 	})
-	if err := errors.Join(controlErr, err); err != nil {
-		return fmt.Errorf("%s of %s: %w", op, f.file.Name(), err)
-	}
-	return nil
+	return errors.Join(controlErr, err)
 }
 
 // PageSize returns the size of a page of memory in bytes.

@@ -3,7 +3,10 @@ package writeback
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -95,4 +98,56 @@ func hasMember(members []btf.Member, field string) bool {
 		}
 	}
 	return false
+}
+
+// lockdownFile has the modes of lockdown, the one in force in brackets. Containers
+// seldom have it mounted.
+const lockdownFile = "/sys/kernel/security/lockdown"
+
+// notLoaded returns the reason why the kernel takes no program. Under lockdown, the kernel's own error names
+// only a helper that the program may not call.
+//
+// Source: bpf_base_func_proto in kernel/bpf/helpers.c; LOCKDOWN_BPF_READ_KERNEL belongs to the mode
+// "confidentiality" (include/linux/security.h).
+func notLoaded(err error, lockdownFile string) error {
+	modes, _ := os.ReadFile(lockdownFile) // without, the kernel's own words
+	if strings.Contains(string(modes), "[confidentiality]") {
+		return fmt.Errorf("%w: the lockdown mode is confidentiality: %w", ErrUnavailable, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		// The error's own text is about RLIMIT_MEMLOCK, which is no limit for BPF since
+		// Linux 5.11 (cilium/ebpf v0.21, map.go).
+		return fmt.Errorf("%w: requires root, or CAP_BPF and CAP_PERFMON: %w", ErrUnavailable, fs.ErrPermission)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// ringSleeps reports whether a program that writes to a ring buffer can sleep, which a
+// tracepoint does not allow: with PREEMPT_RT a spinlock_t is an rt_mutex. The ring
+// buffer's lock is a raw_spinlock_t since Linux 6.12, 6.11.6, 6.6.84 and 6.1.115.
+//
+// Source: CVE-2024-50138, commit 8b62645b09f8 ("bpf: Use raw_spinlock_t in ringbuf");
+// include/linux/spinlock_types.h.
+func (t *kernelTypes) ringSleeps() bool {
+	var ring *btf.Struct
+	if t.kernel.TypeByName("bpf_ringbuf", &ring) != nil {
+		return false // there are no ring buffers: to make one is an error
+	}
+	lock, ok := memberStruct(ring, "spinlock")
+	if !ok {
+		return false
+	}
+	inner, ok := memberStruct(lock, "lock")
+	return ok && inner.Name == "rt_mutex_base"
+}
+
+// memberStruct returns the type of a member that is a structure.
+func memberStruct(s *btf.Struct, name string) (*btf.Struct, bool) {
+	for _, m := range s.Members {
+		if m.Name == name {
+			inner, ok := btf.UnderlyingType(m.Type).(*btf.Struct)
+			return inner, ok
+		}
+	}
+	return nil, false
 }

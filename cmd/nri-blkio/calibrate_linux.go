@@ -14,7 +14,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 )
 
@@ -32,9 +31,9 @@ depths. It takes less than a minute, uses the disk fully, and ends within a seco
 of ^C. Run it on the node itself as root, or by "kubectl blkio calibrate": the
 DaemonSet's pods have no disks.
 
-A busy disk is refused, with the cgroups that use it, because its figures would be
-too low. The exit status is 1 if the figures are implausible, for
-example because the volume of a cloud had burst credits left.
+A busy disk is refused, because its figures would be too low: "nri-blkio top" shows
+what uses it. The exit status is 1 if the figures are implausible, for example
+because the volume of a cloud had burst credits left.
 
 --save stores the result for this node's plugin under the disk's WWID, or its serial
 number. The policy's model, if it has one for the disk, wins.`
@@ -113,15 +112,8 @@ func (a *app) calibrateNode() (*calibrate.Node, error) {
 		cgroups.Close() // the error that counts is the one before
 		return nil, err
 	}
-	names := map[string]string{}
-	// Records that cannot be read leave cgroups without a name.
-	records, _ := inspect.Records(cgroups, inspect.Filter{})
-	for _, r := range records {
-		names[r.Cgroup.Path()] = terminal.Escape(report.ContainerName(r.Record.Namespace, r.Record.Pod, r.Record.Container))
-	}
 	return &calibrate.Node{
 		Storage: disks, Sysfs: a.opts.sysfs(), Cgroups: cgroups, Own: calibrate.OwnCgroup(),
-		NameOf: func(cgroup string) string { return names[cgroup] },
 	}, nil
 }
 

@@ -61,22 +61,12 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 			r.watchContested(ctx, events, p)
 			r.reportNode(ctx, events, p)
 		}
-		r.listMounts(ctx, n)
 		r.watchNode(ctx, n, p)
 	}()
 	running := r.RunConfig
 	running.Distribute = distribute
 	run := func(ctx context.Context) error { return p.Run(ctx, running) }
 	return part.Part{Metrics: metrics, Reload: p.Reload, Run: r.publishing(r.opts.stateDir, p.Health, run)}, nil
-}
-
-// listMounts has the mount table read with faster system calls from now on, if the kernel has them.
-func (r *runner) listMounts(ctx context.Context, n *node) {
-	if err := n.storage.ListMounts(ctx); err != nil {
-		r.log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
-		return
-	}
-	r.log.Info("Reading the mount table with listmount and statmount")
 }
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.

@@ -221,13 +221,6 @@ func asksForList(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// watchPods watches the pods of the node until the context ends. A request that fails is sent again
-// after a pause that grows to a minute.
-func (p *Part) watchPods(ctx context.Context) {
-	f := follower{Part: p, ref: Ref{Kind: Pods}, to: p.pods}
-	repeat(ctx, f.watchOnce)
-}
-
 // repeat calls fn again and again until the context ends. A call that fails or ends early is followed
 // by a pause, which grows to a minute and more.
 func repeat(ctx context.Context, fn func(context.Context) error) {

@@ -83,10 +83,8 @@ func (s *objects) take(ctx context.Context, uid string, refs []Ref) (displaced [
 
 // tenantOf returns the namespace of the pod that needs these objects.
 func tenantOf(refs []Ref) string {
-	for _, ref := range refs {
-		if ref.Kind == Namespaces {
-			return ref.Name
-		}
+	if i := slices.IndexFunc(refs, func(ref Ref) bool { return ref.Kind == Namespaces }); i >= 0 {
+		return refs[i].Name
 	}
 	return ""
 }
@@ -255,13 +253,10 @@ func (s *objects) largest(of func(tenant string) bool) (uid string) {
 
 // displace takes all objects but the namespace from a pod. It is called with the lock.
 func (s *objects) displace(uid string) {
-	var kept []Ref
-	for _, ref := range s.byPod[uid] {
-		if ref.Kind == Namespaces {
-			kept = append(kept, ref)
-		} else {
+	s.byPod[uid] = slices.DeleteFunc(slices.Clone(s.byPod[uid]), func(ref Ref) bool {
+		if ref.Kind != Namespaces {
 			s.remove(uid, ref)
 		}
-	}
-	s.byPod[uid] = kept
+		return ref.Kind != Namespaces
+	})
 }

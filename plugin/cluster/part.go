@@ -74,7 +74,8 @@ func New(c Config) *Part {
 func (p *Part) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watches sync.WaitGroup
-	watches.Go(func() { p.watchPods(ctx) })
+	pods := follower{Part: p, ref: Ref{Kind: Pods}, to: p.pods}
+	watches.Go(func() { repeat(ctx, pods.watchOnce) })
 	if p.EventsDir != "" && p.EventAPI != nil {
 		watches.Go(func() { p.sendEvents(ctx) })
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
@@ -107,15 +108,9 @@ func events(f *repair.File, pods map[string]podevent.Pod) (out []event) {
 		parties = append(parties, party{w, podAt(w.Cgroup, pods)})
 	}
 	name := fmt.Sprintf("file with inode %d", f.Inode)
-	if namespace := parties[0].pod.Namespace; f.Path != "" && parties[0].isPod() {
-		for i := range parties {
-			if parties[i].pod.Namespace != namespace {
-				namespace = ""
-			}
-		}
-		if namespace != "" {
-			name = fmt.Sprintf("file %s (inode %d)", quote.Text(path.Base(f.Path)), f.Inode)
-		}
+	isOther := func(p party) bool { return p.pod.Namespace != owner.pod.Namespace }
+	if f.Path != "" && owner.isPod() && !slices.ContainsFunc(parties, isOther) {
+		name = fmt.Sprintf("file %s (inode %d)", quote.Text(path.Base(f.Path)), f.Inode)
 	}
 	seen := map[podevent.Pod]bool{}
 	for i := range parties {

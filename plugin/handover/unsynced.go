@@ -37,19 +37,13 @@ type Unsynced struct {
 // findDeadline bounds the search, which may read a mount table that has changed.
 const findDeadline = 5 * time.Second
 
-// Storage finds filesystems and the disks that they are on. It is a *storage.Storage.
+// Storage finds filesystems and the disks that they are on. It is a *storage.Storage, which documents the methods.
 type Storage interface {
 	inventory.Disks
 	inventory.Resolver
-	// Refresh re-reads the mount table if the kernel reports that it changed.
 	Refresh(ctx context.Context) error
-	// Submounts returns all mounts below hostPath.
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, *blkio.Backing]
-	// FilesystemAt returns the number of the filesystem that is mounted at a path of the host, or zero if there
-	// is none.
 	FilesystemAt(mountpoint string) blkio.Dev
-	// Locate resolves a path of the host. local reports whether a lookup there waits
-	// neither for a network nor for another process.
 	Locate(ctx context.Context, hostPath string) (p string, local bool)
 }
 

@@ -264,10 +264,8 @@ func (s *search) addSubmount(at string, b *blkio.Backing) (more bool) {
 // isNew adds a set of disks, and reports whether it was not there before. Their number is
 // bounded by the node's disks, not by its mounts.
 func (s *search) isNew(disks []blkio.Disk) bool {
-	for _, known := range s.found {
-		if slices.Equal(known, disks) {
-			return false
-		}
+	if slices.ContainsFunc(s.found, func(known []blkio.Disk) bool { return slices.Equal(known, disks) }) {
+		return false
 	}
 	s.found = append(s.found, disks)
 	return true

@@ -1,6 +1,14 @@
 package inventory
 
-import "github.com/nri-blkio/nri-blkio/blkio"
+import (
+	"errors"
+	"path"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
 
 // Spec has those parts of a container's OCI spec that its disks depend on.
 type Spec struct {
@@ -78,3 +86,125 @@ func (m *Mount) IsPropagated() bool { return m.Options&propagatedOption != 0 }
 func (d Device) IsHostOnly() bool {
 	return d.Type == "c" && (d.Dev == blkio.Dev{Major: 1, Minor: 1} || d.Dev == blkio.Dev{Major: 1, Minor: 11})
 }
+
+// Reduce drops those facts that no decision depends on, and the mounts and devices that do not fit into room: LeftOut has their
+// number. Targets that can select one of them are errors then. It returns the memory in bytes that the spec takes.
+func (s *Spec) Reduce(room int) (size int) {
+	var missing []string
+	fits := func(more int, destination string) bool {
+		if size+more > room {
+			missing = append(missing, destination)
+			return false
+		}
+		size += more
+		return true
+	}
+	mounts := s.Mounts[:0]
+	for i := range s.Mounts {
+		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
+			mounts = append(mounts, m.essential())
+		}
+	}
+	var devices []Device
+	for _, d := range s.Devices {
+		isHostOnly := d.IsHostOnly() && !slices.ContainsFunc(devices, Device.IsHostOnly) // one stands for all of them
+		if isHostOnly || d.Type == "b" && fits(deviceSize+len(d.Path), d.Path) {
+			devices = append(devices, d)
+		}
+	}
+	if s.Devices = devices; len(missing) > 0 {
+		s.Mounts = slices.Clone(mounts) // without the memory of those that are left out
+		s.LeftOut += len(missing)
+		s.cut(missing)
+	}
+	return size
+}
+
+// essential returns the mount with only those facts that a decision depends on.
+func (m *Mount) essential() Mount {
+	if !m.IsBind() {
+		return Mount{Destination: m.Destination, Type: m.Type, IsCut: m.IsCut}
+	}
+	return Mount{Source: m.Source, Destination: m.Destination, Type: "bind", Options: m.Options &^ bindOption, IsCut: m.IsCut}
+}
+
+// The memory in bytes that a string, a Mount and a Device take without their text.
+const (
+	stringSize = 16
+	mountSize  = 3*stringSize + 8
+	deviceSize = 2*stringSize + 8
+)
+
+// size returns the memory in bytes that the essential part of the mount takes.
+func (m *Mount) size() int {
+	out := mountSize + len(m.Destination)
+	if !m.IsBind() {
+		return out + len(m.Type)
+	}
+	return out + len(m.Source)
+}
+
+// mostMissing is the length in bytes of the paths that are searched for at most: a tenant decides
+// how long they are.
+const mostMissing = 64 << 10
+
+// cut sets IsCut of the mounts that are around one of these paths.
+func (s *Spec) cut(missing []string) {
+	around := make([]policy.Mount, len(s.Mounts))
+	for i := range s.Mounts {
+		around[i].Destination = path.Clean(s.Mounts[i].Destination)
+	}
+	index, length := policy.IndexMounts(around), 0
+	for _, p := range missing {
+		if length += len(p); length > mostMissing {
+			for i := range s.Mounts {
+				s.Mounts[i].IsCut = true
+			}
+			return
+		}
+		if i := index.Find(path.Clean("/" + p)); i >= 0 {
+			s.Mounts[i].IsCut = true
+		}
+	}
+}
+
+// errLeftOut is the error about disks that cannot be found, now or later.
+var errLeftOut = errors.New("some mounts of the container are not kept")
+
+// addLeftOut adds an error for each target that can select a mount or device that the spec lacks. These are
+// "*", a path that is in no mount or in one with IsCut, and a volume without a mount.
+func (s *Spec) addLeftOut(facts *policy.Container, t *annotation.Targets) {
+	if s.LeftOut == 0 {
+		return
+	}
+	unknown := policy.Mount{Destination: "/", Backing: &blkio.Backing{
+		Err:    errLeftOut,
+		Reason: "the plugin did not keep all of the container's mounts while the node policy had no class for it; restart the container",
+	}}
+	if s.TooMany {
+		unknown.Backing.Reason = "the plugin did not keep all of the container's mounts, because the pod has too many"
+	}
+	index, everywhere := policy.IndexMounts(facts.Mounts), t.HasStar()
+	for _, p := range t.Paths {
+		i := index.Find(p)
+		if everywhere = everywhere || i < 0; i >= 0 && i < len(s.Mounts) && s.Mounts[i].IsCut {
+			m := &facts.Mounts[i]
+			others := slices.DeleteFunc(slices.Clone(m.Below), func(b policy.Below) bool { return b.Path == p })
+			m.Below = append(others, policy.Below{Path: p, Backing: unknown.Backing})
+		}
+	}
+	declared := len(facts.Mounts)
+	for _, v := range t.Volumes {
+		if !slices.ContainsFunc(facts.Mounts[:declared], func(m policy.Mount) bool { return m.Volume == v }) {
+			ofVolume := unknown
+			ofVolume.Volume = v
+			facts.Mounts, everywhere = append(facts.Mounts, ofVolume), false
+		}
+	}
+	if everywhere {
+		facts.Mounts = append(facts.Mounts, unknown)
+	}
+}
+
+// isLeftOut reports whether the disks of a backing are not known for good.
+func isLeftOut(b *blkio.Backing) bool { return errors.Is(b.Err, errLeftOut) }

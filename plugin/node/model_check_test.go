@@ -168,7 +168,7 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	if problem := r.checkDisks(c.cgroup, want, disks...); problem != "" {
 		return problem
 	}
-	if w, err := r.tree.Cgroup(c.cgroup).ReadIOWeight(); err != nil || w.Default != weight {
+	if w, err := r.tree.Cgroup(c.cgroup).ReadWeights(blkio.IOWeight); err != nil || w.Default != weight {
 		return fmt.Sprintf("%s has the weight %d, want %d (%v)", c.cgroup, w.Default, weight, err)
 	}
 	return ""

@@ -127,10 +127,6 @@ const (
 	cpuSaved = 10 * time.Second
 )
 
-func newBudgets() budgets {
-	return budgets{files: newBudget(saved), early: newBudget(saved), cpu: newBudget(cpuSaved)}
-}
-
 // set puts the policy's amounts into force.
 func (b *budgets) set(now time.Time, p *policy.Budget) {
 	b.files.set(now, float64(p.FilesPerSecond))

@@ -184,7 +184,7 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 		return domain{removed: id}
 	}
 	for p := at.path; p != "" && p != "."; p = path.Dir(p) {
-		if s, ok := d.subjects[p]; ok && s.limitsWrites(fs) {
+		if s, ok := d.subjects[p]; ok && s.limits.LimitWritesTo(fs.disks) {
 			d.seen[id] = origin{s.ContainerName, p, s.id, accountOf(at.path)}
 			return domain{cgroup: p}
 		}
@@ -217,10 +217,6 @@ func (d *domains) account(id uint64) account {
 func (d *domains) live(of domain) bool {
 	_, there := d.subjects[of.cgroup]
 	return of.removed == 0 && (of.cgroup == "" || there)
-}
-
-func (s *subject) limitsWrites(fs *filesystem) bool {
-	return s.limits.LimitWritesTo(fs.disks)
 }
 
 // limited reports whether writes of a domain are limited. A removed cgroup took its limits with it. It counts

@@ -1,3 +1,9 @@
+// Package repair moves files to their writers. It observes which cgroup writes to which file, and makes the
+// kernel move a file to its writer where a limit depends on the owner.
+//
+// It reads the limits from the records on the cgroups, and shares nothing with the rest of the plugin apart
+// from them. So it can run in a separate process. Data flows one way: the counts of dirty pages go to the
+// ledger, the ledger decides which files to move, and passes move them, each on one filesystem.
 package repair
 
 import (
@@ -9,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
@@ -108,7 +115,7 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 		watch:   watch{observer: o, load: loadObserver, storage: cfg.Storage, filesystems: map[blkio.Dev]*filesystem{}},
 		domains: d, ledger: newLedger(d),
 		passes:  newPasses(tools{cache, procs, cfg.HostRoot}),
-		budgets: newBudgets(), problems: newProblems(cfg.Log, cfg.Recovery),
+		budgets: budgets{files: newBudget(saved), early: newBudget(saved), cpu: newBudget(cpuSaved)}, problems: newProblems(cfg.Log, cfg.Recovery),
 	}
 	r.Reload(cfg.Policy)
 	return r
@@ -191,7 +198,9 @@ func (r *Repairer) close() {
 	if err := r.watch.observer.Close(); err != nil {
 		r.problems.log.WithError(err).Warn("Unloading BPF programs failed")
 	}
-	r.removeReport()
+	if r.report != "" {
+		_ = hostfs.Remove(r.report) // readers recognize an old report by its time
+	}
 }
 
 // step reads the writes, and begins the passes that follow from them. It returns the time

@@ -48,14 +48,14 @@ func (n NodeDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
 }
 
 // randomOf returns the measured rates of random operations. Those of writes are those of reads if
-// writes were not measured, as in the model. It is nil if there are no points for a curve.
+// writes were not measured, as in the model. It is nil if a point is no measurement.
 func randomOf(c *calibrate.Calibration) *diskmodel.Random {
 	writes := &c.Reads
 	if c.Writes != nil {
 		writes = c.Writes
 	}
-	r, err := c.Reads.Curve()
-	w, writesErr := writes.Curve()
+	r, err := diskmodel.NewPoints(c.Reads.Random)
+	w, writesErr := diskmodel.NewPoints(writes.Random)
 	if err != nil || writesErr != nil {
 		return nil
 	}

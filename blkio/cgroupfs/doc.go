@@ -1,3 +1,0 @@
-// Package cgroupfs reads and writes cgroups: their I/O files, extended attributes, IDs,
-// and the end of their last process.
-package cgroupfs
