@@ -60,7 +60,7 @@ func ParseFile(data []byte) (*Policy, error) {
 
 func parseFile(data []byte) (*Policy, error) {
 	d := newDocument(Default())
-	unknown, err := fileFormat().Decode(data, d)
+	unknown, err := strict.Decode(data, d)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,4 @@ func parseFile(data []byte) (*Policy, error) {
 	}
 	p, errs := d.policy()
 	return p, strict.Join(data, append(unknown, errs...))
-}
-
-// fileFormat returns the format of a policy file.
-func fileFormat() *strict.Format {
-	return &strict.Format{Example: exampleDocument, Named: []string{"classes"}}
 }
