@@ -19,7 +19,7 @@ type Identity struct {
 
 // String is different for different identities. It is for names and digests, and not for people.
 func (i *Identity) String() string {
-	return fmt.Sprintf("%q %d %q %q %s", i.From, i.Entry, i.Text, i.Subject, i.Reason)
+	return fmt.Sprintf("%q %d %q %q %d", i.From, i.Entry, i.Text, i.Subject, i.Reason)
 }
 
 // Error is a mistake in one annotation, or in another request for limits: its identity for programs, and a sentence for people. Its

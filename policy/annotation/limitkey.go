@@ -99,22 +99,3 @@ func Scopes() []string { return []string{ScopeEach, ScopeTotal} }
 func Suffixes() []string {
 	return []string{"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
 }
-
-// Bounds holds the largest valid numbers and sizes.
-type Bounds struct {
-	Annotations  int // of the plugin on one pod
-	TotalEntries int // in the annotations of one pod
-	Entries      int // in one annotation
-	Value        int // bytes of one annotation
-	Number       int // bytes of a number without its suffix
-	Decimals     int // of a number
-	Exponent     int // of a number
-}
-
-// Most returns the bounds of the grammar.
-func Most() Bounds {
-	return Bounds{
-		Annotations: maxKeys, TotalEntries: maxTotal, Entries: maxEntries, Value: maxValue,
-		Number: maxNumber, Decimals: maxDecimals, Exponent: maxExponent,
-	}
-}

@@ -13,13 +13,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
+// Bounds of numbers.
 const (
-	// maxNumber bounds the text of a number, zeros and decimals included.
-	maxNumber = 40
-	// maxDecimals is the precision of a Kubernetes quantity. ParseQuantity rounds more.
-	maxDecimals = 9
-	// maxExponent is at least what 0.000000001e27 needs; ParseQuantity computes with any.
-	maxExponent = 36
+	// MaxNumber bounds the text of a number, zeros and decimals included.
+	MaxNumber = 40
+	// MaxDecimals is the precision of a Kubernetes quantity. ParseQuantity rounds more.
+	MaxDecimals = 9
+	// MaxExponent is at least what 0.000000001e27 needs; ParseQuantity computes with any.
+	MaxExponent = 36
 )
 
 // parseRate parses the value of key k: a Kubernetes quantity that is a whole
@@ -83,9 +84,9 @@ func checkNumber(k blkio.Key, s string) *Problem {
 		return &Problem{"invalid rate " + quote.Text(s), "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":
 		return &Problem{"invalid number " + quote.Text(s), "write a whole number such as " + example(k)}
-	case len(n.digits) > maxNumber:
+	case len(n.digits) > MaxNumber:
 		return &Problem{"number " + quote.Text(s) + " is too long", "write a whole number such as " + example(k)}
-	case n.decimals > maxDecimals:
+	case n.decimals > MaxDecimals:
 		return &Problem{quote.Text(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
 	return n.checkSuffix(k, s)
@@ -135,7 +136,7 @@ func (n number) checkSuffix(k blkio.Key, s string) *Problem {
 		case errors.Is(err, strconv.ErrSyntax):
 		case negative:
 			return &Problem{quote.Text(s) + " is a fraction", "write a whole number such as " + example(k)}
-		case e > maxExponent: // out of range is the largest there is
+		case e > MaxExponent: // out of range is the largest there is
 			return &Problem{quote.Text(s) + " is too large", "write max for no limit"}
 		default:
 			return nil

@@ -16,8 +16,8 @@ const Domain = "blkio.noderesource.dev"
 
 // Bounds of memory and work for the annotations of one pod.
 const (
-	maxKeys  = 64   // of this domain on one pod
-	maxTotal = 1024 // entries in the annotations of one pod
+	MaxKeys  = 64   // of this domain on one pod
+	MaxTotal = 1024 // entries in the annotations of one pod
 )
 
 // Kinds returns the kinds of annotations.
@@ -55,15 +55,15 @@ func Parse(annotations map[string]string) *Request {
 	for key := range annotations {
 		if IsKey(key) {
 			if keys == nil {
-				keys = make([]string, 0, min(len(annotations), maxKeys))
+				keys = make([]string, 0, min(len(annotations), MaxKeys))
 			}
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	r := &Request{keys: keys}
-	if len(keys) > maxKeys {
-		return r.tooMuch(keys[0], "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
+	if len(keys) > MaxKeys {
+		return r.tooMuch(keys[0], "more than "+strconv.Itoa(MaxKeys)+" annotations of "+Domain+" on one pod",
 			"write /containers once for what all containers share")
 	}
 	if value := annotations[limitsKey]; lackTargets(value) {
@@ -73,8 +73,8 @@ func Parse(annotations map[string]string) *Request {
 		r.keys = slices.DeleteFunc(keys, func(key string) bool { return key == limitsKey })
 	}
 	for _, key := range r.keys {
-		if r.parse(annotations, key); r.entries > maxTotal {
-			return r.tooMuch(key, "more than "+strconv.Itoa(maxTotal)+" entries in the annotations of one pod together",
+		if r.parse(annotations, key); r.entries > MaxTotal {
+			return r.tooMuch(key, "more than "+strconv.Itoa(MaxTotal)+" entries in the annotations of one pod together",
 				"name fewer targets, or use *")
 		}
 	}

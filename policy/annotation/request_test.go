@@ -202,7 +202,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	many := map[string]string{}
-	for i := range maxKeys + 1 {
+	for i := range MaxKeys + 1 {
 		many[fmt.Sprintf("limits.%s/container.c%02d", Domain, i)] = ""
 	}
 	if r := Parse(many); len(r.Keys()) != 1 || r.First() != "limits."+Domain+"/container.c00" {
@@ -243,7 +243,7 @@ func TestKindsTogether(t *testing.T) {
 	}
 	pad := func(value string, bytes int) string { return value + strings.Repeat("\n", bytes-len(value)) }
 	for kind, value := range map[string]string{"limits": "* wbps=1Mi", "weight": "5", "class": "gold"} {
-		for bytes, isValid := range map[int]bool{maxValue: true, maxValue + 1: false} {
+		for bytes, isValid := range map[int]bool{MaxValue: true, MaxValue + 1: false} {
 			if errs := Parse(map[string]string{kind + "." + Domain + "/containers": pad(value, bytes)}).Each().Errors(); (len(errs) == 0) != isValid {
 				t.Errorf("%s with %d bytes: %v", kind, bytes, errs)
 			}
