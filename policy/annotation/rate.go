@@ -3,6 +3,7 @@ package annotation
 import (
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -155,46 +156,34 @@ func exact(s string) (v uint64, whole, ok bool) {
 	return uint64(up), q.CmpInt64(up) == 0, q.CmpInt64(math.MaxInt64) <= 0
 }
 
+var (
+	bitRate = regexp.MustCompile(`bps$|(?i:bits?(?:ps|/s|/sec|/second)?$)`)
+	units   = regexp.MustCompile(`(?i)^([kmgtp]?)(i??)(?:bytes|byte|b|iops|ops)?(?:ps|/s|/sec|/second)?$`)
+)
+
 // unitHint returns the correct text for a number with a suffix of another convention: 50MB, 50MiB, 10K, 50Mi/s,
 // 50m.
 func unitHint(k blkio.Key, n number) string {
-	unit := n.suffix
-	for _, tail := range []string{"/s", "/sec", "/second"} {
-		unit = strings.TrimSuffix(unit, tail)
-	}
-	if s, ok := strings.CutSuffix(unit, "ps"); ok && !strings.HasSuffix(unit, "ops") {
-		if strings.HasSuffix(s, "b") {
-			return "rates are bytes per second, not bits; write for example " + example(k)
-		}
-		unit = s
-	}
-	unit = strings.ToLower(unit)
-	if strings.HasSuffix(unit, "bit") || strings.HasSuffix(unit, "bits") {
-		return "rates are bytes per second, not bits; write for example " + example(k)
-	}
-	for _, tail := range []string{"bytes", "byte", "iops", "ops", "b"} {
-		if s, ok := strings.CutSuffix(unit, tail); ok {
-			unit = s
-			break
-		}
-	}
-	binary := map[string]string{"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
-	decimal := map[string]string{"k": "k", "m": "M", "g": "G", "t": "T", "p": "P"}
-	letter, isBinary := strings.CutSuffix(unit, "i")
+	unit := units.FindStringSubmatch(n.suffix)
 	switch {
-	case strings.Contains(unit, ","):
+	case bitRate.MatchString(n.suffix):
+		return "rates are bytes per second, not bits; write for example " + example(k)
+	case strings.Contains(n.suffix, ","):
 		return "separate keys by blanks, and write numbers without commas"
-	case unit == "" && n.decimals == 0:
-		return "write " + n.digits
-	case binary[letter] == "":
+	case unit == nil, unit[1] == "" && (unit[2] != "" || n.decimals > 0):
 		return "write a whole number such as " + example(k)
-	case isBinary:
-		return "write " + n.digits + binary[letter]
-	case k.IsBytes():
-		return "write " + n.digits + decimal[letter] + " or " + n.digits + binary[letter]
-	default:
-		return "write " + n.digits + decimal[letter]
 	}
+	letter := strings.ToUpper(unit[1])
+	binary, decimal := n.digits+letter+"i", n.digits+strings.Replace(letter, "K", "k", 1)
+	switch {
+	case letter == "":
+		return "write " + n.digits
+	case unit[2] != "":
+		return "write " + binary
+	case k.IsBytes():
+		return "write " + decimal + " or " + binary
+	}
+	return "write " + decimal
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
