@@ -60,9 +60,9 @@ type choice struct {
 	err   *annotation.Error
 }
 
-// ForPod returns the policy for a pod with these annotations. Without facts no rule matches.
+// ForPod returns the policy for a pod with these annotations, nil for none. Without facts no rule matches.
 func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
-	out := &Pod{policy: p, request: r}
+	out := &Pod{policy: p, request: cmp.Or(r, &annotation.Request{})}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
@@ -72,9 +72,7 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	if out.budget != nil {
 		out.targets = out.budget.list.Targets()
 	}
-	if !out.request.Empty() {
-		out.targets = out.targets.And(out.request.Targets())
-	}
+	out.targets = out.targets.And(out.request.Targets())
 	out.choose()
 	out.targets = out.targets.And(out.volumes.targets(out.targets.Volumes))
 	return out
@@ -98,7 +96,7 @@ func (p *Pod) allow() {
 			}))
 		}
 	}
-	p.request = nil
+	p.request = &annotation.Request{}
 }
 
 // refusedTotal returns those errors of refused that are about the pod as a whole.
@@ -235,7 +233,7 @@ func (p *Pod) StarOf(container string) bool {
 	if p.isForeign || !p.targets.HasStar() {
 		return false
 	}
-	if !p.request.Empty() && p.request.StarOf(container) {
+	if p.request.StarOf(container) {
 		return true
 	}
 	c, _ := p.classOf(container)

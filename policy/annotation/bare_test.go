@@ -122,7 +122,7 @@ func TestOfClaim(t *testing.T) {
 	if errs := errorsOf(r, "db"); len(errs) > 0 || r.OfClaim().Error() != want || r.Each().Limits == nil || !cmp.Equal(r.Keys(), []string{keyEach, keyWeight}) {
 		t.Errorf("%v, %v, %q", errs, r.OfClaim(), r.Keys())
 	}
-	if (*Request)(nil).OfClaim() != nil || Parse(map[string]string{keyWeight: "wbps=50Mi"}).OfClaim() != nil {
+	if new(Request).OfClaim() != nil || Parse(map[string]string{keyWeight: "wbps=50Mi"}).OfClaim() != nil {
 		t.Error("limits of a claim without them")
 	}
 }

@@ -248,26 +248,16 @@ func (r *Request) Total() *Scope { return r.total }
 
 // OfClaim returns why an annotation of the pod is ignored: it has the form of a claim's, and operators copy annotations to pods and
 // claims alike. It returns nil if no annotation is.
-func (r *Request) OfClaim() *Error {
-	if r == nil {
-		return nil
-	}
-	return r.ofClaim
-}
+func (r *Request) OfClaim() *Error { return r.ofClaim }
 
 // Empty reports whether the pod has no annotation that counts.
-func (r *Request) Empty() bool { return r == nil || len(r.keys) == 0 }
+func (r *Request) Empty() bool { return len(r.keys) == 0 }
 
 // Targets returns the targets of all scopes. Its lists must not be changed.
-func (r *Request) Targets() Targets {
-	if r == nil {
-		return Targets{}
-	}
-	return r.targets
-}
+func (r *Request) Targets() Targets { return r.targets }
 
 // Chooses reports whether some scope has a class.
-func (r *Request) Chooses() bool { return r != nil && r.chooses }
+func (r *Request) Chooses() bool { return r.chooses }
 
 // StarOf reports whether a "*" applies to the container with this name, in its own scope,
 // in containers, or in pod-total.
@@ -280,9 +270,6 @@ func (q *Scope) hasStar() bool { return q != nil && q.star }
 // ContainerNames returns the sorted names of the containers that have a scope
 // container.NAME. The pod may not have containers with all of these names.
 func (r *Request) ContainerNames() (out []string) {
-	if r.Empty() {
-		return nil
-	}
 	for _, q := range r.named {
 		out = append(out, q.container)
 	}

@@ -27,7 +27,7 @@ func TestTargetsOfAllScopes(t *testing.T) {
 			t.Errorf("%s: star %t, paths %q", key, r.Targets().HasStar(), r.Targets().Paths)
 		}
 	}
-	var none *Request
+	none := new(Request)
 	if !none.Empty() || none.Targets().HasStar() || none.Targets().HasRootfs() || none.Targets().Paths != nil || none.Targets().Volumes != nil || none.ContainerNames() != nil {
 		t.Error("no request has targets")
 	}
