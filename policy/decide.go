@@ -176,10 +176,7 @@ func (e *evaluation) byName(cs []Container) {
 		c := &cs[i]
 		for o := range c.starred() {
 			if o.Err != nil { // it is unknown whether there is a disk
-				if !e.missed && hasLimit(e.values) {
-					e.missed = true
-					e.fail(e.unlimited(c, o.Backing, o.Path))
-				}
+				e.failOnce(c, o.Backing, o.Path, e.values)
 				continue
 			}
 			found := blkio.Backing{Warning: o.Warning}

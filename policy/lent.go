@@ -41,12 +41,9 @@ func (p *Pod) Lends(c *Container, d *Desired) (out Lent) {
 		}
 	}
 	out.Disks, out.Unsure = sortedDisks(out.Disks), sortedDisks(out.Unsure)
-	out.Limits = slices.Clone(d.Settings.Where(func(s Setting) bool {
+	out.Limits = d.Settings.Where(func(s Setting) bool {
 		return s.Key.IsRate() && s.Amount != blkio.Max && hasDisk(out.Disks, s.Dev) && (s.isOfClaim() || s.Basis == Room)
-	}))
-	for i := range out.Limits {
-		out.Limits[i].Basis = LentLimit
-	}
+	}).as(LentLimit, func(Setting) bool { return true })
 	return out
 }
 
