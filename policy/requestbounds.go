@@ -84,20 +84,24 @@ func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) 
 // theNodePolicy is the place of bounds that belong to no rule.
 const theNodePolicy = "the node policy"
 
+// bound returns a bound of the pod's rule or, if that is zero, of the policy, and where it is stated.
+func bound[T blkio.Amount | int](p *Pod, of func(*Bounds) T) (T, string) {
+	if p.rule != nil {
+		if own := of(&p.rule.Bounds); own != 0 {
+			return own, p.rule.title
+		}
+	}
+	return of(&p.policy.Bounds), theNodePolicy
+}
+
 // maxRate returns the largest rate that may be requested, and where that is stated.
 func (p *Pod) maxRate(k blkio.Key) (blkio.Amount, string) {
-	if p.rule != nil && p.rule.Bounds.Max[k] != blkio.Unset {
-		return p.rule.Bounds.Max[k], p.rule.title
-	}
-	return p.policy.Bounds.Max[k], theNodePolicy
+	return bound(p, func(b *Bounds) blkio.Amount { return b.Max[k] })
 }
 
 // minRate returns the smallest rate that may be requested, and where that is stated.
 func (p *Pod) minRate(k blkio.Key) (blkio.Amount, string) {
-	if p.rule != nil && p.rule.Bounds.Min[k] != blkio.Unset {
-		return p.rule.Bounds.Min[k], p.rule.title
-	}
-	return p.policy.Bounds.Min[k], theNodePolicy
+	return bound(p, func(b *Bounds) blkio.Amount { return b.Min[k] })
 }
 
 // LeastRate returns the smallest rate that a limit of the pod may have.
@@ -150,20 +154,10 @@ func (p *Pod) checkRates(rates *blkio.Limits) *annotation.Problem {
 
 // checkWeight returns the problem of a weight that is out of bounds.
 func (p *Pod) checkWeight(weight int) *annotation.Problem {
-	of := func(rule, policy int) (int, string) {
-		if rule != 0 {
-			return rule, p.rule.title
-		}
-		return policy, theNodePolicy
-	}
-	var own Bounds
-	if p.rule != nil {
-		own = p.rule.Bounds
-	}
-	if most, where := of(own.MaxWeight, p.policy.Bounds.MaxWeight); weight > most {
+	if most, where := bound(p, func(b *Bounds) int { return b.MaxWeight }); weight > most {
 		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + strconv.Itoa(most) + ", bounds.weight.max of " + where}
 	}
-	if least, where := of(own.MinWeight, p.policy.Bounds.MinWeight); weight < least {
+	if least, where := bound(p, func(b *Bounds) int { return b.MinWeight }); weight < least {
 		return &annotation.Problem{Cause: "the weight is too small", Hint: "write at least " + strconv.Itoa(least) + ", bounds.weight.min of " + where}
 	}
 	return nil
