@@ -153,15 +153,11 @@ func (e *evaluation) desired() (Desired, error) {
 	}
 	slices.Sort(d.Warnings)
 	d.Warnings = andMore(slices.Compact(d.Warnings), len(e.warnings.more))
-	if len(d.Errors) == 0 {
-		return d, nil
-	}
+	var errs []error
 	for _, err := range d.Errors {
-		if e.pod.Action(err) == Reject {
-			return d, err
-		}
+		errs = append(errs, err)
 	}
-	return d, d.Errors[0]
+	return d, e.pod.First(errs...)
 }
 
 // byName limits the disks whose names match a glob: those under the root filesystems and the volumes, those below

@@ -50,7 +50,7 @@ func (p *Pod) Lends(c *Container, d *Desired) (out Lent) {
 // pathsIn returns the paths at which a container has volumes, each with false if it is that of a claim with one of the errors.
 func (v *Volumes) pathsIn(container string, errs []*annotation.Error) map[string]bool {
 	out := map[string]bool{}
-	for _, at := range v.in(container) {
+	for _, at := range v.at[container] {
 		out[at.path] = true
 	}
 	for _, e := range errs {

@@ -63,9 +63,10 @@ type choice struct {
 // ForPod returns the policy for a pod with these annotations, nil for none. Without facts no rule matches.
 func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out := &Pod{policy: p, request: cmp.Or(r, &annotation.Request{})}
+	out.volumes = &Volumes{unknown: "the volumes of the pod are not known yet"}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
-		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
+		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, cmp.Or(facts.Volumes, out.volumes)
 		out.weightBudget = p.weightBudget(out.rule.class(), facts.Namespace)
 	}
 	out.allow()
