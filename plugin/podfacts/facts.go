@@ -92,15 +92,21 @@ func (f *Facts) volumes() *policy.Volumes {
 	return policy.NewVolumes(f.Volumes)
 }
 
-// fits reports whether annotations are within the bounds. Each new pod is asked about, so only long ones are encoded.
+// fits reports whether annotations are within the bounds. Each new pod is asked about, so they are encoded only if their length leaves
+// it open.
 func fits(annotations map[string]string) bool {
 	const most = len(`\u0001`) // that JSON needs for a byte
-	length := len("{}\n")
+	n, text := len(annotations), 0
 	for key, value := range annotations {
-		length += most*(len(key)+len(value)) + len(`"":"",`)
+		text += len(key) + len(value)
 	}
-	n := len(annotations)
-	return n == 0 || n <= MaxAnnotations && (length <= MaxAnnotationBytes || size(annotations) <= MaxAnnotationBytes)
+	switch marks := n * len(`"":"",`); {
+	case n == 0, n <= MaxAnnotations && marks+most*text < MaxAnnotationBytes-len("{}\n"):
+		return true
+	case n > MaxAnnotations || marks+text > MaxAnnotationBytes:
+		return false
+	}
+	return size(annotations) <= MaxAnnotationBytes
 }
 
 // size returns the length of a value as JSON, as documents and records have it.

@@ -71,18 +71,10 @@ func (e *Error) after(head int) string {
 		tail += " (" + quote.ASCII(e.Hint) + ")"
 	}
 	if e.Entry == 0 && e.Text == "" {
-		return cut(tail, room)
+		return quote.Clip(tail, room)
 	}
-	tail = ": " + cut(tail, room-minText-len(": "))
+	tail = ": " + quote.Clip(tail, room-minText-len(": "))
 	return entry + quote.Within(e.Text, room-len(tail)) + tail
-}
-
-// cut shortens ASCII text to limit bytes, "..." included.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return s[:limit-len("...")] + "..."
 }
 
 // Problem is the cause and the hint of an Error, without the place.

@@ -1,22 +1,18 @@
 package annotation
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// pairs returns the keys of limits that set two keys of the kernel to one value.
-func pairs() []string { return []string{"bps", "iops"} }
-
 // LimitKeys returns the keys of limits: those of the kernel, and those that set two of them.
 func LimitKeys() (names []string) {
 	for k := range blkio.NumLimits {
 		names = append(names, k.String())
 	}
-	return append(names, pairs()...)
+	return append(names, "bps", "iops")
 }
 
 // KeysOf returns the keys of the kernel that a key of limits sets. It returns nil for an unknown one.
@@ -40,8 +36,10 @@ func (e *Entry) repeats(name string) *Problem {
 			continue
 		}
 		earlier := k.String()
-		if e.paired[k] {
-			earlier = pairs()[slices.IndexFunc(pairs(), func(pair string) bool { return slices.Contains(KeysOf(pair), k) })]
+		if e.paired[k] && k.IsBytes() {
+			earlier = "bps"
+		} else if e.paired[k] {
+			earlier = "iops"
 		}
 		if earlier == name {
 			return &Problem{"duplicate key " + quote.Text(name), "write it once"}
