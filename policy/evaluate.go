@@ -234,15 +234,8 @@ func (p *Pod) Check() []*annotation.Error {
 	errs := slices.Concat(p.refused, p.request.PodWide())
 	for _, name := range p.request.ContainerNames() {
 		errs = append(errs, p.check(p.request.Named(name))...)
-		if c := p.named[name]; c.err != nil {
-			errs = append(errs, c.err)
-		}
 	}
-	errs = append(errs, p.check(p.request.Each())...)
-	if p.each.err != nil {
-		errs = append(errs, p.each.err)
-	}
-	return append(errs, p.check(p.request.Total())...)
+	return slices.Concat(errs, p.check(p.request.Each()), p.check(p.request.Total()))
 }
 
 // isForeign reports whether a runtime handler is not known to share the host's kernel.
@@ -268,7 +261,7 @@ func (p *Policy) Action(err error) Action {
 	}
 }
 
-// check returns the errors of one scope that need no container.
+// check returns the errors of one scope that need no container, with that of the choice of a class last.
 func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 	errs := q.Errors()
 	if q == nil {
@@ -283,6 +276,9 @@ func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 				errs = append(errs, err)
 			}
 		}
+	}
+	if c := p.choices[q]; c.err != nil {
+		errs = append(errs, c.err)
 	}
 	return errs
 }

@@ -32,8 +32,7 @@ type Pod struct {
 	request *annotation.Request // the annotations that count
 	dropped
 	origin
-	each    choice            // by the scope containers
-	named   map[string]choice // by the scopes container.NAME; nil for none
+	choices map[*annotation.Scope]choice // of the scopes with a class; nil for none
 	targets annotation.Targets
 }
 
@@ -121,20 +120,15 @@ func (p *Pod) choose() {
 		}
 	}
 	add(p.rule.class())
-	if p.request.Chooses() {
-		if q := p.request.Each(); q != nil && q.Class != nil {
-			p.each = p.choiceOf(q.Class)
-			add(p.each.class)
+	for _, q := range p.request.Scopes() {
+		if q.Class == nil {
+			continue
 		}
-		for _, name := range p.request.ContainerNames() {
-			if q := p.request.Named(name); q.Class != nil {
-				if p.named == nil {
-					p.named = map[string]choice{}
-				}
-				p.named[name] = p.choiceOf(q.Class)
-				add(p.named[name].class)
-			}
+		if p.choices == nil {
+			p.choices = map[*annotation.Scope]choice{}
 		}
+		p.choices[q] = p.choiceOf(q.Class)
+		add(p.choices[q].class)
 	}
 	p.targets = p.targets.And(targets...)
 }
@@ -157,8 +151,8 @@ func (p *Pod) choiceOf(c *annotation.Class) choice {
 
 // classOf returns the class of a container, and the source of its values; nil without a class.
 func (p *Pod) classOf(container string) (*Class, Source) {
-	for _, c := range []*Class{p.named[container].class, p.each.class} {
-		if c != nil {
+	for _, c := range p.choicesFor(container) {
+		if c := c.class; c != nil {
 			return c, Source{Kind: FromClass, Name: c.Name}
 		}
 	}
@@ -168,9 +162,17 @@ func (p *Pod) classOf(container string) (*Class, Source) {
 	return nil, Source{}
 }
 
+// choicesFor returns the classes that are chosen for a container, by precedence.
+func (p *Pod) choicesFor(container string) [2]choice {
+	if p.choices == nil {
+		return [2]choice{}
+	}
+	return [...]choice{p.choices[p.request.Named(container)], p.choices[p.request.Each()]}
+}
+
 // choiceErrors returns the errors of the classes that are chosen for a container.
 func (p *Pod) choiceErrors(container string) (errs []*annotation.Error) {
-	for _, c := range []choice{p.named[container], p.each} {
+	for _, c := range p.choicesFor(container) {
 		if c.err != nil {
 			errs = append(errs, c.err)
 		}

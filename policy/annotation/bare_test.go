@@ -27,7 +27,7 @@ func TestBareKey(t *testing.T) {
 		}
 		r := Parse(annotations)
 		each := r.Each()
-		if errs := errorsOf(r, "db"); len(errs) > 0 || r.OfClaim() != nil || !r.Chooses() || !r.StarOf("db") {
+		if errs := errorsOf(r, "db"); len(errs) > 0 || r.OfClaim() != nil || !r.StarOf("db") {
 			t.Errorf("%q: %v, %+v", suffix, errs, r)
 		}
 		if got := []string{each.Limits.From.Annotation, each.Weights.From.Annotation, each.Class.Key}; !cmp.Equal(got, []string{keyLimits + suffix, keyWeight + suffix, keyClass + suffix}) {

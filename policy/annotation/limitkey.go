@@ -68,6 +68,7 @@ const (
 const (
 	ScopeEach  = "containers"
 	ScopeTotal = "pod-total"
+	scopeNamed = "container."
 )
 
 // limitsKey is the annotation of limits of a claim, and on a pod that of the scope containers.
