@@ -67,18 +67,24 @@ func (d *boundsDocument) bounds(v *validator, at *field.Path, outer *Bounds, flo
 
 // bound parses rates for "*", the only target of a bound.
 func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) {
-	l := v.limits(at, elements)
+	l := v.limits(at, elements, func(en *annotation.Entry) *annotation.Problem { return checkPlain("a bound", en) })
 	for i := range l.Entries {
-		en := &l.Entries[i]
-		if en.Target.Kind != annotation.TargetStar {
-			text := elements[en.Number-1]
-			v.errs = append(v.errs, field.Invalid(at.Index(en.Number-1), text, "invalid target: a bound holds for each disk (write *)"))
-			continue
-		}
-		v.withoutBurst(at.Index(en.Number-1), elements[en.Number-1], en)
-		out = en.Limits
+		out = l.Entries[i].Limits
 	}
 	return out
+}
+
+// checkPlain returns the problem of an entry of the policy, for a bound or a budget, that is for other disks than "*" or has a burst.
+func checkPlain(what string, en *annotation.Entry) *annotation.Problem {
+	if en.Target.Kind != annotation.TargetStar {
+		return &annotation.Problem{Cause: "invalid target: " + what + " holds for each disk", Hint: "write *"}
+	}
+	for k := range blkio.NumLimits {
+		if !en.Burst(k).IsZero() {
+			return &annotation.Problem{Cause: "a burst stands in a class or an annotation", Hint: "remove " + k.String() + annotation.BurstSuffix}
+		}
+	}
+	return nil
 }
 
 // theNodePolicy is the place of bounds that belong to no rule.
@@ -118,10 +124,8 @@ func (p *Pod) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.E
 	var problem *annotation.Problem
 	if en.Weight != 0 {
 		problem = p.checkWeight(int(en.Weight))
-	} else if problem = p.policy.Floors.check(en); problem == nil {
-		if problem = p.checkRates(&en.Limits); problem == nil {
-			problem = p.policy.checkBursts(en)
-		}
+	} else {
+		problem = cmp.Or(p.policy.Floors.check(en), p.checkRates(&en.Limits), p.policy.checkBursts(en))
 	}
 	if problem == nil {
 		return nil
@@ -197,14 +201,4 @@ func (p *Policy) checkBursts(en *annotation.Entry) *annotation.Problem {
 		}
 	}
 	return nil
-}
-
-// withoutBurst validates that an entry of the policy has no burst.
-func (v *validator) withoutBurst(at *field.Path, text string, en *annotation.Entry) {
-	for k := range blkio.NumLimits {
-		if !en.Burst(k).IsZero() {
-			v.errs = append(v.errs, field.Invalid(at, text, "a burst stands in a class or an annotation (remove "+k.String()+annotation.BurstSuffix+")"))
-			return
-		}
-	}
 }
