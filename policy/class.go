@@ -45,8 +45,8 @@ func (d *classDocument) class(v *validator, at *field.Path, name string, p *Poli
 	}
 	c.guarantee = v.guarantee(at.Child("guarantee"), d.Guarantee)
 	if len(d.Limits) > 0 {
-		c.limits = v.limits(at.Child("limits"), d.Limits, func(en *annotation.Entry) *annotation.Problem {
-			return cmp.Or(p.Floors.check(en), p.checkBursts(en))
+		c.limits = v.limits(at.Child("limits"), d.Limits, func(en *annotation.Entry) string {
+			return cmp.Or(p.Floors.check(en), p.checkBursts(en)).String()
 		})
 	}
 	if d.Weight != nil {
@@ -56,15 +56,17 @@ func (d *classDocument) class(v *validator, at *field.Path, name string, p *Poli
 	return c
 }
 
-// limits parses a list of limits. check returns the problem of an entry that the grammar allows.
-func (v *validator) limits(at *field.Path, elements []string, check func(*annotation.Entry) *annotation.Problem) *annotation.List {
+// limits parses a list of limits. check returns what is wrong with an entry that the grammar allows, or "".
+func (v *validator) limits(at *field.Path, elements []string, check func(*annotation.Entry) string) *annotation.List {
 	l, problems := annotation.ParseLimits(at.String(), elements)
-	for i := range l.Entries {
-		problems[l.Entries[i].Number-1] = check(&l.Entries[i])
-	}
+	valid := l.Entries
 	for i, p := range problems {
-		if p != nil {
-			v.errs = append(v.errs, field.Invalid(at.Index(i), elements[i], p.String()))
+		text := p.String()
+		if p == nil {
+			text, valid = check(&valid[0]), valid[1:]
+		}
+		if text != "" {
+			v.errs = append(v.errs, field.Invalid(at.Index(i), elements[i], text))
 		}
 	}
 	return l

@@ -129,7 +129,7 @@ func TestParseFieldErrors(t *testing.T) {
 		{fileHead + "bounds: 100", `bounds: Invalid value: expected an object with fields, found number`},
 		{fileHead + "bounds: {wieght: {max: 5}}", `bounds.wieght: Forbidden: unknown field (did you mean "bounds.weight"?)`},
 		{fileHead + "bounds: {weight: 100}", `bounds.weight: Invalid value: expected an object with fields, found number`},
-		{fileHead + "bounds: {weight: {mni: 1}}", `bounds.weight.mni: Forbidden: unknown field (did you mean "bounds.weight.min"?)`},
+		{fileHead + "bounds: {weight: {mxa: 1}}", `bounds.weight.mxa: Forbidden: unknown field (did you mean "bounds.weight.max"?)`},
 		{fileHead + "bounds: {weight: {max: 0}}", `bounds.weight.max: Invalid value: 0: must be between 1 and 10000, inclusive`},
 		{fileHead + "bounds: {weight: {max: 10001}}", `bounds.weight.max: Invalid value: 10001: must be between 1 and 10000, inclusive`},
 		{fileHead + "bounds: {weight: {max: '50'}}", `bounds.weight.max: Invalid value: expected a whole number, found string`},

@@ -73,8 +73,8 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 	if len(d.Limits) == 0 {
 		return b
 	}
-	b.list = v.limits(at.Child("limits"), d.Limits, func(en *annotation.Entry) *annotation.Problem {
-		return cmp.Or(checkPlain("a budget", en), floors.check(en)) // below the floor no container could start
+	b.list = v.limits(at.Child("limits"), d.Limits, func(en *annotation.Entry) string {
+		return cmp.Or(checkPlain("a budget", en), floors.check(en).String()) // below the floor no container could start
 	})
 	for i := range b.list.Entries {
 		for k, most := range b.list.Entries[i].Limits {

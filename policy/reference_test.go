@@ -26,7 +26,7 @@ func exampleDocument() *document {
 	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
 	d.Classes = map[string]classDocument{"NAME": {}}
 	d.Rules, d.Budgets, d.Bursts = []ruleDocument{{}}, []budgetDocument{{}}, []string{""}
-	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
+	d.Bounds.Max, d.Bounds.Min = []string{""}, []string{""}
 	d.Rules[0].Bounds = d.Bounds
 	selector := &selectorDocument{MatchExpressions: []requirementDocument{{}}}
 	d.Rules[0].Match.NamespaceSelector, d.Rules[0].Match.PodSelector = selector, selector

@@ -82,9 +82,12 @@ type Problem struct {
 	Cause, Hint string
 }
 
-// String returns the cause, and the hint in parentheses.
+// String returns the cause, and the hint in parentheses; "" for nil.
 func (p *Problem) String() string {
-	if p.Hint == "" {
+	switch {
+	case p == nil:
+		return ""
+	case p.Hint == "":
 		return p.Cause
 	}
 	return p.Cause + " (" + p.Hint + ")"
