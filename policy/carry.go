@@ -140,7 +140,7 @@ func (p *Pod) isReplaced(s Setting) bool {
 
 // totalEntry returns the entry of pod-total with the annotation and the number of a source, or nil.
 func (p *Pod) totalEntry(s Source) *annotation.Entry {
-	if p.request.Empty() || p.request.Total() == nil {
+	if !p.AsksTotal() {
 		return nil
 	}
 	l := p.request.Total().Limits

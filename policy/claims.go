@@ -16,6 +16,11 @@ import (
 type claim struct {
 	name   string
 	places []Place
+	claimLimits
+}
+
+// claimLimits are the limits that a claim has of its own.
+type claimLimits struct {
 	// own has the limits of the claim itself: of its annotation, of its class and of its storage driver, each key once. It is nil for
 	// none, and with err.
 	own []*annotation.List
@@ -90,11 +95,11 @@ func (v *Volumes) findClaim(name string) (int, bool) {
 
 // ChangedClaims returns the names of those claims that have other limits of their own than before, sorted.
 func (v *Volumes) ChangedClaims(former *Volumes) (names []string) {
-	limits := func(of *Volumes, name string) (limits claim) {
+	limits := func(of *Volumes, name string) claimLimits {
 		if i, found := of.findClaim(name); found {
-			limits.own, limits.err, limits.ofPod = of.claims[i].own, of.claims[i].err, of.claims[i].ofPod
+			return of.claims[i].claimLimits
 		}
-		return limits
+		return claimLimits{}
 	}
 	var all []string
 	for _, c := range slices.Concat(v.knownClaims(), former.knownClaims()) {
@@ -151,7 +156,7 @@ func (v *Volumes) withoutLimits() *Volumes {
 	out := *v
 	out.claims = slices.Clone(v.claims)
 	for i := range out.claims {
-		out.claims[i].own, out.claims[i].err, out.claims[i].ofPod = nil, nil, nil
+		out.claims[i].claimLimits = claimLimits{}
 	}
 	return &out
 }

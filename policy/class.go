@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -44,18 +45,9 @@ func (d *classDocument) class(v *validator, at *field.Path, name string, p *Poli
 	}
 	c.guarantee = v.guarantee(at.Child("guarantee"), d.Guarantee)
 	if len(d.Limits) > 0 {
-		c.limits = v.limits(at.Child("limits"), d.Limits)
-		for i := range c.limits.Entries {
-			en := &c.limits.Entries[i]
-			problem := p.Floors.check(en)
-			if problem == nil {
-				problem = p.checkBursts(en)
-			}
-			if problem != nil {
-				i := en.Number - 1
-				v.errs = append(v.errs, field.Invalid(at.Child("limits").Index(i), d.Limits[i], problem.String()))
-			}
-		}
+		c.limits = v.limits(at.Child("limits"), d.Limits, func(en *annotation.Entry) string {
+			return cmp.Or(p.Floors.check(en), p.checkBursts(en)).String()
+		})
 	}
 	if d.Weight != nil {
 		c.weights = annotation.WeightOfAll("classes."+name, v.within(at.Child("weight"), *d.Weight, blkio.MaxWeight))
@@ -64,12 +56,17 @@ func (d *classDocument) class(v *validator, at *field.Path, name string, p *Poli
 	return c
 }
 
-// limits parses a list of limits.
-func (v *validator) limits(at *field.Path, elements []string) *annotation.List {
+// limits parses a list of limits. check returns what is wrong with an entry that the grammar allows, or "".
+func (v *validator) limits(at *field.Path, elements []string, check func(*annotation.Entry) string) *annotation.List {
 	l, problems := annotation.ParseLimits(at.String(), elements)
+	valid := l.Entries
 	for i, p := range problems {
-		if p != nil {
-			v.errs = append(v.errs, field.Invalid(at.Index(i), elements[i], p.String()))
+		text := p.String()
+		if p == nil {
+			text, valid = check(&valid[0]), valid[1:]
+		}
+		if text != "" {
+			v.errs = append(v.errs, field.Invalid(at.Index(i), elements[i], text))
 		}
 	}
 	return l

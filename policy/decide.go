@@ -153,15 +153,11 @@ func (e *evaluation) desired() (Desired, error) {
 	}
 	slices.Sort(d.Warnings)
 	d.Warnings = andMore(slices.Compact(d.Warnings), len(e.warnings.more))
-	if len(d.Errors) == 0 {
-		return d, nil
-	}
+	var errs []error
 	for _, err := range d.Errors {
-		if e.pod.Action(err) == Reject {
-			return d, err
-		}
+		errs = append(errs, err)
 	}
-	return d, d.Errors[0]
+	return d, e.pod.First(errs...)
 }
 
 // byName limits the disks whose names match a glob: those under the root filesystems and the volumes, those below
@@ -176,10 +172,7 @@ func (e *evaluation) byName(cs []Container) {
 		c := &cs[i]
 		for o := range c.starred() {
 			if o.Err != nil { // it is unknown whether there is a disk
-				if !e.missed && hasLimit(e.values) {
-					e.missed = true
-					e.fail(e.unlimited(c, o.Backing, o.Path))
-				}
+				e.failOnce(c, o.Backing, o.Path, e.values)
 				continue
 			}
 			found := blkio.Backing{Warning: o.Warning}

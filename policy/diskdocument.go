@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -79,19 +80,11 @@ func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
 	}
 	v.patterns(match.Child("names"), d.Match.Names)
 	v.patterns(match.Child("models"), d.Match.Models)
-	switch d.Weights {
-	case "":
-	case "true", "false": // YAML reads on and off without quotes as booleans
-		r.Weights = map[scalar]WeightMode{"true": WeightsOn, "false": WeightsOff}[d.Weights]
-	default:
-		r.Weights = oneOf(v, at.Child("weights"), WeightMode(d.Weights), WeightsAuto, WeightsOn, WeightsOff, WeightsBFQ)
+	if d.Weights != "" {
+		r.Weights = oneOf(v, at.Child("weights"), WeightMode(onOff(d.Weights)), WeightsAuto, WeightsOn, WeightsOff, WeightsBFQ)
 	}
-	switch d.Follow {
-	case "":
-	case "false": // YAML reads off without quotes as a boolean
-		r.Follow = FollowOff
-	default:
-		r.Follow = oneOf(v, at.Child("follow"), FollowMode(d.Follow), FollowAuto, FollowOff)
+	if d.Follow != "" {
+		r.Follow = oneOf(v, at.Child("follow"), FollowMode(onOff(d.Follow)), FollowAuto, FollowOff)
 	}
 	if d.Model != nil {
 		r.Model = d.Model.model(v, at.Child("model"))
@@ -103,6 +96,11 @@ func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
 		d.checkBFQ(v, at)
 	}
 	return r
+}
+
+// onOff returns the words on and off for the booleans as which YAML reads them without quotes.
+func onOff(word scalar) string {
+	return cmp.Or(map[scalar]string{"true": "on", "false": "off"}[word], string(word))
 }
 
 // checkBFQ validates a rule with weights: bfq. It changes the scheduler of disks, so it must select them.

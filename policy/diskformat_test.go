@@ -14,8 +14,8 @@ var (
 	slowQOS   = blkio.CostQOS{RPct: 5000, RLat: 1333 * time.Microsecond, WPct: 9950, WLat: 999 * time.Microsecond, Min: 9800, Max: 16600}
 )
 
-func TestFormatDisks(t *testing.T) {
-	got := FormatDisks([]DiskRule{RuleFor(Disk{Name: "vdb"}, slowModel, slowQOS)})
+func TestFormatRule(t *testing.T) {
+	got := FormatRule(Disk{Name: "vdb"}, slowModel, slowQOS)
 	want := `disks:
 - match: {names: ["vdb"]}
   model: {rbps: 62914560, rseqiops: 1500, rrandiops: 1500, wbps: 4096, wseqiops: 1, wrandiops: 1}
@@ -26,42 +26,34 @@ func TestFormatDisks(t *testing.T) {
 	}
 }
 
-// TestFormatsWhatItParses verifies that a policy file with formatted rules has these rules, and RuleFor matches
-// its disk only.
+// TestFormatsWhatItParses verifies that a policy file with a formatted rule has its model and its targets, and matches its disk only.
 func TestFormatsWhatItParses(t *testing.T) {
-	yes := true
-	rules := []DiskRule{
-		RuleFor(Disk{Name: "cciss!c0d0"}, slowModel, slowQOS),
-		RuleFor(Disk{Name: "sda", Model: `A/B *[x]? \ "Ä" ` + "\x1b\u202e: #"}, slowModel, blkio.CostQOS{Min: 10000, Max: 10000}),
-		{Weights: WeightsOff, Match: DiskMatch{Names: []string{"nvme*", "vd?"}, Models: []string{"*"}, Rotational: &yes}},
-		{Weights: WeightsOn},
-	}
-	p, err := ParseFile([]byte(fileHead + "\n" + FormatDisks(rules)))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, FormatDisks(rules))
-	}
-	if diff := cmp.Diff(rules, p.Disks); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	for _, d := range []Disk{{Name: "cciss!c0d0"}, {Model: `A/B *[x]? \ "Ä" ` + "\x1b\u202e: #"}} {
-		r := RuleFor(d, slowModel, slowQOS)
-		if !r.Match.selects(d) {
-			t.Errorf("%+v does not match %+v", r.Match, d)
-		}
-		d.Name, d.Model = d.Name+"x", d.Model+"x"
-		if r.Match.selects(d) {
-			t.Errorf("%+v matches %+v", r.Match, d)
+	exact := blkio.CostQOS{Min: 10000, Max: 10000}
+	for _, d := range []Disk{{Name: "cciss!c0d0"}, {Name: "sda", Model: `A/B *[x]? \ "Ä" ` + "\x1b\u202e: #"}} {
+		for _, qos := range []blkio.CostQOS{slowQOS, exact} {
+			text := FormatRule(d, slowModel, qos)
+			p, err := ParseFile([]byte(fileHead + "\n" + text))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			r := p.Disks[0]
+			if len(p.Disks) != 1 || *r.Model != slowModel || *r.QOS != qos || r.Weights != WeightsAuto || !r.Match.selects(d) {
+				t.Errorf("%+v of %s", r, text)
+			}
+			if other := (Disk{Name: d.Name + "x", Model: d.Model + "x"}); r.Match.selects(other) {
+				t.Errorf("%+v matches %+v", r.Match, other)
+			}
 		}
 	}
 }
 
-func FuzzFormatDisks(f *testing.F) {
+func FuzzFormatRule(f *testing.F) {
 	f.Add("sda", "A/B [1]")
 	f.Fuzz(func(t *testing.T, name, model string) {
-		rules := []DiskRule{RuleFor(Disk{Name: name, Model: model}, slowModel, slowQOS)}
-		p, err := ParseFile([]byte(fileHead + "\n" + FormatDisks(rules)))
+		text := FormatRule(Disk{Name: name, Model: model}, slowModel, slowQOS)
+		p, err := ParseFile([]byte(fileHead + "\n" + text))
 		if err != nil {
-			t.Fatalf("%v\n%s", err, FormatDisks(rules))
+			t.Fatalf("%v\n%s", err, text)
 		}
 		if !p.Disks[0].Match.selects(Disk{Name: name, Model: model}) {
 			t.Errorf("%+v does not match", p.Disks[0].Match)

@@ -84,7 +84,7 @@ func TestParseDisksErrors(t *testing.T) {
 	}
 	for _, tt := range []struct{ disk, want string }{
 		{"weights: always", `disks[0].weights: Unsupported value: "always": supported values: "auto", "on", "off"`},
-		{"follow: on", `disks[0].follow: Unsupported value: "true": supported values: "auto", "off"`},
+		{"follow: on", `disks[0].follow: Unsupported value: "on": supported values: "auto", "off"`},
 		{"match: {names: ['[']}", `disks[0].match.names[0]: Invalid value: "[": invalid pattern`},
 		{"match: {models: [a, 'a[']}", `disks[0].match.models[1]: Invalid value: "a[": invalid pattern`},
 		{"match: {name: [a]}", `disks[0].match.name: Forbidden: unknown field (did you mean "disks[0].match.names"?)`},

@@ -221,16 +221,3 @@ func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blk
 	}
 	return n
 }
-
-// exampleDocument returns a document with each field.
-func exampleDocument() any {
-	d := newDocument(Default())
-	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
-	d.Classes = map[string]classDocument{strict.Name: {}}
-	d.Rules, d.Budgets, d.Bursts = []ruleDocument{{}}, []budgetDocument{{}}, []string{""}
-	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
-	d.Rules[0].Bounds = d.Bounds
-	selector := &selectorDocument{MatchExpressions: []requirementDocument{{}}}
-	d.Rules[0].Match.NamespaceSelector, d.Rules[0].Match.PodSelector = selector, selector
-	return d
-}

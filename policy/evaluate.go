@@ -32,17 +32,13 @@ func (p *Pod) Container(c Container, missing ...string) (Desired, error) {
 	}
 	e, cs := evaluation{pod: p}, []Container{c}
 	e.fail(p.refused...)
-	if !p.request.Empty() {
-		e.scopes(p.request, cs)
-		e.fail(p.choiceErrors(c.Name)...)
-	}
+	e.scopes(p.request, cs)
+	e.fail(p.choiceErrors(c.Name)...)
 	e.claims(cs)
 	if class, from := p.classOf(c.Name); class != nil {
 		e.classes(class, from, cs)
 	}
-	if !p.request.Empty() {
-		e.fail(p.check(p.request.Total())...)
-	}
+	e.fail(p.check(p.request.Total())...)
 	e.uses(c)
 	d, err := e.desired()
 	p.warnIgnored(&d)
@@ -184,7 +180,7 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 }
 
 // AsksTotal reports whether the annotations that count ask for settings of the pod's cgroup.
-func (p *Pod) AsksTotal() bool { return !p.request.Empty() && p.request.Total() != nil }
+func (p *Pod) AsksTotal() bool { return p.request.Total() != nil }
 
 // Total decides the settings of the pod's cgroup, from the disks of the containers that
 // are known, in any order. It skips containers without the mount of a path, and those that
@@ -200,14 +196,11 @@ func (p *Pod) total(cs []Container) (Desired, error) {
 	if errs := p.refusedTotal(); len(errs) > 0 {
 		return Desired{Errors: errs}, errs[0] // for Carry
 	}
-	if p.request.Empty() {
-		return Desired{Ignored: p.ignored}, nil
-	}
 	if err := p.checkRuntime(); err != nil {
 		return Desired{}, err
 	}
 	if p.request.Total() == nil {
-		return Desired{}, nil
+		return Desired{Ignored: p.ignored}, nil
 	}
 	isLate := func(c Container) bool { return c.Stage == Late }
 	isRejected := func(c Container) bool { return c.Stage == Rejected }
@@ -238,22 +231,11 @@ func (p *Pod) totalOf(cs []Container) (Desired, error) {
 // Check returns the errors of the annotations that do not depend on the containers and their
 // disks. They are in the order of Container, with the containers sorted by name.
 func (p *Pod) Check() []*annotation.Error {
-	errs := slices.Clone(p.refused)
-	if p.request.Empty() {
-		return errs
-	}
-	errs = append(errs, p.request.PodWide()...)
+	errs := slices.Concat(p.refused, p.request.PodWide())
 	for _, name := range p.request.ContainerNames() {
 		errs = append(errs, p.check(p.request.Named(name))...)
-		if c := p.named[name]; c.err != nil {
-			errs = append(errs, c.err)
-		}
 	}
-	errs = append(errs, p.check(p.request.Each())...)
-	if p.each.err != nil {
-		errs = append(errs, p.each.err)
-	}
-	return append(errs, p.check(p.request.Total())...)
+	return slices.Concat(errs, p.check(p.request.Each()), p.check(p.request.Total()))
 }
 
 // isForeign reports whether a runtime handler is not known to share the host's kernel.
@@ -279,7 +261,7 @@ func (p *Policy) Action(err error) Action {
 	}
 }
 
-// check returns the errors of one scope that need no container.
+// check returns the errors of one scope that need no container, with that of the choice of a class last.
 func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 	errs := q.Errors()
 	if q == nil {
@@ -294,6 +276,9 @@ func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 				errs = append(errs, err)
 			}
 		}
+	}
+	if c := p.choices[q]; c.err != nil {
+		errs = append(errs, c.err)
 	}
 	return errs
 }

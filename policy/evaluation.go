@@ -243,7 +243,12 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		}
 		return
 	}
-	if e.missed {
+	e.failOnce(c, b, what, e.values)
+}
+
+// failOnce reports a target without a disk, or one whose disk is unknown, once for all containers.
+func (e *evaluation) failOnce(c *Container, b *blkio.Backing, what string, lim byKey[blkio.Amount]) {
+	if e.missed || !hasLimit(lim) {
 		return
 	}
 	e.missed = true
@@ -301,10 +306,7 @@ func (e *evaluation) star(cs []Container) {
 			case lim == byKey[blkio.Amount]{}:
 			case o.Err != nil: // it is unknown whether there is a disk
 				left = byKey[blkio.Amount]{}
-				if !e.missed && hasLimit(lim) {
-					e.missed = true
-					e.fail(e.unlimited(&cs[i], o.Backing, o.Path))
-				}
+				e.failOnce(&cs[i], o.Backing, o.Path, lim)
 			case len(o.Disks) == 0:
 				if s, isNew := e.skip(o.Path, reason(o.Backing)); isNew {
 					if skipped++; skipped == 1 {

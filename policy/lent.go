@@ -41,19 +41,16 @@ func (p *Pod) Lends(c *Container, d *Desired) (out Lent) {
 		}
 	}
 	out.Disks, out.Unsure = sortedDisks(out.Disks), sortedDisks(out.Unsure)
-	out.Limits = slices.Clone(d.Settings.Where(func(s Setting) bool {
+	out.Limits = d.Settings.Where(func(s Setting) bool {
 		return s.Key.IsRate() && s.Amount != blkio.Max && hasDisk(out.Disks, s.Dev) && (s.isOfClaim() || s.Basis == Room)
-	}))
-	for i := range out.Limits {
-		out.Limits[i].Basis = LentLimit
-	}
+	}).as(LentLimit, func(Setting) bool { return true })
 	return out
 }
 
 // pathsIn returns the paths at which a container has volumes, each with false if it is that of a claim with one of the errors.
 func (v *Volumes) pathsIn(container string, errs []*annotation.Error) map[string]bool {
 	out := map[string]bool{}
-	for _, at := range v.in(container) {
+	for _, at := range v.at[container] {
 		out[at.path] = true
 	}
 	for _, e := range errs {

@@ -163,11 +163,7 @@ func (g generator) bounds() (b modelBounds, text string) {
 	weight := ""
 	if g.oneIn(2) {
 		b.max[blkio.DiskWeight] = blkio.Amount(50 + g.IntN(300))
-		weight += fmt.Sprintf("max: %d, ", b.max[blkio.DiskWeight])
-	}
-	if g.oneIn(3) {
-		b.min[blkio.DiskWeight] = blkio.Amount(1 + g.IntN(50))
-		weight += fmt.Sprintf("min: %d", b.min[blkio.DiskWeight])
+		weight = fmt.Sprintf("max: %d", b.max[blkio.DiskWeight])
 	}
 	return b, "{" + text + "weight: {" + weight + "}}"
 }

@@ -37,7 +37,7 @@ func (p *Pod) index(c *Container) MountIndex {
 	if len(p.targets.Volumes) == 0 {
 		return IndexMounts(c.Mounts)
 	}
-	return indexVolumes(c.Mounts, p.volumes.in(c.Name))
+	return indexVolumes(c.Mounts, p.volumes.at[c.Name])
 }
 
 // indexVolumes returns an index of the mounts of a container that has its volumes as well. places is where the container has volumes of

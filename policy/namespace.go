@@ -45,32 +45,6 @@ func (l NamespaceLabels) Know(keys []string) bool {
 	return keys == nil || l != nil && !slices.ContainsFunc(keys, func(key string) bool { _, known := l[key]; return !known })
 }
 
-// lookup is the view of a selector on labels. It notes whether the selector has asked for one that is unknown.
-type lookup struct {
-	known   NamespaceLabels
-	unknown bool
-}
-
-var _ labels.Labels = (*lookup)(nil)
-
-// Lookup implements labels.Labels.
-func (l *lookup) Lookup(key string) (value string, exists bool) {
-	found, known := l.known[key]
-	switch {
-	case !known:
-		l.unknown = true
-	case found != nil:
-		return *found, true
-	}
-	return "", false
-}
-
-// Has implements labels.Labels.
-func (l *lookup) Has(key string) bool { _, exists := l.Lookup(key); return exists }
-
-// Get implements labels.Labels.
-func (l *lookup) Get(key string) string { value, _ := l.Lookup(key); return value }
-
 // selectsNamespace reports whether the labels of a namespace are selected. It returns unknown if some are needed that are not
 // known: the rule must not apply to other namespaces until they are, also if the selector asks for their absence.
 func (m *PodMatch) selectsNamespace(known NamespaceLabels) (selected, unknown bool) {
@@ -80,9 +54,21 @@ func (m *PodMatch) selectsNamespace(known NamespaceLabels) (selected, unknown bo
 	if known == nil {
 		return false, true
 	}
-	l := lookup{known: known}
-	selected = m.NamespaceSelector.Matches(&l)
-	return selected && !l.unknown, l.unknown
+	needed, _ := m.NamespaceSelector.Requirements()
+	for i := range needed {
+		value, isKnown := known[needed[i].Key()]
+		one := labels.Set{}
+		if value != nil {
+			one[needed[i].Key()] = *value
+		}
+		switch {
+		case !isKnown:
+			unknown = true
+		case !needed[i].Matches(one):
+			return false, false
+		}
+	}
+	return !unknown, unknown
 }
 
 // LacksNamespaceLabels reports whether another rule may match a pod once the labels of its namespace are known.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -72,17 +73,11 @@ func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) Na
 	if len(d.Limits) == 0 {
 		return b
 	}
-	b.list = v.limits(at.Child("limits"), d.Limits)
+	b.list = v.limits(at.Child("limits"), d.Limits, func(en *annotation.Entry) string {
+		return cmp.Or(checkPlain("a budget", en), floors.check(en).String()) // below the floor no container could start
+	})
 	for i := range b.list.Entries {
-		en := &b.list.Entries[i]
-		element, text := at.Child("limits").Index(en.Number-1), d.Limits[en.Number-1]
-		if en.Target.Kind != annotation.TargetStar {
-			v.errs = append(v.errs, field.Invalid(element, text, "invalid target: a budget holds for each disk (write *)"))
-		} else if p := floors.check(en); p != nil { // no container could start
-			v.errs = append(v.errs, field.Invalid(element, text, p.String()))
-		}
-		v.withoutBurst(element, text, en)
-		for k, most := range en.Limits {
+		for k, most := range b.list.Entries[i].Limits {
 			if most != blkio.Max { // max exempts the key from the budget
 				b.Limits[k] = most
 			}

@@ -32,8 +32,7 @@ type Pod struct {
 	request *annotation.Request // the annotations that count
 	dropped
 	origin
-	each    choice            // by the scope containers
-	named   map[string]choice // by the scopes container.NAME; nil for none
+	choices map[*annotation.Scope]choice // of the scopes with a class; nil for none
 	targets annotation.Targets
 }
 
@@ -60,21 +59,20 @@ type choice struct {
 	err   *annotation.Error
 }
 
-// ForPod returns the policy for a pod with these annotations. Without facts no rule matches.
+// ForPod returns the policy for a pod with these annotations, nil for none. Without facts no rule matches.
 func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
-	out := &Pod{policy: p, request: r}
+	out := &Pod{policy: p, request: cmp.Or(r, &annotation.Request{})}
+	out.volumes = &Volumes{unknown: "the volumes of the pod are not known yet"}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
-		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, facts.Volumes
+		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, cmp.Or(facts.Volumes, out.volumes)
 		out.weightBudget = p.weightBudget(out.rule.class(), facts.Namespace)
 	}
 	out.allow()
 	if out.budget != nil {
 		out.targets = out.budget.list.Targets()
 	}
-	if !out.request.Empty() {
-		out.targets = out.targets.And(out.request.Targets())
-	}
+	out.targets = out.targets.And(out.request.Targets())
 	out.choose()
 	out.targets = out.targets.And(out.volumes.targets(out.targets.Volumes))
 	return out
@@ -98,7 +96,7 @@ func (p *Pod) allow() {
 			}))
 		}
 	}
-	p.request = nil
+	p.request = &annotation.Request{}
 }
 
 // refusedTotal returns those errors of refused that are about the pod as a whole.
@@ -122,20 +120,15 @@ func (p *Pod) choose() {
 		}
 	}
 	add(p.rule.class())
-	if p.request.Chooses() {
-		if q := p.request.Each(); q != nil && q.Class != nil {
-			p.each = p.choiceOf(q.Class)
-			add(p.each.class)
+	for _, q := range p.request.Scopes() {
+		if q.Class == nil {
+			continue
 		}
-		for _, name := range p.request.ContainerNames() {
-			if q := p.request.Named(name); q.Class != nil {
-				if p.named == nil {
-					p.named = map[string]choice{}
-				}
-				p.named[name] = p.choiceOf(q.Class)
-				add(p.named[name].class)
-			}
+		if p.choices == nil {
+			p.choices = map[*annotation.Scope]choice{}
 		}
+		p.choices[q] = p.choiceOf(q.Class)
+		add(p.choices[q].class)
 	}
 	p.targets = p.targets.And(targets...)
 }
@@ -158,8 +151,8 @@ func (p *Pod) choiceOf(c *annotation.Class) choice {
 
 // classOf returns the class of a container, and the source of its values; nil without a class.
 func (p *Pod) classOf(container string) (*Class, Source) {
-	for _, c := range []*Class{p.named[container].class, p.each.class} {
-		if c != nil {
+	for _, c := range p.choicesFor(container) {
+		if c := c.class; c != nil {
 			return c, Source{Kind: FromClass, Name: c.Name}
 		}
 	}
@@ -169,9 +162,17 @@ func (p *Pod) classOf(container string) (*Class, Source) {
 	return nil, Source{}
 }
 
+// choicesFor returns the classes that are chosen for a container, by precedence.
+func (p *Pod) choicesFor(container string) [2]choice {
+	if p.choices == nil {
+		return [2]choice{}
+	}
+	return [...]choice{p.choices[p.request.Named(container)], p.choices[p.request.Each()]}
+}
+
 // choiceErrors returns the errors of the classes that are chosen for a container.
 func (p *Pod) choiceErrors(container string) (errs []*annotation.Error) {
-	for _, c := range []choice{p.named[container], p.each} {
+	for _, c := range p.choicesFor(container) {
 		if c.err != nil {
 			errs = append(errs, c.err)
 		}
@@ -235,7 +236,7 @@ func (p *Pod) StarOf(container string) bool {
 	if p.isForeign || !p.targets.HasStar() {
 		return false
 	}
-	if !p.request.Empty() && p.request.StarOf(container) {
+	if p.request.StarOf(container) {
 		return true
 	}
 	c, _ := p.classOf(container)

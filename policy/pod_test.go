@@ -104,7 +104,7 @@ func TestUnmatched(t *testing.T) {
 	if diff := cmp.Diff([]string{"db", "wbe", "zzzz"}, r.ContainerNames()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	var none *annotation.Request
+	none := new(annotation.Request)
 	if !none.Empty() || Default().of(none).Unmatched(pod()) != nil || none.ContainerNames() != nil || Default().of(none).Check() != nil {
 		t.Error("no request is not empty")
 	}

@@ -11,13 +11,26 @@ import (
 
 // ReferenceFacts returns a document with the defaults, and the paths of the required fields.
 func ReferenceFacts() (defaults any, required []string) {
-	_, errs := exampleDocument().(*document).policy()
+	_, errs := exampleDocument().policy()
 	for _, err := range errs {
 		if err.Type == field.ErrorTypeRequired {
 			required = append(required, err.Field)
 		}
 	}
 	return newDocument(Default()), required
+}
+
+// exampleDocument returns a document with an element of each list.
+func exampleDocument() *document {
+	d := newDocument(Default())
+	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
+	d.Classes = map[string]classDocument{"NAME": {}}
+	d.Rules, d.Budgets, d.Bursts = []ruleDocument{{}}, []budgetDocument{{}}, []string{""}
+	d.Bounds.Max, d.Bounds.Min = []string{""}, []string{""}
+	d.Rules[0].Bounds = d.Bounds
+	selector := &selectorDocument{MatchExpressions: []requirementDocument{{}}}
+	d.Rules[0].Match.NamespaceSelector, d.Rules[0].Match.PodSelector = selector, selector
+	return d
 }
 
 // TestReferenceDefaults verifies the defaults on the page that Default does not have: those of elements of lists, and those of the example

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -15,10 +14,9 @@ type Bounds struct {
 	// Max and Min are rates for each disk. If a value is Unset, that of the policy holds. The value
 	// blkio.Max is no bound.
 	Max, Min blkio.Limits
-	// MaxWeight and MinWeight bound the weight of a container and of pod-total, from 1 to 10000. If
-	// a value is 0, that of the policy holds. A weight takes a share from others. So with a MaxWeight at the
-	// kernel's default of 100 a pod can only lower its own.
-	MaxWeight, MinWeight int
+	// MaxWeight is the largest weight of a container and of pod-total, from 1 to 10000. If it is 0, that of the policy
+	// holds. A weight takes a share from others. So with the kernel's default of 100 a pod can only lower its own.
+	MaxWeight int
 }
 
 // boundsDocument is the field bounds of a policy and of a rule.
@@ -29,24 +27,18 @@ type boundsDocument struct {
 	// The smallest rate for each disk. `floors` hold as well, and for all pods.
 	// Values: a list with one entry for `*`. Default: none.
 	Min []string `json:"min,omitempty"`
-	// Bounds of the weights of each container and of `pod-total`.
+	// The bound of the weights of each container and of `pod-total`.
 	Weight struct {
 		// The largest weight. Values: 1 to 10000.
 		Max *int `json:"max"`
-		// The smallest weight. Values: 1 to 10000. Default: none.
-		Min *int `json:"min,omitempty"`
 	} `json:"weight"`
 }
 
 // bounds validates bounds. outer are those that hold where these state none.
 func (d *boundsDocument) bounds(v *validator, at *field.Path, outer *Bounds, floors *Floors) Bounds {
 	b := Bounds{Max: v.bound(at.Child("max"), d.Max), Min: v.bound(at.Child("min"), d.Min)}
-	weight := at.Child("weight")
 	if d.Weight.Max != nil {
-		b.MaxWeight = v.within(weight.Child("max"), *d.Weight.Max, blkio.MaxWeight)
-	}
-	if d.Weight.Min != nil {
-		b.MinWeight = v.within(weight.Child("min"), *d.Weight.Min, blkio.MaxWeight)
+		b.MaxWeight = v.within(at.Child("weight", "max"), *d.Weight.Max, blkio.MaxWeight)
 	}
 	for k := range blkio.NumLimits {
 		least, most := cmp.Or(b.Min[k], outer.Min[k]), cmp.Or(b.Max[k], outer.Max[k])
@@ -59,45 +51,52 @@ func (d *boundsDocument) bounds(v *validator, at *field.Path, outer *Bounds, flo
 			v.errs = append(v.errs, field.Invalid(at.Child("max"), d.Max, k.String()+" must be at least "+annotation.FormatAmount(k, floors.of(k))+", its floor"))
 		}
 	}
-	if least, most := cmp.Or(b.MinWeight, outer.MinWeight), cmp.Or(b.MaxWeight, outer.MaxWeight); most != 0 && least > most {
-		v.errs = append(v.errs, field.Invalid(weight, least, "the smallest weight is above the largest, "+strconv.Itoa(most)))
-	}
 	return b
 }
 
 // bound parses rates for "*", the only target of a bound.
 func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) {
-	l := v.limits(at, elements)
+	l := v.limits(at, elements, func(en *annotation.Entry) string { return checkPlain("a bound", en) })
 	for i := range l.Entries {
-		en := &l.Entries[i]
-		if en.Target.Kind != annotation.TargetStar {
-			text := elements[en.Number-1]
-			v.errs = append(v.errs, field.Invalid(at.Index(en.Number-1), text, "invalid target: a bound holds for each disk (write *)"))
-			continue
-		}
-		v.withoutBurst(at.Index(en.Number-1), elements[en.Number-1], en)
-		out = en.Limits
+		out = l.Entries[i].Limits
 	}
 	return out
+}
+
+// checkPlain returns what is wrong with an entry for a bound or a budget that is for other disks than "*" or has a burst, or "".
+func checkPlain(what string, en *annotation.Entry) string {
+	if en.Target.Kind != annotation.TargetStar {
+		return "invalid target: " + what + " holds for each disk (write *)"
+	}
+	for k := range blkio.NumLimits {
+		if !en.Burst(k).IsZero() {
+			return "a burst stands in a class or an annotation (remove " + k.String() + annotation.BurstSuffix + ")"
+		}
+	}
+	return ""
 }
 
 // theNodePolicy is the place of bounds that belong to no rule.
 const theNodePolicy = "the node policy"
 
+// bound returns a bound of the pod's rule or, if that is zero, of the policy, and where it is stated.
+func (p *Pod) bound(of func(*Bounds) blkio.Amount) (blkio.Amount, string) {
+	if p.rule != nil {
+		if own := of(&p.rule.Bounds); own != 0 {
+			return own, p.rule.title
+		}
+	}
+	return of(&p.policy.Bounds), theNodePolicy
+}
+
 // maxRate returns the largest rate that may be requested, and where that is stated.
 func (p *Pod) maxRate(k blkio.Key) (blkio.Amount, string) {
-	if p.rule != nil && p.rule.Bounds.Max[k] != blkio.Unset {
-		return p.rule.Bounds.Max[k], p.rule.title
-	}
-	return p.policy.Bounds.Max[k], theNodePolicy
+	return p.bound(func(b *Bounds) blkio.Amount { return b.Max[k] })
 }
 
 // minRate returns the smallest rate that may be requested, and where that is stated.
 func (p *Pod) minRate(k blkio.Key) (blkio.Amount, string) {
-	if p.rule != nil && p.rule.Bounds.Min[k] != blkio.Unset {
-		return p.rule.Bounds.Min[k], p.rule.title
-	}
-	return p.policy.Bounds.Min[k], theNodePolicy
+	return p.bound(func(b *Bounds) blkio.Amount { return b.Min[k] })
 }
 
 // LeastRate returns the smallest rate that a limit of the pod may have.
@@ -114,10 +113,8 @@ func (p *Pod) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.E
 	var problem *annotation.Problem
 	if en.Weight != 0 {
 		problem = p.checkWeight(int(en.Weight))
-	} else if problem = p.policy.Floors.check(en); problem == nil {
-		if problem = p.checkRates(&en.Limits); problem == nil {
-			problem = p.policy.checkBursts(en)
-		}
+	} else {
+		problem = cmp.Or(p.policy.Floors.check(en), p.checkRates(&en.Limits), p.policy.checkBursts(en))
 	}
 	if problem == nil {
 		return nil
@@ -150,21 +147,8 @@ func (p *Pod) checkRates(rates *blkio.Limits) *annotation.Problem {
 
 // checkWeight returns the problem of a weight that is out of bounds.
 func (p *Pod) checkWeight(weight int) *annotation.Problem {
-	of := func(rule, policy int) (int, string) {
-		if rule != 0 {
-			return rule, p.rule.title
-		}
-		return policy, theNodePolicy
-	}
-	var own Bounds
-	if p.rule != nil {
-		own = p.rule.Bounds
-	}
-	if most, where := of(own.MaxWeight, p.policy.Bounds.MaxWeight); weight > most {
-		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + strconv.Itoa(most) + ", bounds.weight.max of " + where}
-	}
-	if least, where := of(own.MinWeight, p.policy.Bounds.MinWeight); weight < least {
-		return &annotation.Problem{Cause: "the weight is too small", Hint: "write at least " + strconv.Itoa(least) + ", bounds.weight.min of " + where}
+	if most, where := p.bound(func(b *Bounds) blkio.Amount { return blkio.Amount(b.MaxWeight) }); blkio.Amount(weight) > most {
+		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + most.String() + ", bounds.weight.max of " + where}
 	}
 	return nil
 }
@@ -203,14 +187,4 @@ func (p *Policy) checkBursts(en *annotation.Entry) *annotation.Problem {
 		}
 	}
 	return nil
-}
-
-// withoutBurst validates that an entry of the policy has no burst.
-func (v *validator) withoutBurst(at *field.Path, text string, en *annotation.Entry) {
-	for k := range blkio.NumLimits {
-		if !en.Burst(k).IsZero() {
-			v.errs = append(v.errs, field.Invalid(at, text, "a burst stands in a class or an annotation (remove "+k.String()+annotation.BurstSuffix+")"))
-			return
-		}
-	}
 }

@@ -28,7 +28,6 @@ func TestRequestBounds(t *testing.T) {
 		{"batch-1", keyDB, "* riops=6k", `entry 1 "* riops=6k": riops=6k is above the bound (write at most 5k, bounds.max of the node policy)`},
 		{"batch-1", keyWeight + "containers", "60", ""},
 		{"batch-1", keyWeight + "containers", "61", `"61": the weight is too large (write at most 60, bounds.weight.max of rule batch)`},
-		{"batch-1", keyWeight + "containers", "4", `"4": the weight is too small (write at least 5, bounds.weight.min of rule batch)`},
 		{"other", keyDB, "* wbps=300Mi", ""},
 		{"other", keyDB, "* wbps=max", `entry 1 "* wbps=max": wbps=max is above the bound (write at most 300Mi, bounds.max of the node policy)`},
 		{"other", keyWeight + "containers", "4", ""},
@@ -192,7 +191,6 @@ func TestPolicyErrors(t *testing.T) {
 		{rule("name: a, bounds: {max: ['* wbps=1Ki']}"), `wbps must be at least 64Ki, its floor`},
 		{rule("name: a, bounds: {min: ['* wbps=max']}"), `rules[0].bounds.min: Invalid value: ["* wbps=max"]: wbps: a limit is required`},
 		{rule("name: a, bounds: {min: ['* wbps=2Mi'], max: ['* wbps=1Mi']}"), `rules[0].bounds: Invalid value: "wbps": the smallest value 2Mi is above the largest 1Mi`},
-		{rule("name: a, bounds: {weight: {min: 101}}"), `rules[0].bounds.weight: Invalid value: 101: the smallest weight is above the largest, 100`},
 		{rule("name: a, bounds: {weight: {max: 0}}"), `rules[0].bounds.weight.max: Invalid value: 0: must be between 1 and 10000, inclusive`},
 		{fileHead + "bounds: {max: ['* wbps=1Mi'], min: ['* wbps=2Mi']}", `bounds: Invalid value: "wbps": the smallest value 2Mi is above the largest 1Mi`},
 	})

@@ -48,7 +48,7 @@ rules:
       - {key: team, operator: Exists}
   class: bronze
   annotations: allow
-  bounds: {max: ["* wbps=100Mi"], min: ["* wbps=1Mi wiops=50"], weight: {max: 60, min: 5}}
+  bounds: {max: ["* wbps=100Mi"], min: ["* wbps=1Mi wiops=50"], weight: {max: 60}}
 - {name: ignored, match: {namespaces: [ignored]}, class: silver, annotations: ignore}
 - {name: rejected, match: {namespaces: [rejected]}, class: silver, annotations: reject}
 - {name: unbound, match: {namespaces: [unbound]}, bounds: {max: ["* wbps=max"], weight: {max: 10000}}}

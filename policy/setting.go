@@ -63,15 +63,23 @@ func (s Settings) Where(keep func(Setting) bool) Settings {
 	return out
 }
 
-// stand returns the settings as those that stand. What is carried stays carried.
-func (s Settings) stand() Settings {
+// as returns the settings with a basis in place of that of some. They are s itself if it has none of these.
+func (s Settings) as(basis Basis, some func(Setting) bool) Settings {
+	if !slices.ContainsFunc(s, some) {
+		return slices.Clip(s)
+	}
 	out := slices.Clone(s)
 	for i := range out {
-		if !out[i].isCarried() {
-			out[i].Basis = Standing
+		if some(out[i]) {
+			out[i].Basis = basis
 		}
 	}
 	return out
+}
+
+// stand returns the settings as those that stand. What is carried stays carried.
+func (s Settings) stand() Settings {
+	return s.as(Standing, func(x Setting) bool { return !x.isCarried() })
 }
 
 // WithoutCarried returns the settings that are not carried.
@@ -79,28 +87,11 @@ func (s Settings) WithoutCarried() Settings {
 	return s.Where(func(x Setting) bool { return !x.isCarried() })
 }
 
-// Uncarried returns the settings with those that are carried as ones that stand. They are s itself if none is carried.
-func (s Settings) Uncarried() Settings {
-	if !slices.ContainsFunc(s, Setting.isCarried) {
-		return s
-	}
-	out := slices.Clone(s)
-	for i := range out {
-		if out[i].isCarried() {
-			out[i].Basis = Standing
-		}
-	}
-	return out
-}
+// Uncarried returns the settings with those that are carried as ones that stand.
+func (s Settings) Uncarried() Settings { return s.as(Standing, Setting.isCarried) }
 
 // Carry returns the settings as those that are carried.
-func (s Settings) Carry() Settings {
-	out := slices.Clone(s)
-	for i := range out {
-		out[i].Basis = Carried
-	}
-	return out
-}
+func (s Settings) Carry() Settings { return s.as(Carried, func(Setting) bool { return true }) }
 
 // In returns the settings in one control file.
 func (s Settings) In(file string) Settings {

@@ -18,43 +18,36 @@ func (p *Pod) Unmatched(cs []Container) []string {
 	if r.Empty() {
 		return nil
 	}
-	var names, out []string
+	var names []string
+	var out distinct[string]
 	var indexes []MountIndex
 	areKnown := true // the mounts of all containers
 	for i := range cs {
 		names, indexes = append(names, cs[i].Name), append(indexes, p.index(&cs[i]))
 		areKnown = areKnown && cs[i].Stage != Ended
 	}
-	more := 0
 	for _, n := range r.ContainerNames() {
-		switch {
-		case slices.Contains(names, n):
-		case len(out) == maxListed:
-			more++
-		default:
-			line := "container." + n + ": the pod has no container " + quote.Text(n)
-			if hint := spelling.Hint(n, names...); hint != "" {
-				line += " (" + hint + ")"
-			}
-			out = append(out, line)
+		if slices.Contains(names, n) {
+			continue
 		}
+		line := "container." + n + ": the pod has no container " + quote.Text(n)
+		if hint := spelling.Hint(n, names...); hint != "" {
+			line += " (" + hint + ")"
+		}
+		out.add(line)
 	}
 	for _, q := range []*annotation.Scope{r.Each(), r.Total()} {
 		if q == nil || q.Limits == nil || !areKnown {
 			continue
 		}
 		for i := range q.Limits.Entries {
-			switch en := &q.Limits.Entries[i]; {
-			case p.isMatched(&en.Target, indexes):
-			case len(out) == maxListed:
-				more++
-			default:
-				out = append(out, q.Limits.From.Annotation+": entry "+strconv.Itoa(en.Number)+
-					": no container of the pod has a mount "+en.Target.Where())
+			if en := &q.Limits.Entries[i]; !p.isMatched(&en.Target, indexes) {
+				out.add(q.Limits.From.Annotation + ": entry " + strconv.Itoa(en.Number) +
+					": no container of the pod has a mount " + en.Target.Where())
 			}
 		}
 	}
-	return andMore(out, more)
+	return andMore(out.kept, len(out.more))
 }
 
 // isMatched reports whether some container has an object that the target selects.

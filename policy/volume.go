@@ -67,10 +67,7 @@ func (e *evaluation) isAmbiguous(cs []Container) bool {
 // unknownVolumes reports a target that names a volume while the volumes of the pod are unknown. The creation of the container is tried
 // again, with the same words until then.
 func (e *evaluation) unknownVolumes() {
-	cause := "the volumes of the pod are not known yet"
-	if v := e.pod.volumes; v != nil {
-		cause = "the volumes of the pod are unknown: " + v.unknown
-	}
+	cause := e.pod.volumes.unknown
 	if e.scope.isLenient() {
 		e.skip(e.entry.Target.Name(), cause)
 		e.unenforced("", "")
@@ -90,7 +87,7 @@ func (e *evaluation) unknownVolumes() {
 func (e *evaluation) noVolume(x *MountIndex) *annotation.Problem {
 	name := e.entry.Target.Volume
 	p := &annotation.Problem{Cause: "volume " + quote.Text(name) + " is on no mount of the container"}
-	names := e.pod.volumes.names()
+	names := e.pod.volumes.named
 	if _, found := slices.BinarySearch(names, name); found {
 		p.Hint = "mount it, or remove the entry"
 		return p

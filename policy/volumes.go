@@ -56,7 +56,7 @@ type ClaimAttachment struct {
 // Volumes has the volumes of a pod whose names the runtime does not see: where its containers have them, and the limits that the claims
 // among them have of their own. It does not change. The volumes of a pod are unknown for nil.
 type Volumes struct {
-	unknown string                   // the reason why they are unknown; "" if they are known
+	unknown string                   // that they are unknown, and why; "" if they are known
 	named   []string                 // the names of all, sorted, distinct
 	at      map[string][]volumePlace // where each container has them
 	claims  []claim                  // by name
@@ -66,7 +66,9 @@ type Volumes struct {
 type volumePlace struct{ volume, path string }
 
 // UnknownVolumes returns volumes that are unknown for a reason.
-func UnknownVolumes(reason string) *Volumes { return &Volumes{unknown: reason} }
+func UnknownVolumes(reason string) *Volumes {
+	return &Volumes{unknown: "the volumes of the pod are unknown: " + reason}
+}
 
 // NewVolumes returns the volumes of a pod.
 func NewVolumes(volumes []Volume) *Volumes {
@@ -99,22 +101,6 @@ func (v *Volumes) place(of *Volume) {
 	}
 }
 
-// names returns the names of the volumes that are known, sorted.
-func (v *Volumes) names() []string {
-	if v == nil {
-		return nil
-	}
-	return v.named
-}
-
-// in returns where a container has the volumes, as far as that is known.
-func (v *Volumes) in(container string) []volumePlace {
-	if v == nil {
-		return nil
-	}
-	return v.at[container]
-}
-
 // Known reports whether the volumes are known.
 func (v *Volumes) Known() bool { return v != nil && v.unknown == "" }
 
@@ -125,9 +111,6 @@ func (v *Volumes) Equal(o *Volumes) bool {
 
 // targets returns the paths of the claims that have limits of their own, and of the volumes that are named.
 func (v *Volumes) targets(named []string) annotation.Targets {
-	if v == nil {
-		return annotation.Targets{}
-	}
 	var paths []string
 	for i := range v.claims {
 		if c := &v.claims[i]; c.hasLimits() {

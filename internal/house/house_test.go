@@ -70,7 +70,6 @@ var largeStructs = map[string]string{
 	"plugin/iocost.State":           "facts about a disk, not state",
 	"plugin/enforce/plan.View":      "what a pure function takes, not state",
 	"plugin/enforce/plan.Container": "what a pure function takes, not state",
-	"policy/annotation.Request":     "what a parser returns, not state",
 	"policy.Pod":                    "what a parser returns, not state",
 }
 

@@ -70,9 +70,7 @@ const minWeight, maxWeight = 10, 1000
 // invalid values are errors.
 func parse(data []byte) ([]class, error) {
 	var d classesDocument
-	unknown, err := (&strict.Format{
-		Example: func() any { return &classesDocument{map[string][]elementDocument{strict.Name: {{}}}} }, Named: []string{"Classes"},
-	}).Decode(withCase(data), &d)
+	unknown, err := strict.Decode(withCase(data), &d)
 	if err != nil {
 		return nil, fmt.Errorf("parse blockio classes: %w", err)
 	}

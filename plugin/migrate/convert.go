@@ -77,8 +77,8 @@ func (c *conversion) class(in *class) (string, error) {
 	}
 	var fields []string
 	switch limits := c.limits(in); {
-	case len(limits) > annotation.Most().Entries:
-		return "", fmt.Errorf("class %s has more than %d devices with limits (write patterns for them)", quote.Text(in.name), annotation.Most().Entries)
+	case len(limits) > annotation.MaxEntries:
+		return "", fmt.Errorf("class %s has more than %d devices with limits (write patterns for them)", quote.Text(in.name), annotation.MaxEntries)
 	case len(limits) > 0:
 		fields = append(fields, "limits: ["+strings.Join(limits, ", ")+"]")
 	}

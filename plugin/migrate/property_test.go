@@ -208,11 +208,11 @@ func TestManyDevices(t *testing.T) {
 		}
 		return []byte(text + "]}]}")
 	}
-	if text, _, err := Convert(file(annotation.Most().Entries)); err != nil || strings.Count(text, "disk:") != 256 {
+	if text, _, err := Convert(file(annotation.MaxEntries)); err != nil || strings.Count(text, "disk:") != 256 {
 		t.Errorf("%v\n%s", err, text)
 	}
 	const want = `convert blockio classes: class "a" has more than 256 devices with limits (write patterns for them)`
-	if text, _, err := Convert(file(annotation.Most().Entries + 1)); err == nil || err.Error() != want || text != "" {
+	if text, _, err := Convert(file(annotation.MaxEntries + 1)); err == nil || err.Error() != want || text != "" {
 		t.Errorf("%v", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -93,34 +92,21 @@ func (f *Facts) volumes() *policy.Volumes {
 	return policy.NewVolumes(f.Volumes)
 }
 
-// fits reports whether annotations are within the bounds. Each new pod is asked about, so they are not encoded.
+// fits reports whether annotations are within the bounds. Each new pod is asked about, so they are encoded only if their length leaves
+// it open.
 func fits(annotations map[string]string) bool {
-	length := len("{}\n") - len(",")
+	const most = len(`\u0001`) // that JSON needs for a byte
+	n, text := len(annotations), 0
 	for key, value := range annotations {
-		length += lengthOf(key) + lengthOf(value) + len(":,")
+		text += len(key) + len(value)
 	}
-	n := len(annotations)
-	return n == 0 || n <= MaxAnnotations && length <= MaxAnnotationBytes
-}
-
-// lengthOf returns the length of a string as JSON, as size has it.
-func lengthOf(s string) int {
-	length := len(s) + len(`""`)
-	for i, r := range s {
-		switch {
-		case r == '"', r == '\\', r == '\b', r == '\f', r == '\n', r == '\r', r == '\t':
-			length++
-		case r < ' ':
-			length += len(`\u0001`) - 1
-		case r == '\u2028', r == '\u2029': // which JavaScript takes for the ends of lines
-			length += len(`\u2028`) - utf8.RuneLen(r)
-		case r == utf8.RuneError:
-			if _, width := utf8.DecodeRuneInString(s[i:]); width == 1 {
-				length += len(`\ufffd`) - 1
-			}
-		}
+	switch marks := n * len(`"":"",`); {
+	case n == 0, n <= MaxAnnotations && marks+most*text < MaxAnnotationBytes-len("{}\n"):
+		return true
+	case n > MaxAnnotations || marks+text > MaxAnnotationBytes:
+		return false
 	}
-	return length
+	return size(annotations) <= MaxAnnotationBytes
 }
 
 // size returns the length of a value as JSON, as documents and records have it.

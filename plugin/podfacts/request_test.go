@@ -26,11 +26,19 @@ func asked(text, tier, limits string) *Request {
 	return f.Request("", "")
 }
 
-// TestLengthOf verifies that the length of a string as JSON is that of its encoded form.
-func TestLengthOf(t *testing.T) {
-	for _, s := range []string{"", "wbps=1Mi", "<&>", "\x00\x1f\x7f", "\b\f\n\r\t\"\\", "é\u2028\u2029\U0001F600", "\xff\xc3x", "\ufffd"} {
-		if got, want := lengthOf(s), size(s)-len("\n"); got != want {
-			t.Errorf("%q: %d bytes, want %d", s, got, want)
+// TestFits verifies that annotations fit by their length as JSON, which can be six times that of their text.
+func TestFits(t *testing.T) {
+	for _, s := range []string{"x", "<&>", "\x00\x1f\x7f", "\b\f\n\r\t\"\\", "é\u2028\u2029\U0001F600", "\xff\xc3x", "\ufffd"} {
+		for n := MaxAnnotationBytes / 7 / len(s); ; n++ {
+			of := map[string]string{"": strings.Repeat(s, n)}
+			want := size(of) <= MaxAnnotationBytes
+			if got := fits(of); got != want {
+				t.Errorf("%d of %q: %t, want %t", n, s, got, want)
+			}
+			if !want {
+				break
+			}
+			n += (MaxAnnotationBytes - size(of)) / 6 / len(s) // not each length
 		}
 	}
 }

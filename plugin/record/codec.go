@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -43,43 +42,17 @@ var ErrTooLarge = errors.New("the record " + Xattr + " is too large")
 // the sources, or "-".
 type wire struct {
 	Version int `json:"v"`
-	identity
-	Disks   map[string]string `json:"disks,omitempty"`
-	Names   []string          `json:"names,omitempty"` // of sources
-	Sources []wireSource      `json:"sources,omitempty"`
-	wireSettings
-	outcome
-	Unvetted bool           `json:"unvetted,omitempty"`
-	Exits    []wireExit     `json:"exits,omitempty"`
-	Edit     *podfacts.Edit `json:"edit,omitempty"`
+	Record
+	Disks    map[string]string `json:"disks,omitempty"`
+	Names    []string          `json:"names,omitempty"` // of sources
+	Sources  []wireSource      `json:"sources,omitempty"`
+	Settings []string          `json:"settings,omitempty"`
+	Weights  []string          `json:"weights,omitempty"`
+	Lowered  []string          `json:"lowered,omitempty"`
+	Lent     []string          `json:"lent,omitempty"`
+	Exits    []wireExit        `json:"exits,omitempty"`
 
 	err error // of settings
-}
-
-// wireSettings has the lists of settings of a record.
-type wireSettings struct {
-	Settings []string `json:"settings,omitempty"`
-	Weights  []string `json:"weights,omitempty"`
-	Lowered  []string `json:"lowered,omitempty"`
-	Lent     []string `json:"lent,omitempty"`
-}
-
-// identity has the fields of a Record for the cgroup. outcome has those for the decision.
-type identity struct {
-	Kind        string `json:"kind"`
-	Namespace   string `json:"namespace"`
-	Pod         string `json:"pod"`
-	UID         string `json:"uid"`
-	Container   string `json:"container,omitempty"`
-	ContainerID string `json:"containerID,omitempty"`
-}
-
-type outcome struct {
-	Skipped  []string `json:"skipped,omitempty"`
-	Warnings []string `json:"warnings,omitempty"`
-	Error    string   `json:"error,omitempty"`
-	Observed bool     `json:"observed,omitempty"`
-	Cleared  bool     `json:"cleared,omitempty"`
 }
 
 // wireSource is a policy.Source with a basis. Its name is one of wire.Names.
@@ -145,12 +118,7 @@ func (w *wire) encode() []byte {
 }
 
 func (r *Record) wire() *wire {
-	w := &wire{
-		Version:  version,
-		identity: identity{r.Kind, r.Namespace, r.Pod, r.UID, r.Container, r.ContainerID},
-		Unvetted: r.Unvetted, Edit: r.Edit,
-		outcome: outcome{r.Skipped, r.Warnings, r.Error, r.Observed, r.Cleared},
-	}
+	w := &wire{Version: version, Record: *r}
 	if len(r.Disks) > 0 {
 		w.Disks = make(map[string]string, len(r.Disks))
 	}
@@ -218,15 +186,12 @@ func (w *wire) source(s reason, known map[reason]string) string {
 // Parse decodes a record of this version. One of another version is an error, because its fields may have other
 // meanings.
 func Parse(data []byte) (*Record, error) {
-	v, err := versionOf(data)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrParse, err)
-	case v != version:
-		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, v, version)
-	}
 	var w wire
-	if err := json.Unmarshal(data, &w); err != nil {
+	err := json.Unmarshal(data, &w) // of a value of another type, the error comes after all else is decoded
+	if _, isSyntax := errors.AsType[*json.SyntaxError](err); !isSyntax && w.Version != version {
+		err = fmt.Errorf("version %d, this program knows %d", w.Version, version)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrParse, err)
 	}
 	r, err := w.record()
@@ -236,28 +201,8 @@ func Parse(data []byte) (*Record, error) {
 	return r, nil
 }
 
-// versionPrefix is the beginning of each record that this program writes, because the version is the first field of wire. With it the
-// version is known without decoding the JSON.
-var versionPrefix = fmt.Appendf(nil, `{"v":%d,`, version)
-
-// versionOf returns the version of a record.
-func versionOf(data []byte) (int, error) {
-	if bytes.HasPrefix(data, versionPrefix) {
-		return version, nil
-	}
-	var v struct {
-		Version int `json:"v"`
-	}
-	err := json.Unmarshal(data, &v)
-	return v.Version, err
-}
-
 func (w *wire) record() (*Record, error) {
-	r := &Record{
-		Kind: w.Kind, Namespace: w.Namespace, Pod: w.Pod, UID: w.UID, Container: w.Container, ContainerID: w.ContainerID,
-		Skipped: w.Skipped, Warnings: w.Warnings, Error: w.Error, Observed: w.Observed, Cleared: w.Cleared,
-		Edit: w.Edit, Unvetted: w.Unvetted,
-	}
+	r := w.Record // a copy, so that the texts of the settings are not kept
 	if len(w.Disks) > 0 {
 		r.Disks = make(map[blkio.Dev]string, len(w.Disks))
 	}
@@ -273,7 +218,7 @@ func (w *wire) record() (*Record, error) {
 	for _, e := range w.Exits {
 		r.Exits = append(r.Exits, Exit{e.Container, e.CgroupIDs, w.settings(e.Limits), e.At})
 	}
-	return r, w.err
+	return &r, w.err
 }
 
 // settings decodes a list of settings. It keeps the first error in err.

@@ -82,8 +82,8 @@ func TestMarshal(t *testing.T) {
 				Exits:    []Exit{{"log", []uint64{7, 8}, policy.NewSettings(set(blkio.Wiops, vda, 9, policy.Source{})), at}},
 				Observed: true, Cleared: true, Unvetted: true, Error: `"<e>"`, Warnings: []string{"w"}, Skipped: []string{"s"},
 			},
-			`{"v":2,"kind":"","namespace":"","pod":"","uid":"","lowered":["- io.max wbps=5 254:0","- io.weight default=50"],"skipped":["s"],` +
-				`"warnings":["w"],"error":"\"<e>\"","observed":true,"cleared":true,"unvetted":true,` +
+			`{"v":2,"kind":"","namespace":"","pod":"","uid":"","skipped":["s"],"warnings":["w"],"error":"\"<e>\"",` +
+				`"observed":true,"cleared":true,"unvetted":true,"lowered":["- io.max wbps=5 254:0","- io.weight default=50"],` +
 				`"exits":[{"container":"log","cgroupIDs":[7,8],"limits":["- io.max wiops=9 254:0"],"at":"2026-11-22T22:30:00Z"}]}`,
 		},
 	} {

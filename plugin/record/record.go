@@ -21,38 +21,42 @@ const (
 const Xattr = "user.nri-blkio"
 
 // Record describes the settings of this program on one cgroup, with the pod and the
-// sources. It is the only data that run, status and clear share.
+// sources. It is the only data that run, status and clear share. Fields with the tag "-" have another form in JSON, see
+// Marshal.
 type Record struct {
-	Kind                   string // KindContainer or KindPod
-	Namespace, Pod, UID    string
-	Container, ContainerID string // "" for a pod
+	Kind        string `json:"kind"` // KindContainer or KindPod
+	Namespace   string `json:"namespace"`
+	Pod         string `json:"pod"`
+	UID         string `json:"uid"`
+	Container   string `json:"container,omitempty"`   // "" for a pod
+	ContainerID string `json:"containerID,omitempty"` // "" for a pod
 
-	Settings policy.Settings
+	Settings policy.Settings `json:"-"`
 	// Weights has the weights of a pod as a whole on single disks. They are not in Settings, because the Keeper
 	// that divides a disk between pods can need another value of io.weight.
-	Weights  policy.Settings
-	Disks    map[blkio.Dev]string // kernel names, at the time of the record
-	Skipped  []string
-	Warnings []string
+	Weights  policy.Settings      `json:"-"`
+	Disks    map[blkio.Dev]string `json:"-"` // kernel names, at the time of the record
+	Skipped  []string             `json:"skipped,omitempty"`
+	Warnings []string             `json:"warnings,omitempty"`
 	// Error is one line about the requested limits that are not enforced.
-	Error string
+	Error string `json:"error,omitempty"`
 	// Observed is true if the settings were decided but not written (mode: observe).
-	Observed bool
+	Observed bool `json:"observed,omitempty"`
 	// Cleared is true if an operator has removed the limits. Then run does not write to the
 	// cgroup.
-	Cleared bool
+	Cleared bool `json:"cleared,omitempty"`
 	// Unvetted is true while the budget of the namespace had no room for a running container, or could not be asked. A restarted
 	// plugin asks it again.
-	Unvetted bool
+	Unvetted bool `json:"unvetted,omitempty"`
 	// Lowered are values that were granted and are not in force, see policy.Desired. Of a pod they
 	// include those above the backstop.
-	Lowered policy.Settings
+	Lowered policy.Settings `json:"-"`
 	// Lent has the limits that are lent to the pod of a container, see policy.Lent.Noted.
-	Lent policy.Settings
+	Lent policy.Settings `json:"-"`
 	// Exits are the ended containers of a pod, the newest last.
-	Exits []Exit
+	Exits []Exit `json:"-"`
 	// Edit has the annotations and labels of a pod that replace those that the runtime reports; nil for none.
-	Edit *podfacts.Edit
+	Edit *podfacts.Edit `json:"edit,omitempty"`
 }
 
 // Identity returns a record of the same cgroup without settings.

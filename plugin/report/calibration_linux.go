@@ -32,8 +32,7 @@ type Calibration struct {
 
 // NewCalibration returns the result for a disk, with the rule that gives it the calibrated model in a node policy.
 func NewCalibration(d *storage.DiskInfo, c *calibrate.Calibration) (*Calibration, error) {
-	rule := policy.RuleFor(policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational}, c.Model, c.QOS)
-	fragment := policy.FormatDisks([]policy.DiskRule{rule})
+	fragment := policy.FormatRule(policy.Disk{Name: d.Name, Model: d.Model}, c.Model, c.QOS)
 	asJSON, err := yaml.YAMLToJSON([]byte(fragment))
 	if err != nil {
 		return nil, err // not reached: the fragment is YAML

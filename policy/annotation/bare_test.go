@@ -27,7 +27,7 @@ func TestBareKey(t *testing.T) {
 		}
 		r := Parse(annotations)
 		each := r.Each()
-		if errs := errorsOf(r, "db"); len(errs) > 0 || r.OfClaim() != nil || !r.Chooses() || !r.StarOf("db") {
+		if errs := errorsOf(r, "db"); len(errs) > 0 || r.OfClaim() != nil || !r.StarOf("db") {
 			t.Errorf("%q: %v, %+v", suffix, errs, r)
 		}
 		if got := []string{each.Limits.From.Annotation, each.Weights.From.Annotation, each.Class.Key}; !cmp.Equal(got, []string{keyLimits + suffix, keyWeight + suffix, keyClass + suffix}) {
@@ -122,7 +122,7 @@ func TestOfClaim(t *testing.T) {
 	if errs := errorsOf(r, "db"); len(errs) > 0 || r.OfClaim().Error() != want || r.Each().Limits == nil || !cmp.Equal(r.Keys(), []string{keyEach, keyWeight}) {
 		t.Errorf("%v, %v, %q", errs, r.OfClaim(), r.Keys())
 	}
-	if (*Request)(nil).OfClaim() != nil || Parse(map[string]string{keyWeight: "wbps=50Mi"}).OfClaim() != nil {
+	if new(Request).OfClaim() != nil || Parse(map[string]string{keyWeight: "wbps=50Mi"}).OfClaim() != nil {
 		t.Error("limits of a claim without them")
 	}
 }

@@ -16,7 +16,7 @@ import (
 // one entry, whose target is the claim. The list is nil with an error.
 func ParseClaim(claim, text string, size int64) (*List, *Error) {
 	from, e := Origin{Claim: claim}, claimEntry(claim, text)
-	if len(text) > maxValue {
+	if len(text) > MaxValue {
 		return nil, New(Identity{From: from}, &Problem{"the value is longer than 64 KiB", "write for example " + hintClaim})
 	}
 	if HaveTargets(text) {
@@ -67,7 +67,7 @@ var entryOfClaim = regexp.MustCompile(`^` + EntryOfClaim() + `$`)
 // lackTargets reports whether a value is the annotation of a claim rather than that of a pod: it has entries, and each of them matches
 // EntryOfClaim.
 func lackTargets(value string) (lack bool) {
-	if len(value) > maxValue {
+	if len(value) > MaxValue {
 		return false
 	}
 	for entry := range splitEntries(value) {

@@ -47,7 +47,7 @@ func TestParseClaim(t *testing.T) {
 		"wbps=1\x00":            `"wbps=1\x00": control character in the entry (remove it)`,
 		"wbps=\xff":             `"wbps=\xff": invalid UTF-8 (write the annotation again)`,
 
-		strings.Repeat(";", maxValue+1): `the value is longer than 64 KiB (write for example "wbps=50Mi")`,
+		strings.Repeat(";", MaxValue+1): `the value is longer than 64 KiB (write for example "wbps=50Mi")`,
 	} {
 		l, err := ParseClaim("data", text, 1<<30)
 		if err == nil || l != nil || err.Error() != `nri-blkio: "claim data": `+want || err.Kind() != Invalid {

@@ -27,7 +27,7 @@ func (c *Class) ErrorOf(reason Reason, p *Problem) *Error {
 func (q *Scope) parseClass(key, value string) {
 	name, p := strings.TrimSpace(value), (*Problem)(nil)
 	switch {
-	case len(value) > maxValue:
+	case len(value) > MaxValue:
 		value, p = "", &Problem{"the value is longer than 64 KiB", hintClass}
 	case name == "":
 		value, p = "", &Problem{"the value is empty", hintClass}
@@ -62,9 +62,9 @@ func (l *List) parseElement(text string) *Problem {
 	l.count++
 	const example = `"* wbps=50Mi"`
 	switch entries := slices.Collect(splitEntries(text)); {
-	case len(text) > maxValue:
+	case len(text) > MaxValue:
 		return &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"}
-	case l.count > maxEntries:
+	case l.count > MaxEntries:
 		return &Problem{"more than 256 entries", "name fewer targets, or use *"}
 	case len(entries) == 0:
 		return &Problem{"the value is empty", "write for example " + example}

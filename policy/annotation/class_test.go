@@ -31,9 +31,6 @@ func TestClass(t *testing.T) {
 	} {
 		r := Parse(map[string]string{key: tt.value})
 		q, got, err := r.Each(), "", ""
-		if r.Chooses() != (tt.name != "") {
-			t.Errorf("%.40q: chooses %t", tt.value, r.Chooses())
-		}
 		if q.Class != nil {
 			got = q.Class.Name
 		}
@@ -88,13 +85,13 @@ func TestParseLimits(t *testing.T) {
 // TestParseManyLimits verifies that a list of the policy has at most as many entries as an annotation.
 func TestParseManyLimits(t *testing.T) {
 	var elements []string
-	for i := range maxEntries + 2 {
+	for i := range MaxEntries + 2 {
 		elements = append(elements, "/"+strconv.Itoa(i)+" wbps=1Mi")
 	}
 	l, problems := ParseLimits("classes.gold", elements)
-	if len(l.Entries) != maxEntries || problems[maxEntries-1] != nil || problems[maxEntries+1] == nil ||
-		problems[maxEntries].String() != "more than 256 entries (name fewer targets, or use *)" {
-		t.Errorf("%d entries, %v", len(l.Entries), problems[maxEntries])
+	if len(l.Entries) != MaxEntries || problems[MaxEntries-1] != nil || problems[MaxEntries+1] == nil ||
+		problems[MaxEntries].String() != "more than 256 entries (name fewer targets, or use *)" {
+		t.Errorf("%d entries, %v", len(l.Entries), problems[MaxEntries])
 	}
 }
 

@@ -19,7 +19,7 @@ type Identity struct {
 
 // String is different for different identities. It is for names and digests, and not for people.
 func (i *Identity) String() string {
-	return fmt.Sprintf("%q %d %q %q %s", i.From, i.Entry, i.Text, i.Subject, i.Reason)
+	return fmt.Sprintf("%q %d %q %q %d", i.From, i.Entry, i.Text, i.Subject, i.Reason)
 }
 
 // Error is a mistake in one annotation, or in another request for limits: its identity for programs, and a sentence for people. Its
@@ -71,18 +71,10 @@ func (e *Error) after(head int) string {
 		tail += " (" + quote.ASCII(e.Hint) + ")"
 	}
 	if e.Entry == 0 && e.Text == "" {
-		return cut(tail, room)
+		return quote.Clip(tail, room)
 	}
-	tail = ": " + cut(tail, room-minText-len(": "))
+	tail = ": " + quote.Clip(tail, room-minText-len(": "))
 	return entry + quote.Within(e.Text, room-len(tail)) + tail
-}
-
-// cut shortens ASCII text to limit bytes, "..." included.
-func cut(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return s[:limit-len("...")] + "..."
 }
 
 // Problem is the cause and the hint of an Error, without the place.
@@ -90,9 +82,12 @@ type Problem struct {
 	Cause, Hint string
 }
 
-// String returns the cause, and the hint in parentheses.
+// String returns the cause, and the hint in parentheses; "" for nil.
 func (p *Problem) String() string {
-	if p.Hint == "" {
+	switch {
+	case p == nil:
+		return ""
+	case p.Hint == "":
 		return p.Cause
 	}
 	return p.Cause + " (" + p.Hint + ")"

@@ -78,15 +78,6 @@ func TestErrorOrder(t *testing.T) {
 	}
 }
 
-// TestCut verifies that a text of the limit stays, and that a longer one ends with a mark of the cut.
-func TestCut(t *testing.T) {
-	for in, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcde", "abcdef": "ab..."} {
-		if got := cut(in, 5); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
 // TestKind verifies that the names are those of the node policy.
 func TestKind(t *testing.T) {
 	for kind, want := range map[Kind]string{Invalid: "invalid", Unenforceable: "unenforceable", Internal: "internal"} {

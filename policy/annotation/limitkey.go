@@ -1,22 +1,18 @@
 package annotation
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// pairs returns the keys of limits that set two keys of the kernel to one value.
-func pairs() []string { return []string{"bps", "iops"} }
-
 // LimitKeys returns the keys of limits: those of the kernel, and those that set two of them.
 func LimitKeys() (names []string) {
 	for k := range blkio.NumLimits {
 		names = append(names, k.String())
 	}
-	return append(names, pairs()...)
+	return append(names, "bps", "iops")
 }
 
 // KeysOf returns the keys of the kernel that a key of limits sets. It returns nil for an unknown one.
@@ -40,8 +36,10 @@ func (e *Entry) repeats(name string) *Problem {
 			continue
 		}
 		earlier := k.String()
-		if e.paired[k] {
-			earlier = pairs()[slices.IndexFunc(pairs(), func(pair string) bool { return slices.Contains(KeysOf(pair), k) })]
+		if e.paired[k] && k.IsBytes() {
+			earlier = "bps"
+		} else if e.paired[k] {
+			earlier = "iops"
 		}
 		if earlier == name {
 			return &Problem{"duplicate key " + quote.Text(name), "write it once"}
@@ -70,6 +68,7 @@ const (
 const (
 	ScopeEach  = "containers"
 	ScopeTotal = "pod-total"
+	scopeNamed = "container."
 )
 
 // limitsKey is the annotation of limits of a claim, and on a pod that of the scope containers.
@@ -98,23 +97,4 @@ func Scopes() []string { return []string{ScopeEach, ScopeTotal} }
 // their powers of 1000, then the binary ones, by their powers of 1024.
 func Suffixes() []string {
 	return []string{"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
-}
-
-// Bounds holds the largest valid numbers and sizes.
-type Bounds struct {
-	Annotations  int // of the plugin on one pod
-	TotalEntries int // in the annotations of one pod
-	Entries      int // in one annotation
-	Value        int // bytes of one annotation
-	Number       int // bytes of a number without its suffix
-	Decimals     int // of a number
-	Exponent     int // of a number
-}
-
-// Most returns the bounds of the grammar.
-func Most() Bounds {
-	return Bounds{
-		Annotations: maxKeys, TotalEntries: maxTotal, Entries: maxEntries, Value: maxValue,
-		Number: maxNumber, Decimals: maxDecimals, Exponent: maxExponent,
-	}
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
+// Bounds of one annotation.
 const (
-	maxValue   = 64 << 10 // bytes of one annotation
-	maxEntries = 256      // of one annotation
+	MaxValue   = 64 << 10 // bytes
+	MaxEntries = 256
 )
 
 // Entry is one entry of an annotation.
@@ -51,12 +52,12 @@ func parseLimits(key, value string) *List {
 // parseList parses entries of a target and the text after it, which parse reads.
 func parseList(from Origin, value, example string, parse func(e *Entry, rest string) *Problem) *List {
 	l := &List{From: from}
-	if len(value) > maxValue {
+	if len(value) > MaxValue {
 		l.fail(0, "", &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
 		return l
 	}
 	for text := range splitEntries(value) {
-		if l.count == maxEntries {
+		if l.count == MaxEntries {
 			l.fail(0, "", &Problem{"more than 256 entries", "name fewer targets, or use *"})
 			break
 		}

@@ -3,6 +3,7 @@ package annotation
 import (
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,13 +14,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
+// Bounds of numbers.
 const (
-	// maxNumber bounds the text of a number, zeros and decimals included.
-	maxNumber = 40
-	// maxDecimals is the precision of a Kubernetes quantity. ParseQuantity rounds more.
-	maxDecimals = 9
-	// maxExponent is at least what 0.000000001e27 needs; ParseQuantity computes with any.
-	maxExponent = 36
+	// MaxNumber bounds the text of a number, zeros and decimals included.
+	MaxNumber = 40
+	// MaxDecimals is the precision of a Kubernetes quantity. ParseQuantity rounds more.
+	MaxDecimals = 9
+	// MaxExponent is at least what 0.000000001e27 needs; ParseQuantity computes with any.
+	MaxExponent = 36
 )
 
 // parseRate parses the value of key k: a Kubernetes quantity that is a whole
@@ -83,9 +85,9 @@ func checkNumber(k blkio.Key, s string) *Problem {
 		return &Problem{"invalid rate " + quote.Text(s), "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":
 		return &Problem{"invalid number " + quote.Text(s), "write a whole number such as " + example(k)}
-	case len(n.digits) > maxNumber:
+	case len(n.digits) > MaxNumber:
 		return &Problem{"number " + quote.Text(s) + " is too long", "write a whole number such as " + example(k)}
-	case n.decimals > maxDecimals:
+	case n.decimals > MaxDecimals:
 		return &Problem{quote.Text(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
 	return n.checkSuffix(k, s)
@@ -135,7 +137,7 @@ func (n number) checkSuffix(k blkio.Key, s string) *Problem {
 		case errors.Is(err, strconv.ErrSyntax):
 		case negative:
 			return &Problem{quote.Text(s) + " is a fraction", "write a whole number such as " + example(k)}
-		case e > maxExponent: // out of range is the largest there is
+		case e > MaxExponent: // out of range is the largest there is
 			return &Problem{quote.Text(s) + " is too large", "write max for no limit"}
 		default:
 			return nil
@@ -154,46 +156,34 @@ func exact(s string) (v uint64, whole, ok bool) {
 	return uint64(up), q.CmpInt64(up) == 0, q.CmpInt64(math.MaxInt64) <= 0
 }
 
+var (
+	bitRate = regexp.MustCompile(`bps$|(?i:bits?(?:ps|/s|/sec|/second)?$)`)
+	units   = regexp.MustCompile(`(?i)^([kmgtp]?)(i??)(?:bytes|byte|b|iops|ops)?(?:ps|/s|/sec|/second)?$`)
+)
+
 // unitHint returns the correct text for a number with a suffix of another convention: 50MB, 50MiB, 10K, 50Mi/s,
 // 50m.
 func unitHint(k blkio.Key, n number) string {
-	unit := n.suffix
-	for _, tail := range []string{"/s", "/sec", "/second"} {
-		unit = strings.TrimSuffix(unit, tail)
-	}
-	if s, ok := strings.CutSuffix(unit, "ps"); ok && !strings.HasSuffix(unit, "ops") {
-		if strings.HasSuffix(s, "b") {
-			return "rates are bytes per second, not bits; write for example " + example(k)
-		}
-		unit = s
-	}
-	unit = strings.ToLower(unit)
-	if strings.HasSuffix(unit, "bit") || strings.HasSuffix(unit, "bits") {
-		return "rates are bytes per second, not bits; write for example " + example(k)
-	}
-	for _, tail := range []string{"bytes", "byte", "iops", "ops", "b"} {
-		if s, ok := strings.CutSuffix(unit, tail); ok {
-			unit = s
-			break
-		}
-	}
-	binary := map[string]string{"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
-	decimal := map[string]string{"k": "k", "m": "M", "g": "G", "t": "T", "p": "P"}
-	letter, isBinary := strings.CutSuffix(unit, "i")
+	unit := units.FindStringSubmatch(n.suffix)
 	switch {
-	case strings.Contains(unit, ","):
+	case bitRate.MatchString(n.suffix):
+		return "rates are bytes per second, not bits; write for example " + example(k)
+	case strings.Contains(n.suffix, ","):
 		return "separate keys by blanks, and write numbers without commas"
-	case unit == "" && n.decimals == 0:
-		return "write " + n.digits
-	case binary[letter] == "":
+	case unit == nil, unit[1] == "" && (unit[2] != "" || n.decimals > 0):
 		return "write a whole number such as " + example(k)
-	case isBinary:
-		return "write " + n.digits + binary[letter]
-	case k.IsBytes():
-		return "write " + n.digits + decimal[letter] + " or " + n.digits + binary[letter]
-	default:
-		return "write " + n.digits + decimal[letter]
 	}
+	letter := strings.ToUpper(unit[1])
+	binary, decimal := n.digits+letter+"i", n.digits+strings.Replace(letter, "K", "k", 1)
+	switch {
+	case letter == "":
+		return "write " + n.digits
+	case unit[2] != "":
+		return "write " + binary
+	case k.IsBytes():
+		return "write " + decimal + " or " + binary
+	}
+	return "write " + decimal
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

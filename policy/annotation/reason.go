@@ -45,14 +45,6 @@ const (
 	CannotBeLimited               // a later try may find the disk of the target
 )
 
-// String returns the name of the reason in identities.
-func (r Reason) String() string {
-	return [...]string{
-		"malformed", "not allowed", "ignored", "ignored claims", "of claim", "of pod", "out of bounds", "unknown class", "unknown claim", "no mount", "no room", "needs limit",
-		"conflict", "too many mounts", "no disk", "no control", "no pod cgroup", "foreign handler", "claims not known", "cannot be limited",
-	}[r]
-}
-
 // Kind returns the kind of an error with this reason.
 func (r Reason) Kind() Kind {
 	switch {

@@ -16,8 +16,8 @@ const Domain = "blkio.noderesource.dev"
 
 // Bounds of memory and work for the annotations of one pod.
 const (
-	maxKeys  = 64   // of this domain on one pod
-	maxTotal = 1024 // entries in the annotations of one pod
+	MaxKeys  = 64   // of this domain on one pod
+	MaxTotal = 1024 // entries in the annotations of one pod
 )
 
 // Kinds returns the kinds of annotations.
@@ -28,22 +28,19 @@ type Request struct {
 	keys    []string // of this domain, without that of ofClaim; sorted
 	ofClaim *Error   // why an annotation has no effect; nil for none
 	podWide []*Error // of keys that concern no known scope
-	named   []*Scope // of single containers: not more than keys, so that they are searched one by one
-	each    *Scope   // "containers"; nil where nothing is asked
-	total   *Scope   // "pod-total"; nil where nothing is asked
+	scopes  []*Scope // not more than keys, so that they are searched one by one
 	entries int      // of all limits annotations
 	targets Targets  // of all scopes
-	chooses bool     // some scope has a class
 }
 
 // Scope holds the annotations of one scope of a pod.
 type Scope struct {
-	Limits    *List    // nil for none
-	Weights   *List    // nil for none
-	Class     *Class   // nil for none, and for an invalid one
-	container string   // that it names; "" for the scopes of several
-	star      bool     // a limit has the target "*"
-	errs      []*Error // of the choice of a class, and of two keys for one annotation
+	Limits  *List    // nil for none
+	Weights *List    // nil for none
+	Class   *Class   // nil for none, and for an invalid one
+	name    string   // "containers", "pod-total" or "container.NAME"
+	star    bool     // a limit has the target "*"
+	errs    []*Error // of the choice of a class, and of two keys for one annotation
 }
 
 // Parse parses a pod's annotations. It has no error, because each mistake belongs to the scope that it is in: a
@@ -55,15 +52,15 @@ func Parse(annotations map[string]string) *Request {
 	for key := range annotations {
 		if IsKey(key) {
 			if keys == nil {
-				keys = make([]string, 0, min(len(annotations), maxKeys))
+				keys = make([]string, 0, min(len(annotations), MaxKeys))
 			}
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	r := &Request{keys: keys}
-	if len(keys) > maxKeys {
-		return r.tooMuch(keys[0], "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
+	if len(keys) > MaxKeys {
+		return r.tooMuch(keys[0], "more than "+strconv.Itoa(MaxKeys)+" annotations of "+Domain+" on one pod",
 			"write /containers once for what all containers share")
 	}
 	if value := annotations[limitsKey]; lackTargets(value) {
@@ -73,8 +70,8 @@ func Parse(annotations map[string]string) *Request {
 		r.keys = slices.DeleteFunc(keys, func(key string) bool { return key == limitsKey })
 	}
 	for _, key := range r.keys {
-		if r.parse(annotations, key); r.entries > maxTotal {
-			return r.tooMuch(key, "more than "+strconv.Itoa(maxTotal)+" entries in the annotations of one pod together",
+		if r.parse(annotations, key); r.entries > MaxTotal {
+			return r.tooMuch(key, "more than "+strconv.Itoa(MaxTotal)+" entries in the annotations of one pod together",
 				"name fewer targets, or use *")
 		}
 	}
@@ -88,17 +85,10 @@ func (r *Request) tooMuch(key, cause, hint string) *Request {
 }
 
 func (r *Request) collectTargets() {
-	add := func(q *Scope) {
-		if q != nil {
-			r.targets.add(q.Weights)
-			r.targets.add(q.Limits)
-			q.star = q.Limits.HasStar()
-		}
-	}
-	add(r.each)
-	add(r.total)
-	for _, q := range r.named {
-		add(q)
+	for _, q := range r.scopes {
+		r.targets.add(q.Limits)
+		r.targets.add(q.Weights)
+		q.star = q.Limits.HasStar()
 	}
 	r.targets.tidy()
 }
@@ -129,7 +119,7 @@ func (r *Request) parse(annotations map[string]string, key string) {
 		name = ScopeEach
 		if explicit, both := annotations[key+"/"+name]; both {
 			if explicit != value {
-				each := orNew(&r.each)
+				each := r.at(name)
 				each.errs = append(each.errs, New(Identity{From: Origin{Annotation: key}}, &Problem{
 					"the key without a scope means /containers, and both have different values", "remove one of them",
 				}))
@@ -155,7 +145,6 @@ func (r *Request) parse(annotations map[string]string, key string) {
 			return
 		}
 		scope.parseClass(key, value)
-		r.chooses = r.chooses || scope.Class != nil
 	}
 }
 
@@ -165,38 +154,39 @@ const hintScope = "write /containers for each container, /pod-total for the pod 
 // scope returns the request of the scope with this name.
 func (r *Request) scope(name string) (*Scope, *Problem) {
 	switch name {
-	case ScopeEach:
-		return orNew(&r.each), nil
-	case ScopeTotal:
-		return orNew(&r.total), nil
+	case ScopeEach, ScopeTotal:
+		return r.at(name), nil
 	case "":
 		return nil, &Problem{"no scope after the slash", hintScope}
 	case "pod":
 		return nil, &Problem{"invalid scope " + quote.Text(name), hintScope}
 	}
-	container, ok := strings.CutPrefix(name, "container.")
+	container, ok := strings.CutPrefix(name, scopeNamed)
 	switch {
 	case !ok:
 		return nil, unknownScope(name)
 	case !IsLabel(container):
-		return nil, &Problem{
-			"invalid container name " + quote.Text(container),
-			hintLabel,
-		}
+		return nil, &Problem{"invalid container name " + quote.Text(container), hintLabel}
 	}
-	q := r.Named(container)
-	if q == nil {
-		q = &Scope{container: container}
-		r.named = append(r.named, q)
-	}
-	return q, nil
+	return r.at(name), nil
 }
 
-func orNew(r **Scope) *Scope {
-	if *r == nil {
-		*r = &Scope{}
+// at returns the scope with a name that is valid, and adds it if it is new.
+func (r *Request) at(name string) *Scope {
+	q := r.find(name)
+	if q == nil {
+		q = &Scope{name: name}
+		r.scopes = append(r.scopes, q)
 	}
-	return *r
+	return q
+}
+
+// find returns the scope with a name, or nil if it is not annotated.
+func (r *Request) find(name string) *Scope {
+	if i := slices.IndexFunc(r.scopes, func(q *Scope) bool { return q.name == name }); i >= 0 {
+		return r.scopes[i]
+	}
+	return nil
 }
 
 func unknownScope(name string) *Problem {
@@ -233,46 +223,31 @@ func (r *Request) First() string {
 func (r *Request) PodWide() []*Error { return r.podWide }
 
 // Named returns the scope container.NAME of one container, or nil if it is not annotated.
-func (r *Request) Named(container string) *Scope {
-	if i := slices.IndexFunc(r.named, func(q *Scope) bool { return q.container == container }); i >= 0 {
-		return r.named[i]
-	}
-	return nil
-}
+func (r *Request) Named(container string) *Scope { return r.find(scopeNamed + container) }
+
+// Scopes returns all scopes. The result must not be changed.
+func (r *Request) Scopes() []*Scope { return r.scopes }
 
 // Each returns the scope containers, or nil if it is not annotated.
-func (r *Request) Each() *Scope { return r.each }
+func (r *Request) Each() *Scope { return r.find(ScopeEach) }
 
 // Total returns the scope pod-total, or nil if it is not annotated.
-func (r *Request) Total() *Scope { return r.total }
+func (r *Request) Total() *Scope { return r.find(ScopeTotal) }
 
 // OfClaim returns why an annotation of the pod is ignored: it has the form of a claim's, and operators copy annotations to pods and
 // claims alike. It returns nil if no annotation is.
-func (r *Request) OfClaim() *Error {
-	if r == nil {
-		return nil
-	}
-	return r.ofClaim
-}
+func (r *Request) OfClaim() *Error { return r.ofClaim }
 
 // Empty reports whether the pod has no annotation that counts.
-func (r *Request) Empty() bool { return r == nil || len(r.keys) == 0 }
+func (r *Request) Empty() bool { return len(r.keys) == 0 }
 
 // Targets returns the targets of all scopes. Its lists must not be changed.
-func (r *Request) Targets() Targets {
-	if r == nil {
-		return Targets{}
-	}
-	return r.targets
-}
-
-// Chooses reports whether some scope has a class.
-func (r *Request) Chooses() bool { return r != nil && r.chooses }
+func (r *Request) Targets() Targets { return r.targets }
 
 // StarOf reports whether a "*" applies to the container with this name, in its own scope,
 // in containers, or in pod-total.
 func (r *Request) StarOf(container string) bool {
-	return r.Targets().HasStar() && (r.each.hasStar() || r.total.hasStar() || r.Named(container).hasStar())
+	return r.Targets().HasStar() && (r.Each().hasStar() || r.Total().hasStar() || r.Named(container).hasStar())
 }
 
 func (q *Scope) hasStar() bool { return q != nil && q.star }
@@ -280,11 +255,10 @@ func (q *Scope) hasStar() bool { return q != nil && q.star }
 // ContainerNames returns the sorted names of the containers that have a scope
 // container.NAME. The pod may not have containers with all of these names.
 func (r *Request) ContainerNames() (out []string) {
-	if r.Empty() {
-		return nil
-	}
-	for _, q := range r.named {
-		out = append(out, q.container)
+	for _, q := range r.scopes {
+		if container, ok := strings.CutPrefix(q.name, scopeNamed); ok {
+			out = append(out, container)
+		}
 	}
 	slices.Sort(out)
 	return out

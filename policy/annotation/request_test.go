@@ -27,7 +27,7 @@ func TestTargetsOfAllScopes(t *testing.T) {
 			t.Errorf("%s: star %t, paths %q", key, r.Targets().HasStar(), r.Targets().Paths)
 		}
 	}
-	var none *Request
+	none := new(Request)
 	if !none.Empty() || none.Targets().HasStar() || none.Targets().HasRootfs() || none.Targets().Paths != nil || none.Targets().Volumes != nil || none.ContainerNames() != nil {
 		t.Error("no request has targets")
 	}
@@ -194,7 +194,7 @@ func BenchmarkParse(b *testing.B) {
 func TestKeys(t *testing.T) {
 	r := Parse(map[string]string{keyTotal: "x", keyDB: "* wbps=1", "a." + Domain: "", "other": "", keyEach: ""})
 	want := []string{"a." + Domain, keyDB, keyEach, keyTotal}
-	if d := cmp.Diff(want, r.Keys()); d != "" || r.First() != want[0] || r.Empty() || r.Chooses() {
+	if d := cmp.Diff(want, r.Keys()); d != "" || r.First() != want[0] || r.Empty() {
 		t.Errorf("first %q, -want +got:\n%s", r.First(), d)
 	}
 	none := Parse(map[string]string{"other": ""})
@@ -202,7 +202,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	many := map[string]string{}
-	for i := range maxKeys + 1 {
+	for i := range MaxKeys + 1 {
 		many[fmt.Sprintf("limits.%s/container.c%02d", Domain, i)] = ""
 	}
 	if r := Parse(many); len(r.Keys()) != 1 || r.First() != "limits."+Domain+"/container.c00" {
@@ -243,7 +243,7 @@ func TestKindsTogether(t *testing.T) {
 	}
 	pad := func(value string, bytes int) string { return value + strings.Repeat("\n", bytes-len(value)) }
 	for kind, value := range map[string]string{"limits": "* wbps=1Mi", "weight": "5", "class": "gold"} {
-		for bytes, isValid := range map[int]bool{maxValue: true, maxValue + 1: false} {
+		for bytes, isValid := range map[int]bool{MaxValue: true, MaxValue + 1: false} {
 			if errs := Parse(map[string]string{kind + "." + Domain + "/containers": pad(value, bytes)}).Each().Errors(); (len(errs) == 0) != isValid {
 				t.Errorf("%s with %d bytes: %v", kind, bytes, errs)
 			}

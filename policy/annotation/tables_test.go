@@ -19,18 +19,17 @@ func TestTables(t *testing.T) {
 			t.Errorf("suffix %s: %v", suffix, p)
 		}
 	}
-	most := Most()
 	for text, isValid := range map[string]bool{
-		strings.Repeat("0", most.Number-1) + "1":    true,
-		strings.Repeat("0", most.Number) + "1":      false,
-		"1." + strings.Repeat("0", most.Decimals):   true,
-		"1." + strings.Repeat("0", most.Decimals+1): false,
+		strings.Repeat("0", MaxNumber-1) + "1":    true,
+		strings.Repeat("0", MaxNumber) + "1":      false,
+		"1." + strings.Repeat("0", MaxDecimals):   true,
+		"1." + strings.Repeat("0", MaxDecimals+1): false,
 	} {
 		if _, p := ParseAmount(blkio.Wbps, text); (p == nil) != isValid {
 			t.Errorf("%s: %v", text, p)
 		}
 	}
-	for entries, isValid := range map[int]bool{most.Entries: true, most.Entries + 1: false} {
+	for entries, isValid := range map[int]bool{MaxEntries: true, MaxEntries + 1: false} {
 		l := parseLimits(keyDB, strings.Repeat("* wbps=x;", entries))
 		if last := l.errors[len(l.errors)-1]; (last.Entry > 0) != isValid {
 			t.Errorf("%d entries: %v", entries, last)

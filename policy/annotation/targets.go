@@ -58,26 +58,22 @@ func (t *Targets) tidy() {
 	}
 }
 
-// And returns the targets of t and of all others.
+// And returns the targets of t and of all others. Mostly these are those of one of them, and their lists are shared.
 func (t Targets) And(others ...Targets) Targets {
-	out, grows := t, false
-	if len(others) == 1 && others[0].Covers(t) {
-		return others[0]
-	}
 	for _, o := range others {
-		if t.Covers(o) {
-			continue
+		switch {
+		case t.Covers(o):
+		case o.Covers(t):
+			t = o
+		default:
+			t = Targets{
+				Paths: slices.Concat(t.Paths, o.Paths), Volumes: slices.Concat(t.Volumes, o.Volumes),
+				Widest: max(t.Widest, o.Widest), Weights: t.Weights || o.Weights, Disks: t.Disks || o.Disks,
+			}
+			t.tidy()
 		}
-		if !grows { // t is shared
-			out.Paths, out.Volumes, grows = slices.Clone(t.Paths), slices.Clone(t.Volumes), true
-		}
-		out.Paths, out.Volumes = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...)
-		out.Widest, out.Weights, out.Disks = max(out.Widest, o.Widest), out.Weights || o.Weights, out.Disks || o.Disks
 	}
-	if grows {
-		out.tidy()
-	}
-	return out
+	return t
 }
 
 // Covers reports whether each target of o is one of t.

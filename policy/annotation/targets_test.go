@@ -41,7 +41,7 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	var none *List
-	if diff := cmp.Diff(Targets{}, none.Targets()); diff != "" || (*Request)(nil).Targets().HasStar() {
+	if diff := cmp.Diff(Targets{}, none.Targets()); diff != "" || new(Request).Targets().HasStar() {
 		t.Error(diff)
 	}
 }

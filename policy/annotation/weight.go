@@ -15,7 +15,7 @@ import (
 //	500
 //	/data 500; rootfs 50; * 100
 func parseWeights(key, value string) *List {
-	if text := strings.TrimSpace(value); len(value) <= maxValue && !hasTarget(text) {
+	if text := strings.TrimSpace(value); len(value) <= MaxValue && !hasTarget(text) {
 		return parseWeightOfAll(Origin{Annotation: key}, value, text)
 	}
 	return parseList(Origin{Annotation: key}, value, "/data 500", (*Entry).parseWeight)

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"encoding/binary"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -72,7 +73,7 @@ func TestUTF16(t *testing.T) {
 // list and a map of the document take the place of those before.
 func TestDefaults(t *testing.T) {
 	o := order{head: head{Kind: "kept"}, Count: 1, Rate: "2", Items: []item{{Name: "a"}, {Name: "b"}}, Labels: map[string]string{"k": "kept"}}
-	unknown, err := format().Decode([]byte("count: 5\nitems: [{name: c}]\nLabels: {l: m}\n"), &o)
+	unknown, err := Decode([]byte("count: 5\nitems: [{name: c}]\nLabels: {l: m}\n"), &o)
 	if err != nil || unknown != nil {
 		t.Fatal(unknown, err)
 	}
@@ -130,7 +131,7 @@ func TestHint(t *testing.T) {
 		strings.Repeat("items[0].", 99): "",
 		strings.Repeat("k", 1<<20):      top,
 	} {
-		if got := format().hint(path); got != want {
+		if got := hint(path, reflect.TypeFor[*order]()); got != want {
 			t.Errorf("%.40q: %s, want %s", path, got, want)
 		}
 	}

@@ -5,13 +5,13 @@ package strict
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,18 +24,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
-
-// Format describes documents of one kind.
-type Format struct {
-	// Example returns a document with each field. A misspelled name is compared with those of its
-	// fields. An element of a map has the key [Name] there.
-	Example func() any
-	// Named are the paths of maps of objects, or of lists of objects. Each index in a path is 0.
-	Named []string
-}
-
-// Name stands for the key of each element of a map in [Format.Example].
-const Name = "NAME"
 
 // MaxSize is the largest size of a document in bytes. A ConfigMap has at most 1 MiB.
 const MaxSize = 4 << 20
@@ -69,7 +57,7 @@ func Header(apiVersion, wantVersion, kind, wantKind string) (errs field.ErrorLis
 
 // Decode decodes a document into a pointer. It returns an error for each unknown field, without
 // lines: the caller adds its own errors, and makes one error of all with [Join].
-func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error) {
+func Decode(data []byte, into any) (unknown field.ErrorList, _ error) {
 	if len(data) > MaxSize {
 		return nil, fmt.Errorf("larger than %d MiB", MaxSize>>20)
 	}
@@ -91,7 +79,7 @@ func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error
 	if err != nil {
 		return nil, typeError(data, text, err)
 	}
-	return f.unknownFields(strict), nil
+	return unknownFields(strict, reflect.TypeOf(into)), nil
 }
 
 // oneDocument refuses a second document, and any other text after the end of the first one, because the decoder
@@ -155,16 +143,16 @@ func typeError(data, text []byte, err error) error {
 	return Join(data, errs)
 }
 
-// unknownFields returns the errors of strict decoding, with the fields that may have been
+// unknownFields returns the errors of strict decoding into a document of this type, with the fields that may have been
 // meant.
-func (f *Format) unknownFields(strict []error) (errs field.ErrorList) {
+func unknownFields(strict []error, document reflect.Type) (errs field.ErrorList) {
 	for _, err := range strict {
 		unknown, ok := err.(kjson.FieldError) //nolint:errorlint // an element of the list, which wraps nothing
 		if !ok {
 			continue
 		}
 		detail := "unknown field"
-		if hint := f.hint(unknown.FieldPath()); hint != "" {
+		if hint := hint(unknown.FieldPath(), document); hint != "" {
 			detail += " (" + hint + ")"
 		}
 		errs = append(errs, field.Forbidden(field.NewPath(unknown.FieldPath()), detail))
@@ -172,81 +160,51 @@ func (f *Format) unknownFields(strict []error) (errs field.ErrorList) {
 	return errs
 }
 
-var index = regexp.MustCompile(`\[\d+\]`)
-
 // hint returns which field may have been meant by an unknown one or, if none is near, the fields of its
 // object.
-func (f *Format) hint(path string) string {
-	object, written := cutLast(path)
-	inExample, names := f.inExample(object), []string(nil)
-	for _, known := range f.Paths() {
-		if of, name := cutLast(known); of == inExample && name != Name && !strings.Contains(name, "[") {
-			names = append(names, name)
-		}
-	}
+func hint(path string, document reflect.Type) string {
+	dot := strings.LastIndexByte(path, '.')
+	object, written := path[:max(dot, 0)], path[dot+1:]
+	names := slices.Sorted(maps.Keys(fields(typeAt(document, object))))
 	meant, ok := spelling.Nearest(written, names...)
 	switch {
 	case !ok && len(names) == 0:
 		return ""
 	case !ok:
-		slices.Sort(names)
 		return "the fields are " + strings.Join(names, ", ")
 	}
 	return "did you mean " + quote.Text(path[:len(path)-len(written)]+meant) + "?"
 }
 
-// cutLast cuts the last name off a path.
-func cutLast(path string) (object, name string) {
-	dot := strings.LastIndexByte(path, '.')
-	return path[:max(dot, 0)], path[dot+1:]
-}
-
-// inExample returns the path that an object has in the example.
-func (f *Format) inExample(object string) string {
-	object = index.ReplaceAllString(object, "[0]")
-	for _, named := range f.Named {
-		rest, ok := strings.CutPrefix(object, named+".")
-		if !ok {
-			continue
-		}
-		key, after, hasField := strings.Cut(rest, ".")
-		_, list, isList := strings.Cut(key, "[") // a map of lists of objects
-		if object = named + "." + Name; isList {
-			object += "[" + list
-		}
-		if hasField {
-			object += "." + after
+// typeAt returns the type of what a path selects in a document; nil for nothing.
+func typeAt(t reflect.Type, path string) reflect.Type {
+	for _, name := range step.FindAllString(path, -1) {
+		if t = pointed(t); t != nil && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice && name[0] == '[') {
+			t = t.Elem()
+		} else {
+			t = fields(t)[name]
 		}
 	}
-	return object
+	return t
 }
 
-// Paths returns the paths of all fields of the example, those of a list's elements for the first one.
-func (f *Format) Paths() []string { return paths(nil, f.example()) }
-
-// example returns the values of the example.
-func (f *Format) example() (values any) {
-	text, err := json.Marshal(f.Example())
-	if err != nil || json.Unmarshal(text, &values) != nil {
-		return nil // not reached: the types can be marshaled
+// fields returns the fields of a struct by their names in a document; none for another type.
+func fields(t reflect.Type) map[string]reflect.Type {
+	out := map[string]reflect.Type{}
+	if t = pointed(t); t == nil || t.Kind() != reflect.Struct {
+		return out
 	}
-	return values
-}
-
-// paths returns the paths of a value and of the fields below it.
-func paths(at *field.Path, value any) (out []string) {
-	if at != nil {
-		out = append(out, at.String())
-	}
-	switch value := value.(type) {
-	case map[string]any:
-		for name, value := range value {
-			out = append(out, paths(at.Child(name), value)...)
-		}
-	case []any:
-		if len(value) > 0 && reflect.TypeOf(value[0]).Kind() == reflect.Map {
-			out = append(out, paths(at.Index(0), value[0])...)
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
+			out[cmp.Or(name, f.Name)] = f.Type
 		}
 	}
 	return out
+}
+
+func pointed(t reflect.Type) reflect.Type {
+	if t != nil && t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
 }

@@ -1,7 +1,6 @@
 package strict
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -36,21 +35,10 @@ type part struct {
 	Size int `json:"size"`
 }
 
-func format() *Format {
-	return &Format{
-		Example: func() any {
-			parts := []part{{}}
-			inner := map[string]part{Name: {}}
-			return &order{Items: []item{{Parts: parts, Inner: inner}}, Boxes: map[string]item{Name: {Parts: parts}}, Piles: map[string][]part{Name: parts}}
-		},
-		Named: []string{"boxes", "piles", "items[0].inner"},
-	}
-}
-
 // decode returns a document, and the text of all errors with their lines.
 func decode(text string) (*order, string) {
 	var o order
-	unknown, err := format().Decode([]byte(text), &o)
+	unknown, err := Decode([]byte(text), &o)
 	if err == nil {
 		err = Join([]byte(text), unknown)
 	}
@@ -89,7 +77,7 @@ func TestErrors(t *testing.T) {
 		{"Kind: x", `line 1: Kind: Forbidden: unknown field (did you mean "kind"?)`},
 		{"zzzz: 1", `line 1: zzzz: Forbidden: unknown field (the fields are Labels, boxes, count, fast, items, kind, piles, rate)`},
 		{"items:\n- x: 1", `line 2: items[0].x: Forbidden: unknown field (the fields are inner, name, parts)`},
-		{"boxes: {b: {x: 1}}", `boxes.b.x: Forbidden: unknown field (the fields are name, parts)`},
+		{"boxes: {b: {x: 1}}", `boxes.b.x: Forbidden: unknown field (the fields are inner, name, parts)`},
 		{"zzzz: {yyyy: 1}\nkind: x", `zzzz: Forbidden: unknown field (the fields are`},
 		{"items:\n- {}\n- nmae: a", `line 3: items[1].nmae: Forbidden: unknown field (did you mean "items[1].name"?)`},
 		{"items: [{parts: [{}, {}, {sise: 1}]}]", `items[0].parts[2].sise: Forbidden: unknown field (did you mean "items[0].parts[2].size"?)`},
@@ -173,16 +161,6 @@ func TestScalar(t *testing.T) {
 		got, err := decode("rate: " + text)
 		if err != "" || got.Rate != want {
 			t.Errorf("%s: %+v, %s", text, got, err)
-		}
-	}
-}
-
-// TestPaths covers the paths of an example, those of a list's elements for the first one.
-func TestPaths(t *testing.T) {
-	got := format().Paths()
-	for _, want := range []string{"kind", "items", "items[0].name", "items[0].parts[0].size", "items[0].inner.NAME.size", "boxes.NAME.parts[0].size"} {
-		if !slices.Contains(got, want) {
-			t.Errorf("%s is not in %q", want, got)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func claimTexts() map[string]any {
 		"ClaimKeyCause": literal(": unknown annotation of a claim " + claimHint),
 		"UnusedCause":   literal(": the annotation has no effect on a claim, only on pods " + claimHint),
 		"ClaimEmpty":    literal(": " + claimText("")),
-		"ClaimTooLarge": literal(": " + strings.Replace(claimText(strings.Repeat("x", annotation.Most().Value+1)), "64 KiB", "4 KiB", 1)),
+		"ClaimTooLarge": literal(": " + strings.Replace(claimText(strings.Repeat("x", annotation.MaxValue+1)), "64 KiB", "4 KiB", 1)),
 
 		"Grown": grown, "Parameter": parameter(), "ParameterRate": parameterRate(), "RateBytes": rateBytes,
 		"ParameterCauses":   chain("limits", valueCauses(`^`, "/data ", `$`)),

@@ -57,7 +57,8 @@ func values() map[string]any {
 	all := map[string]any{
 		"Plugins": Plugins(), "PluginName": pluginName, "PluginList": pluginList(),
 		"Domain": annotation.Domain, "Kinds": annotation.Kinds(), "AllowLabel": AllowLabel, "FailClosedLabel": FailClosedLabel,
-		"Most": annotation.Most(), "Readable": readable, "Comparable": comparable,
+		"MaxKeys": annotation.MaxKeys, "MaxTotal": annotation.MaxTotal, "MaxEntries": annotation.MaxEntries, "MaxValue": annotation.MaxValue,
+		"Readable": readable, "Comparable": comparable,
 		"Ours": ours(), "ValidKey": validKey(), "BareKey": bareKey(), "Tokens": tokens, "Control": control, "Unclean": root + "|" + parent, "FirstWord": firstWord,
 		"LimitsEntry": limitsEntry(), "WeightEntry": weightEntry(), "WeightOfAll": weightOfAll(),
 		"Limits": limits(), "Overlapping": overlapping(), "Fractions": fractions(),

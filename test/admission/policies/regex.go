@@ -91,9 +91,8 @@ func every(blkio.Key) bool { return true }
 func rate() string { return oneOf("max", amount()) }
 
 func amount() string {
-	most := annotation.Most()
-	number := oneOf(fmt.Sprintf(`[0-9]{1,%d}(?:\.[0-9]{0,%d})?`, most.Number, most.Decimals), fmt.Sprintf(`\.[0-9]{1,%d}`, most.Decimals))
-	exponent := `[eE]\+?0*` + oneOf("0", upTo(most.Exponent))
+	number := oneOf(fmt.Sprintf(`[0-9]{1,%d}(?:\.[0-9]{0,%d})?`, annotation.MaxNumber, annotation.MaxDecimals), fmt.Sprintf(`\.[0-9]{1,%d}`, annotation.MaxDecimals))
+	exponent := `[eE]\+?0*` + oneOf("0", upTo(annotation.MaxExponent))
 	return `\+?` + number + oneOf(strings.Join(annotation.Suffixes(), "|"), exponent) + `?`
 }
 
@@ -129,7 +128,7 @@ func weightOfAll() string { return `^` + space + weight() + space + `$` }
 func fractions() string {
 	patterns := []string{`[0-9]*[1-9][0-9]*`}
 	for i, suffix := range annotation.Suffixes() {
-		if power := 3 * (i + 1); power < annotation.Most().Decimals && !strings.HasSuffix(suffix, "i") {
+		if power := 3 * (i + 1); power < annotation.MaxDecimals && !strings.HasSuffix(suffix, "i") {
 			patterns = append(patterns, fmt.Sprintf(`[0-9]{%d}[0-9]*[1-9][0-9]*%s`, power, suffix))
 		}
 	}

@@ -10,7 +10,6 @@ import (
 // sizeTexts returns the grammar's texts about annotations that are too many, too long, or empty,
 // as strings of CEL. All but that about too many annotations follow a key.
 func sizeTexts() map[string]any {
-	most := annotation.Most()
 	const wrong = "* wbps=x;"
 	each := func(containers int, value string) map[string]string {
 		annotations := map[string]string{}
@@ -20,10 +19,10 @@ func sizeTexts() map[string]any {
 		return annotations
 	}
 	return map[string]any{
-		"TooManyKeys": literal(errorText(each(most.Annotations+1, wrong))),
-		"TooMany":     literal(": " + errorText(each(most.TotalEntries/most.Entries+1, strings.Repeat(wrong, most.Entries)))),
-		"TooLong":     literal(": " + tooLong(strings.Repeat(wrong, most.Entries+1))),
-		"TooLarge":    literal(": " + text("limits", strings.Repeat("x", most.Value+1))),
+		"TooManyKeys": literal(errorText(each(annotation.MaxKeys+1, wrong))),
+		"TooMany":     literal(": " + errorText(each(annotation.MaxTotal/annotation.MaxEntries+1, strings.Repeat(wrong, annotation.MaxEntries)))),
+		"TooLong":     literal(": " + tooLong(strings.Repeat(wrong, annotation.MaxEntries+1))),
+		"TooLarge":    literal(": " + text("limits", strings.Repeat("x", annotation.MaxValue+1))),
 		"Doubled":     literal(": " + errorText(map[string]string{"weight." + annotation.Domain: "5", "weight." + annotation.Domain + "/containers": "6"})),
 		"Empty":       literal(": " + text("limits", "")),
 	}
