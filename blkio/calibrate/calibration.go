@@ -51,9 +51,6 @@ func New(disk Identity, at time.Time, m *Measurement) (*Calibration, error) {
 	return c, nil
 }
 
-// Curve returns the rate of random operations over all block sizes.
-func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve(d.Random) }
-
 // together is how far Mixed may be from 1 where reads and writes share the limits of a disk.
 const together = 0.1
 

@@ -164,23 +164,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestCurve(t *testing.T) {
-	for name, d := range map[string]*Direction{
-		"throttled": direction(1500, 60*mib, Latency{}), "an SSD": direction(70_000, 460e6, Latency{}), "a hard disk": direction(100, 1e12, Latency{}),
-	} {
-		c, err := d.Curve()
-		if err != nil || c.Error > 0.1 {
-			t.Errorf("%s: %+v, %v", name, c, err)
-		}
-		for _, p := range d.Random {
-			near(t, name, c.IOPS(p.Size), p.IOPS, c.Error+1e-9)
-		}
-	}
-	if c, err := new(Direction).Curve(); err == nil {
-		t.Errorf("of nothing: %+v", c)
-	}
-}
-
 func TestSaveAndLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "calibration")
 	if got, err := Load(dir, &disk); got != nil || err != nil {

@@ -37,11 +37,10 @@ misspelled names of annotations, and objects that the API server would reject.
 Then each pod has a table of its limits, its errors, and lines that begin with "effect:". They describe the effect of the errors under the
 node's policy: a container is not created, starts without a limit (onError: ignore),
 or nothing is written (mode: observe). With -o wide the table has the lines that the
-plugin would write, those of the pod's backstop included. A second table shows what each weight means on
-this node: the share of the disk beside one container without a weight, and beside all
-containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
-means in operations per second, limits that the disk's model cannot reach, and what the
-pod takes of the budget of its namespace.
+plugin would write, those of the pod's backstop included. A second table shows whether each
+weight has an effect on this node, or why it has none. Lines that begin with "note:" show
+what a limit means in operations per second, and what the pod takes of the budget of its
+namespace.
 
 The rule of the policy is that for the pod's namespace ("default" if the manifest has
 none), labels and QoS class; its name is after that of the pod.

@@ -42,8 +42,6 @@ type Node struct {
 	Shared func(limited map[string]bool) []string
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
-	// Share returns the shares of a joining pod on a physical disk with io.cost; nil if they are unknown.
-	Share func(disk blkio.Dev, pod Joining) Shares
 }
 
 // Result is the report about one pod.
@@ -68,8 +66,6 @@ type Meaning struct {
 	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
-
-	limits []limited // of the containers that run together, and of the pod
 }
 
 // Write is one line for one control file of one cgroup.

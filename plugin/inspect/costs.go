@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -20,11 +19,9 @@ type Cost struct {
 	Reason string    `json:"reason,omitempty"` // why run does not enable it
 	// Model and QOS are those in force, or those that would be. Their values are "" if only the
 	// kernel has some, and shows them once io.cost was enabled on the disk.
-	Model CostValues `json:"model,omitzero"`
-	QOS   CostValues `json:"qos,omitzero"`
-	// Random are the rates of random operations by block size, nil if they are unknown.
-	Random  []RandomRate `json:"random,omitempty"`
-	Warning string       `json:"warning,omitempty"` // about the model
+	Model   CostValues `json:"model,omitzero"`
+	QOS     CostValues `json:"qos,omitzero"`
+	Warning string     `json:"warning,omitempty"` // about the model
 	// qos is QOS, nil if it is unknown.
 	qos *blkio.CostQOS
 }
@@ -45,16 +42,6 @@ type CostValues struct {
 	Origin iocost.Origin `json:"origin"`
 	Values string        `json:"values,omitempty"` // in the form of io.cost.model and io.cost.qos
 }
-
-// RandomRate has the random operations per second of a disk with blocks of one size.
-type RandomRate struct {
-	Size   int     `json:"size"` // bytes
-	Reads  float64 `json:"reads"`
-	Writes float64 `json:"writes"`
-}
-
-// Sizes returns the block sizes for which reports show rates, in bytes.
-func Sizes() []int { return []int{4 << 10, 16 << 10, 64 << 10, 1 << 20} }
 
 // AddCosts adds io.cost of the physical disks to the report, as run would decide with a policy.
 func (h *Host) AddCosts(r *DevicesReport, p *policy.Policy, known weights.Disks) {
@@ -104,11 +91,6 @@ func newCost(s *iocost.State, hidden bool) Cost {
 		c.Warning = GuessedModel
 	case c.qos != nil && s.HasShortPeriod():
 		c.Warning = fmt.Sprintf("io.cost's period of %v is short for this disk, so weights may have no effect: raise rlat and wlat in the qos of %s", c.qos.Period(), c.QOS.Origin)
-	}
-	if rates := s.Rates(); rates != nil {
-		for _, size := range Sizes() {
-			c.Random = append(c.Random, RandomRate{Size: size, Reads: math.Round(rates.Reads.IOPS(size)), Writes: math.Round(rates.Writes.IOPS(size))})
-		}
 	}
 	return c
 }

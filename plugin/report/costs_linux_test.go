@@ -20,7 +20,6 @@ func TestWriteCosts(t *testing.T) {
 	writeCosts(&out, []inspect.Cost{
 		{
 			Disk: "sda", State: inspect.CostOnDemand, Model: inspect.CostValues{Origin: "calibration"}, QOS: inspect.CostValues{Origin: "policy"},
-			Random: []inspect.RandomRate{{Size: 4 << 10, Reads: 1501, Writes: 900}, {Size: 1 << 20, Reads: 60, Writes: 7}},
 		},
 		{Disk: "sdb", State: inspect.CostOn, Model: inspect.CostValues{Origin: "kernel"}, Warning: inspect.GuessedModel},
 		{Disk: "sdc", State: inspect.CostNo, Reason: "weights: off"},
@@ -29,12 +28,12 @@ func TestWriteCosts(t *testing.T) {
 	}, "policy\x1b.yaml", "10% is promised")
 	want := `
 Weights need io.cost. Policy: "policy\x1b.yaml"
-DISK  IO.COST           MODEL FROM   QOS FROM  QOS  RANDOM READS/S OF 4K/16K/64K/1M  RANDOM WRITES/S
-sda   on demand         calibration  policy    -    1500/60                          900/7
-sdb   on                kernel       -         -    -                                -
-sdc   no: weights: off  -            -         -    -                                -
-sdd   on                kernel       -         -    -                                -
-sde   on                -            -         -    -                                -
+DISK  IO.COST           MODEL FROM   QOS FROM  QOS
+sda   on demand         calibration  policy    -
+sdb   on                kernel       -         -
+sdc   no: weights: off  -            -         -
+sdd   on                kernel       -         -
+sde   on                -            -         -
 note: 10% is promised
 warning: sdb, sdd: ` + inspect.GuessedModel + `
 warning: sde: short period
