@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"errors"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
@@ -23,24 +22,11 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 	if err != nil {
 		return check.Node{}, err
 	}
-	controls, err := h.controls()
+	features, err := h.Cgroups.Probe()
 	if err != nil {
 		return check.Node{}, err
 	}
-	stack, err := h.Sysfs.Stack()
-	if err != nil {
-		return check.Node{}, err
-	}
-	return check.Node{
-		Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Controls: controls,
-		Layers: layers,
-		Shared: func(limited map[string]bool) (warnings []string) {
-			for _, d := range SharedDisks(limited, stack) {
-				warnings = append(warnings, d.String())
-			}
-			return warnings
-		},
-	}, nil
+	return check.Node{Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Missing: features.Missing(), Layers: layers}, nil
 }
 
 // CheckDisks returns io.cost of each physical disk for check, as run would decide with a policy.
@@ -61,25 +47,6 @@ func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]
 		}
 	}
 	return out, err
-}
-
-// controls reads the effect of io.max and io.weight on this node.
-func (h *Host) controls() (check.Controls, error) {
-	features, err := h.Cgroups.Probe()
-	if err != nil {
-		return check.Controls{}, err
-	}
-	c := check.Controls{Missing: features.Missing(), IOCost: blkio.No}
-	qos, err := h.Cgroups.ReadIOCostQOS()
-	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return c, err
-	}
-	for _, line := range qos {
-		if line.Enabled {
-			c.IOCost = blkio.Yes
-		}
-	}
-	return c, nil
 }
 
 // RunningPolicy returns the policy of the plugin that runs on this node, or the built-in one. The plugin's file can

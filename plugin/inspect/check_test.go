@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
-	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -49,10 +47,6 @@ func TestCheckNode(t *testing.T) {
 	if !n.Layers.Equal(layers) {
 		t.Errorf("layers: %+v", n.Layers)
 	}
-	want := []string{"a limit on sdc also applies to md0, which is stored on it"}
-	if d := cmp.Diff(want, n.Shared(map[string]bool{"sdc": true, "absent": true})); d != "" {
-		t.Errorf("shared disks, -want +got:\n%s", d)
-	}
 
 	if _, err := (&Host{StorageErr: errNoMounts}).CheckNode(layers); !errors.Is(err, errNoMounts) {
 		t.Errorf("without storage: %v", err)
@@ -75,10 +69,6 @@ func TestCheckNodeFails(t *testing.T) {
 			fakenode.WriteFiles(t, string(h.Root), map[string]string{"proc/meminfo": "MemTotal: x kB\n"})
 		}, "meminfo"},
 		"features": {func(t *testing.T, h *Host) { loop(t, filepath.Join(string(h.Root), "cg/cgroup.events")) }, "probe cgroups: "},
-		"io.cost": {func(t *testing.T, h *Host) {
-			fakenode.WriteFiles(t, string(h.Root), map[string]string{"cg/io.cost.qos": "8:0 enable=perhaps\n"})
-		}, "io.cost.qos"},
-		"disks": {func(_ *testing.T, h *Host) { h.Sysfs = storage.NewSysfs(fstest.MapFS{}) }, "list disks: "},
 	} {
 		h := checkHost(t, nil)
 		tt.change(t, h)
@@ -91,28 +81,13 @@ func TestCheckNodeFails(t *testing.T) {
 	}
 }
 
-func TestControls(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		files map[string]string
-		want  check.Controls
-	}{
-		{name: "no io.weight", files: map[string]string{"cg/pod/io.max": ""}, want: check.Controls{Missing: []string{blkio.IOWeight}, IOCost: blkio.No}},
-		{
-			name: "io.cost off", files: map[string]string{"cg/pod/io.weight": "", "cg/pod/io.max": "", "cg/io.cost.qos": "8:0 enable=0\n"},
-			want: check.Controls{IOCost: blkio.No},
-		},
-		{
-			name: "io.cost on, no io.max", files: map[string]string{"cg/pod/io.weight": "", "cg/io.cost.qos": "8:0 enable=0\n8:16 enable=1\n"},
-			want: check.Controls{Missing: []string{blkio.IOMax}, IOCost: blkio.Yes},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := checkHost(t, tt.files).controls()
-			if d := cmp.Diff(tt.want, got); d != "" || err != nil {
-				t.Errorf("%v; -want +got:\n%s", err, d)
-			}
-		})
+// TestMissing verifies that check knows the control files that the kernel does not have.
+func TestMissing(t *testing.T) {
+	for file, missing := range map[string]string{blkio.IOMax: blkio.IOWeight, blkio.IOWeight: blkio.IOMax} {
+		n, err := checkHost(t, map[string]string{"cg/pod/" + file: ""}).CheckNode(inventory.Layers{})
+		if d := cmp.Diff([]string{missing}, n.Missing); d != "" || err != nil {
+			t.Errorf("%v; -want +got:\n%s", err, d)
+		}
 	}
 }
 
