@@ -138,7 +138,7 @@ func (a *app) showTop(o *topOptions, filter inspect.Filter, top *why.Top, namesE
 	if o.once {
 		s.height = 0
 	}
-	view := report.TopView{Wide: o.output == outputWide, Width: s.width, Height: s.height}
+	view := report.TopView{Width: s.width, Height: s.height}
 	var out bytes.Buffer
 	if err := o.output.write(&out, top, func(out *bytes.Buffer) { report.WriteTop(out, top, view) }); err != nil {
 		return err

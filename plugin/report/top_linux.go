@@ -9,11 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
-// TopView is how a list is written.
-type TopView struct {
-	Wide          bool // with all columns
-	Width, Height int  // of the terminal; 0: no limit
-}
+// TopView is the size of the terminal; 0: no limit.
+type TopView struct{ Width, Height int }
 
 // WriteTop writes a list of containers. Rows that do not fit on the terminal are left out at its end.
 func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
@@ -41,33 +38,19 @@ func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
 }
 
 func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
-	header := "POD CONTAINER DISK READ WRITE OPS LIMIT %HELD %OTHER %PSI"
-	if view.Wide {
-		header = "POD CONTAINER DISK READ/S WRITE/S READS/S WRITES/S LIMIT USED FROM %HELD %OTHER %PSI"
-	}
-	t := terminal.NewTable(out, strings.Fields(header)...)
+	t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "READ", "WRITE", "OPS", "LIMIT", "%HELD", "%OTHER", "%PSI")
 	for i := range rows {
 		r := &rows[i]
-		limit := why.Limit{}
+		limit := ""
 		if r.Limit != nil {
-			limit = *r.Limit
+			limit = fmt.Sprintf("%.0f%% %s", 100*r.Limit.Used, r.Limit.Key)
+			if r.Limit.Burst {
+				limit += ".burst"
+			}
 		}
 		pod, container := r.Names()
-		cells := []string{pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes)}
-		if limit.Burst {
-			limit.Key += ".burst"
-		}
-		switch used := fmt.Sprintf("%.0f%%", 100*limit.Used); {
-		case view.Wide && r.Limit != nil:
-			cells = append(cells, number(r.ReadOps), number(r.WriteOps), valueText(limit.Key, limit.Value), used, limit.From)
-		case view.Wide:
-			cells = append(cells, number(r.ReadOps), number(r.WriteOps), "", "", "")
-		case r.Limit != nil:
-			cells = append(cells, number(r.ReadOps+r.WriteOps), used+" "+limit.Key)
-		default:
-			cells = append(cells, number(r.ReadOps+r.WriteOps), "")
-		}
-		t.Row(append(cells, percentText(r.Held), percentText(r.Others), percentText(r.Waiting))...)
+		t.Row(pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes), number(r.ReadOps+r.WriteOps), limit,
+			percentText(r.Held), percentText(r.Others), percentText(r.Waiting))
 	}
 	t.Fit(view.Width, "CONTAINER", "POD")
 	t.Flush()
