@@ -36,8 +36,8 @@ node, unless --policy is given.
 
 The tree has the first 20 volumes of a place; --all draws all, and -o json always
 has all. Pods are shown by name if a record or the kubelet's log directory has it,
-otherwise by UID. Volumes on a network filesystem are listed below the tree. With
--o json, "elsewhere" has these and the volumes in memory.
+otherwise by UID. Volumes in memory and on a
+network filesystem are left out.
 
 Orphaned volumes come last ("orphans" with -o json). They are still mounted in the
 kubelet's directory, although their pod has no cgroup, or has ended and has no

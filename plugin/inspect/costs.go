@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -22,8 +21,6 @@ type Cost struct {
 	Model   CostValues `json:"model,omitzero"`
 	QOS     CostValues `json:"qos,omitzero"`
 	Warning string     `json:"warning,omitempty"` // about the model
-	// qos is QOS, nil if it is unknown.
-	qos *blkio.CostQOS
 }
 
 // CostState is whether io.cost is enabled on a disk.
@@ -82,21 +79,18 @@ func newCost(s *iocost.State, hidden bool) Cost {
 	if model != nil {
 		c.Model.Values = model.String()
 	}
-	c.qos, c.QOS.Origin = s.CostQOS()
-	if c.qos != nil {
-		c.QOS.Values = c.qos.String()
+	qos, qosFrom := s.CostQOS()
+	if c.QOS.Origin = qosFrom; qos != nil {
+		c.QOS.Values = qos.String()
 	}
 	switch {
 	case from == iocost.FromKernel:
 		c.Warning = GuessedModel
-	case c.qos != nil && s.HasShortPeriod():
-		c.Warning = fmt.Sprintf("io.cost's period of %v is short for this disk, so weights may have no effect: raise rlat and wlat in the qos of %s", c.qos.Period(), c.QOS.Origin)
+	case qos != nil && s.HasShortPeriod():
+		c.Warning = fmt.Sprintf("io.cost's period of %v is short for this disk, so weights may have no effect: raise rlat and wlat in the qos of %s", qos.Period(), c.QOS.Origin)
 	}
 	return c
 }
 
 // GuessedModel is the warning for a model that nothing but the kernel knows.
 const GuessedModel = "the model is the kernel's guess: calibrate the disk, or give its model in the node policy"
-
-// Targets returns the QOS, nil if it is unknown.
-func (c *Cost) Targets() *blkio.CostQOS { return c.qos }

@@ -54,7 +54,7 @@ func TestAddCosts(t *testing.T) {
 	h.AddCosts(&r, p, knownDisks{})
 	got := map[string]string{}
 	for _, c := range r.Costs {
-		got[c.Disk] = fmt.Sprintf("%s, %s, %s %t, %s %t, %t", c.State, c.Reason, c.Model.Origin, c.Model.Values != "", c.QOS.Origin, c.Targets() != nil, c.Warning != "")
+		got[c.Disk] = fmt.Sprintf("%s, %s, %s %t, %s %t, %t", c.State, c.Reason, c.Model.Origin, c.Model.Values != "", c.QOS.Origin, c.QOS.Values != "", c.Warning != "")
 	}
 	want := map[string]string{
 		"sda":   "on, , foreign true, foreign true, true", // its period is 1 ms

@@ -41,8 +41,6 @@ func (h *Host) Close() {
 type DevicesReport struct {
 	// Devices are the physical disks, see Node.
 	Devices []*Node `json:"devices"`
-	// Elsewhere are the volumes that are on no disk of the node.
-	Elsewhere []*Node `json:"elsewhere"`
 	// Orphans are the orphaned volumes.
 	Orphans []Orphan          `json:"orphans"`
 	Kernel  cgroupfs.Features `json:"kernel"`
@@ -82,7 +80,7 @@ func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
 		r.Lost = append(r.Lost, err.Error())
 	}
 	b.volumes = h.volumes(ctx, &r)
-	r.Devices, r.Elsewhere = b.build(ctx)
+	r.Devices = b.build(ctx)
 	return r, nil
 }
 

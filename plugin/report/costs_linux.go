@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
@@ -16,7 +15,7 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised st
 		return
 	}
 	fmt.Fprintf(out, "\nWeights need io.cost. Policy: %s\n", terminal.Escape(policyName))
-	t := terminal.NewTable(out, "DISK", "IO.COST", "MODEL FROM", "QOS FROM", "QOS")
+	t := terminal.NewTable(out, "DISK", "IO.COST", "MODEL FROM", "QOS FROM")
 	var warnings []string
 	disks := map[string][]string{} // by warning
 	for i := range costs {
@@ -25,7 +24,7 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised st
 		if c.By != "" {
 			state += " by " + c.By
 		}
-		t.Row(c.Disk, withReason(state, c.Reason), string(c.Model.Origin), string(c.QOS.Origin), targetsText(c.Targets()))
+		t.Row(c.Disk, withReason(state, c.Reason), string(c.Model.Origin), string(c.QOS.Origin))
 		if c.Warning == "" {
 			continue
 		}
@@ -41,24 +40,4 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised st
 	for _, w := range warnings {
 		terminal.Notes(out, "warning", strings.Join(disks[w], ", ")+": "+w)
 	}
-}
-
-// targetsText returns "50-150%, reads 95% in 5ms, writes 95% in 10ms". A percentile of 0 takes no
-// part.
-func targetsText(q *blkio.CostQOS) string {
-	if q == nil {
-		return ""
-	}
-	percent := blkio.Percent.Short
-	out := percent(q.Max)
-	if q.Min != q.Max {
-		out = strings.TrimSuffix(percent(q.Min), "%") + "-" + out
-	}
-	if q.RPct > 0 {
-		out += fmt.Sprintf(", reads %s in %v", percent(q.RPct), q.RLat)
-	}
-	if q.WPct > 0 {
-		out += fmt.Sprintf(", writes %s in %v", percent(q.WPct), q.WLat)
-	}
-	return out
 }

@@ -9,15 +9,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
-// TopView is the size of the terminal; 0: no limit.
-type TopView struct{ Width, Height int }
-
-// WriteTop writes a list of containers. Rows that do not fit on the terminal are left out at its end.
-func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
+// WriteTop writes a list of containers for a terminal of a width; 0: any.
+func WriteTop(out *bytes.Buffer, top *why.Top, width int) {
 	for _, text := range top.Unknown {
 		text = terminal.EscapeLine("unknown: " + text)
-		if view.Width > 0 {
-			text = terminal.Shorten(text, view.Width)
+		if width > 0 {
+			text = terminal.Shorten(text, width)
 		}
 		fmt.Fprintln(out, text)
 	}
@@ -25,22 +22,9 @@ func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
 		fmt.Fprintln(out, "no such container does I/O, has a limit, or waits")
 		return
 	}
-	rows, left := top.Rows, 0
-	// The header, the line about those that are left out, and the one of the cursor.
-	if room := view.Height - len(top.Unknown) - 3; view.Height > 0 && room < len(rows) {
-		rows = rows[:max(0, room)]
-		left = len(top.Rows) - len(rows)
-	}
-	writeRows(out, rows, view)
-	if left > 0 {
-		fmt.Fprintf(out, "and %d more\n", left)
-	}
-}
-
-func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
 	t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "READ", "WRITE", "OPS", "LIMIT", "%HELD", "%OTHER", "%PSI")
-	for i := range rows {
-		r := &rows[i]
+	for i := range top.Rows {
+		r := &top.Rows[i]
 		limit := ""
 		if r.Limit != nil {
 			limit = fmt.Sprintf("%.0f%% %s", 100*r.Limit.Used, r.Limit.Key)
@@ -52,7 +36,7 @@ func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
 		t.Row(pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes), number(r.ReadOps+r.WriteOps), limit,
 			percentText(r.Held), percentText(r.Others), percentText(r.Waiting))
 	}
-	t.Fit(view.Width, "CONTAINER", "POD")
+	t.Fit(width, "CONTAINER", "POD")
 	t.Flush()
 }
 
