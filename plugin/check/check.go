@@ -248,20 +248,16 @@ func (c *Checker) addWrites(r *Result, rec *record.Record) {
 	}
 }
 
+// tidy leaves the first of the lines that are alike.
 func (r *Result) tidy() {
 	for _, list := range []*[]string{&r.Errors, &r.Warnings, &r.Skipped, &r.Notes} {
-		*list = unique(*list)
+		seen := map[string]bool{}
+		*list = slices.DeleteFunc(*list, func(line string) bool {
+			isAgain := seen[line]
+			seen[line] = true
+			return isAgain
+		})
 	}
-}
-
-// unique returns each line once, in the order of the first ones.
-func unique(lines []string) (out []string) {
-	for _, line := range lines {
-		if !slices.Contains(out, line) {
-			out = append(out, line)
-		}
-	}
-	return out
 }
 
 // orNoMemory returns a memory limit in bytes as policy has it.

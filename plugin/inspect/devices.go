@@ -139,7 +139,3 @@ func (h *Host) Orphans(ctx context.Context, records []Recorded, filter Filter) (
 		return !filter.Matches(o.Namespace, o.Pod)
 	}), err
 }
-
-func (h *Host) orphanFinder(ctx context.Context, records []Recorded) *orphanFinder {
-	return newOrphanFinder(ctx, kubelet{h.Storage, h.Root, h.KubeletRoot}, h.Cgroups, h.OrphanGrace, namesOf(records))
-}

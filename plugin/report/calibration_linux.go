@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -51,7 +52,7 @@ func (c *Calibration) Write(out *bytes.Buffer) {
 // writeMeasurements writes the measurements as comments of YAML.
 func writeMeasurements(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Calibration) {
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "disk %s, model %s, serial number %s, %s, calibrated %s\n\n", d.Name, orDash(c.Disk.Model), orDash(c.Disk.Serial), terminal.Bytes(c.Disk.Size), c.At.Format(time.RFC3339))
+	fmt.Fprintf(&text, "disk %s, model %s, serial number %s, %s, calibrated %s\n\n", d.Name, terminal.Escape(cmp.Or(c.Disk.Model, "-")), terminal.Escape(cmp.Or(c.Disk.Serial, "-")), terminal.Bytes(c.Disk.Size), c.At.Format(time.RFC3339))
 	writeRates(&text, c)
 	fmt.Fprintf(&text, "\nThe linear model differs from the measured rates by up to %.0f %%, on average by %.0f %%.\n", 100*c.Fit.Max, 100*c.Fit.Mean)
 	if l := c.Limits(); l != nil {
@@ -83,11 +84,4 @@ func writeRates(out *bytes.Buffer, c *calibrate.Calibration) {
 func rateText(rate float64) string {
 	unit := math.Pow(10, max(0, math.Floor(math.Log10(rate))-2))
 	return strconv.FormatFloat(math.Round(rate/unit)*unit, 'f', 0, 64)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return terminal.Escape(s)
 }
