@@ -4,14 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
-	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -77,10 +74,4 @@ func TestPreviewFails(t *testing.T) {
 	if states, err := Preview(n.keeper.cfg.Cgroups, n.policy, n); !errors.Is(err, n.fails) || states != nil {
 		t.Errorf("%+v, %v", states, err)
 	}
-}
-
-func calibrated(at time.Time) *calibrate.Calibration {
-	c := &calibrate.Calibration{At: at}
-	c.Reads.Random = []diskmodel.Point{{Size: 4096, IOPS: 1500}, {Size: 1 << 20, IOPS: 60}}
-	return c
 }
