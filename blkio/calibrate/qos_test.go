@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
 // measuredRates returns a direction with rates of 4, 8, 16, 64 KiB and 1 MiB.
@@ -65,8 +66,9 @@ func TestModelsOfDisks(t *testing.T) {
 			if got := strings.Join(texts, "\n"); !strings.Contains(got, tt.warning) || (got == "") != (tt.warning == "") || !c.IsPlausible() {
 				t.Errorf("warnings %q, want %q", got, tt.warning)
 			}
+			costs, _ := fakenode.RandomOf(c.Model)
 			for _, p := range tt.reads.Random {
-				if got := diskmodel.RandomOf(c.Model).Reads.IOPS(p.Size); got > p.IOPS {
+				if got := costs.IOPS(p.Size); got > p.IOPS {
 					t.Errorf("the model gives out %g of %g operations/s of %d bytes", got, p.IOPS, p.Size)
 				}
 			}

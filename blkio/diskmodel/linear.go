@@ -1,3 +1,6 @@
+// Package diskmodel turns measurements of a disk into io.cost's linear model of it, and into its limits if it has two.
+//
+// The package does no I/O. All block sizes are bytes, all rates are per second.
 package diskmodel
 
 import (
@@ -8,6 +11,15 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
+
+// Point is one measurement: the rate that a disk reaches with blocks of one size.
+type Point struct {
+	Size int     `json:"size"` // of a block
+	IOPS float64 `json:"iops"` // operations per second
+}
+
+// bps returns the throughput in bytes per second.
+func (p Point) bps() float64 { return float64(p.Size) * p.IOPS }
 
 // Measured has the points of one direction, reads or writes.
 type Measured struct {
@@ -98,8 +110,8 @@ func fitDirection(m Measured) (costs, error) {
 	leastPage := math.Inf(1)
 	for _, points := range [][]Point{m.Sequential, m.Random} {
 		for _, p := range points {
-			if err := check([]Point{p}); err != nil {
-				return costs{}, err
+			if p.Size <= 0 || !(p.IOPS > 0) || math.IsInf(p.IOPS, 0) {
+				return costs{}, fmt.Errorf("invalid point: %g operations/s of %d bytes", p.IOPS, p.Size)
 			}
 			leastPage = min(leastPage, unbounded/p.IOPS/pagesOf(p.Size))
 		}

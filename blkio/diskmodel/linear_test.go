@@ -7,7 +7,26 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
+
+const kib = 1 << 10
+
+// near compares within a relative tolerance.
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if math.Abs(got-want) > tolerance*math.Abs(want) {
+		t.Errorf("%s is %g, want %g within %g %%", what, got, want, tolerance*100)
+	}
+}
+
+// bps is a point by its throughput.
+func bps(size int, throughput float64) Point { return Point{size, throughput / float64(size)} }
+
+// measured has the block sizes of a calibration.
+func measured() []int {
+	return []int{4 * kib, 8 * kib, 16 * kib, 32 * kib, 64 * kib, 256 * kib, 1 << 20}
+}
 
 var sizes = []int{4 * kib, 8 * kib, 16 * kib, 32 * kib, 64 * kib, 128 * kib, 512 * kib, 1 << 20}
 
@@ -127,8 +146,9 @@ func TestModels(t *testing.T) {
 		if reads != tt.want || math.Abs(f.Headroom-tt.headroom) > 0.005 {
 			t.Errorf("%s: %s, headroom %.2f, want %s, headroom %.2f", name, reads, f.Headroom, tt.want, tt.headroom)
 		}
+		costs, _ := fakenode.RandomOf(f.Model)
 		for _, p := range tt.points {
-			if got := RandomOf(f.Model).Reads.IOPS(p.Size); got > p.IOPS*1.001 || got*f.Headroom < p.IOPS*0.999 {
+			if got := costs.IOPS(p.Size); got > p.IOPS*1.001 || got*f.Headroom < p.IOPS*0.999 {
 				t.Errorf("%s: %g of %g operations/s of %d bytes", name, got, p.IOPS, p.Size)
 			}
 		}
@@ -174,5 +194,18 @@ func TestFitLinearErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v, %v, want %s", f, err, tt.want)
 		}
+	}
+}
+
+// TestFittedRates verifies that a fitted model gives the rates that it was fitted to.
+func TestFittedRates(t *testing.T) {
+	m := linear(200e6, 5000, 1000, exact)
+	f, err := FitLinear(m, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, writes := fakenode.RandomOf(f.Model)
+	for _, p := range m.Random {
+		near(t, "fitted", writes.IOPS(p.Size), p.IOPS, 1e-3)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
-	"github.com/nri-blkio/nri-blkio/plugin/migrate"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -38,11 +37,10 @@ misspelled names of annotations, and objects that the API server would reject.
 Then each pod has a table of its limits, its errors, and lines that begin with "effect:". They describe the effect of the errors under the
 node's policy: a container is not created, starts without a limit (onError: ignore),
 or nothing is written (mode: observe). With -o wide the table has the lines that the
-plugin would write, those of the pod's backstop included. A second table shows what each weight means on
-this node: the share of the disk beside one container without a weight, and beside all
-containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
-means in operations per second, limits that the disk's model cannot reach, and what the
-pod takes of the budget of its namespace.
+plugin would write, those of the pod's backstop included. A second table shows whether each
+weight has an effect on this node, or why it has none. Lines that begin with "note:" show
+what a limit means in operations per second, and what the pod takes of the budget of its
+namespace.
 
 The rule of the policy is that for the pod's namespace ("default" if the manifest has
 none), labels and QoS class; its name is after that of the pod.
@@ -63,18 +61,14 @@ pods share is at the end, with the number of pods.
 
 With --policy and no PATH, check only reads the policy, and prints its errors and warnings.
 
-With --migrate, check converts a file of blockio classes of containerd or CRI-O to a policy
-on stdout. What the policy does otherwise is in its comments and on stderr.
-
 The output of --offline is the same each time, so that a diff shows what a change of the
 policy decides otherwise: docs/how-to/test-a-policy.md.
 
-The exit status is 1 if there are errors or differences, 0 if there are only warnings, 2 if there
+The exit status is 1 if there are errors, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {
 	files   []string
-	migrate string
 	handler string
 	offline bool
 	output  output
@@ -83,32 +77,24 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check [-f] PATH... | --policy FILE | --migrate FILE",
+		Use:   "check [-f] PATH... | --policy FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
   nri-blkio check --offline -f manifests/    # on a workstation or in CI
-  nri-blkio check --policy policy.yaml       # the policy alone
-  nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
+  nri-blkio check --policy policy.yaml       # the policy alone`,
 		Args: cobra.ArbitraryArgs, // manifests, as after -f
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = append(o.files, args...)
-			for _, name := range []string{"policy", "migrate"} {
-				if f := cmd.Flag(name); f.Changed && f.Value.String() == "" { // such as an unset variable of a script
-					return usage(fmt.Errorf("--%s: the name of a file is empty", name))
-				}
-			}
 			switch {
-			case o.migrate != "" && len(o.files) > 0:
-				return usage(errors.New("check: --migrate takes no manifest"))
-			case o.migrate != "":
-				return a.migrate(&o)
+			case cmd.Flag("policy").Changed && a.opts.policy == "": // such as an unset variable of a script
+				return usage(errors.New("--policy: the name of a file is empty"))
 			case len(o.files) > 0:
 				return a.check(cmd.Context(), &o)
 			case a.opts.policy == "":
-				return usage(errors.New("check: no manifest (write -f PATH, --policy FILE or --migrate FILE)"))
+				return usage(errors.New("check: no manifest (write -f PATH or --policy FILE)"))
 			}
 			return a.checkPolicy(&o)
 		},
@@ -116,12 +102,10 @@ func (a *app) checkCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
 	f.BoolVar(&o.offline, "offline", false, "check without a node: report what only a node can know as unknown")
-	f.StringVar(&o.migrate, "migrate", "", "convert this file of blockio classes of containerd or CRI-O to a policy")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	cmd.MarkFlagsMutuallyExclusive("migrate", "policy")
 	return cmd
 }
 
@@ -230,36 +214,4 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 		return manifest.ReadFS(os.DirFS(name), filepath.ToSlash(name))
 	}
 	return manifest.Read(f, name)
-}
-
-// migrateReport is the output of check --migrate.
-type migrateReport struct {
-	Policy      string               `json:"policy"` // the text of the node policy
-	Differences []migrate.Difference `json:"differences"`
-}
-
-// migrate converts a file of blockio classes to a node policy.
-func (a *app) migrate(o *checkOptions) error {
-	data, err := readSmall(o.migrate)
-	if err != nil {
-		return named(fmt.Errorf("read blockio classes: %w", err))
-	}
-	report := migrateReport{Differences: []migrate.Difference{}}
-	text, differences, err := migrate.Convert(data)
-	if err != nil {
-		return usage(fmt.Errorf("read %s: %w", o.migrate, err))
-	}
-	report.Policy, report.Differences = text, append(report.Differences, differences...)
-	if err := a.print(o.output, report, func(out *bytes.Buffer) { out.WriteString(report.Policy) }); err != nil {
-		return err
-	}
-	if len(differences) == 0 {
-		return nil
-	}
-	if !o.output.isDocument() {
-		for _, d := range differences {
-			terminal.Notes(a.stderr, "difference", d.String())
-		}
-	}
-	return findings()
 }

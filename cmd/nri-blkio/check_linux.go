@@ -29,8 +29,8 @@ func (a *app) runningPolicy() (*policy.Policy, check.PolicySource) {
 	})
 }
 
-// readNode reads the facts about this node that decide about pods under a policy. If a disk's model cannot be
-// read, only notes are left out.
+// readNode reads the facts about this node that decide about pods under a policy. If the model of a disk cannot be
+// read, its weights have no effect in the report.
 func (a *app) readNode(ctx context.Context, p *policy.Policy) (check.Node, error) {
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return check.Node{}, err
@@ -47,10 +47,7 @@ func (a *app) readNode(ctx context.Context, p *policy.Policy) (check.Node, error
 	if err != nil {
 		return n, err
 	}
-	var errs [2]error
-	n.Disks, errs[0] = h.CheckDisks(p, a.opts.disks())
-	n.Share, errs[1] = h.CheckShare()
-	if err := errors.Join(errs[:]...); err != nil {
+	if n.Disks, err = h.CheckDisks(p, a.opts.disks()); err != nil {
 		terminal.Notes(a.stderr, "warning", terminal.ErrorLines(err)...)
 	}
 	return n, nil

@@ -95,7 +95,7 @@ func (a *app) clear(o *clearOptions) error {
 		return err
 	}
 	node := clear.Node{Cgroups: tree, Disks: a.opts.disks(), StateDir: a.opts.host(a.opts.stateDir)}
-	found, err := clearing.Run(node, &report.Clearing{Out: a.stdout, DryRun: o.dryRun, Brief: o.all && !o.dryRun})
+	found, err := clearing.Run(node, &report.Clearing{Out: a.stdout, DryRun: o.dryRun})
 	if err == nil && !found {
 		fmt.Fprintln(a.stdout, "no limits of nri-blkio found")
 	}

@@ -31,15 +31,13 @@ others "^" marks it. With -o json the others are objects with "again": true and 
 The second table has the physical disks. IO.COST is "on", "on demand" if run enables
 it when a container with a weight uses the disk, or "no" with the reason. MODEL FROM and
 QOS FROM are the origins of io.cost's settings: policy, calibration, udev, kernel (a
-guess), fixed (the model is not exceeded), or foreign (set by another program).
-The last columns have the operations per second of the disk for four block sizes, by the
-calibration, or else by the model. The policy is that of the plugin that runs on this
+guess), fixed (the model is not exceeded), or foreign (set by another program). The policy is that of the plugin that runs on this
 node, unless --policy is given.
 
 The tree has the first 20 volumes of a place; --all draws all, and -o json always
 has all. Pods are shown by name if a record or the kubelet's log directory has it,
-otherwise by UID. Volumes on a network filesystem are listed below the tree. With
--o json, "elsewhere" has these and the volumes in memory.
+otherwise by UID. Volumes in memory and on a
+network filesystem are left out.
 
 Orphaned volumes come last ("orphans" with -o json). They are still mounted in the
 kubelet's directory, although their pod has no cgroup, or has ended and has no

@@ -88,8 +88,7 @@ const exitHelp = `
 
 Exit status:
   0  success
-  1  findings: a manifest has errors, a converted policy has differences,
-     or a requested limit is not in force
+  1  findings: a manifest has errors, or a requested limit is not in force
   2  the command line is wrong, or a file that it names does not exist or is invalid
   3  undetermined: the command could not read or do all that it needs
 If 1 and 3 apply, the status is 1.`

@@ -127,25 +127,3 @@ func TestPolicyPage(t *testing.T) {
 		wantTexts(t, name, got[name], texts...)
 	}
 }
-
-// TestMigratePage converts the classes of docs/how-to/migrate-from-blockio.md, and compares the policy
-// with that on the page.
-func TestMigratePage(t *testing.T) {
-	data, err := os.ReadFile("../../docs/how-to/migrate-from-blockio.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile("(?ms)^    (Classes:\n.*?)\n\nthe command .*?^```yaml\n(.*?)^```$").FindStringSubmatch(string(data))
-	if m == nil {
-		t.Fatal("the page has no classes with a policy")
-	}
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("blockio.yaml", []byte(strings.ReplaceAll(m[1], "\n    ", "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var out, notes strings.Builder
-	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &notes, getenv: os.Getenv}
-	if got := statusOf(a.run(t.Context(), []string{"check", "--migrate", "blockio.yaml"})); got != exitFindings || out.String() != m[2] {
-		t.Errorf("exit status %d, want %d; policy:\n%s%s", got, exitFindings, out.String(), notes.String())
-	}
-}

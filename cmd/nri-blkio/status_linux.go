@@ -48,9 +48,6 @@ status takes. With --pod the columns that are the same in each row are
 left out. With -o wide the table has all columns: the annotation, class or rule that a value is
 from, and the value in force. It also has the rows of backstops that are in force.
 
-A note below the table names the devices, such as logical volumes, that are stored on a
-limited disk: the limit holds for them as well ("sharedDisks" with -o json).
-
 If the policy has budgets, a table has for each namespace what its pods are granted on a disk
 together ("budgets" with -o json). GRANTED is max if one of them has no limit there. Weights
 above a budget are scaled down.

@@ -138,9 +138,8 @@ func (a *app) showTop(o *topOptions, filter inspect.Filter, top *why.Top, namesE
 	if o.once {
 		s.height = 0
 	}
-	view := report.TopView{Wide: o.output == outputWide, Width: s.width, Height: s.height}
 	var out bytes.Buffer
-	if err := o.output.write(&out, top, func(out *bytes.Buffer) { report.WriteTop(out, top, view) }); err != nil {
+	if err := o.output.write(&out, top, func(out *bytes.Buffer) { report.WriteTop(out, top, s.width) }); err != nil {
 		return err
 	}
 	return s.show(out.Bytes())

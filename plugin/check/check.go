@@ -35,15 +35,10 @@ type Node struct {
 	Storage     inventory.Storage // nil if it is unknown
 	KubeletRoot string
 	Layers      inventory.Layers // used with Storage only
-	Controls    Controls
-	Memory      uint64 // MemTotal in bytes; 0 if it is unknown
-	// Shared returns a warning for each of these disks that other devices are stored on. It is
-	// nil if the node's devices are unknown.
-	Shared func(limited map[string]bool) []string
+	Missing     []string         // the control files that the kernel does not have
+	Memory      uint64           // MemTotal in bytes; 0 if it is unknown
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
-	// Share returns the shares of a joining pod on a physical disk with io.cost; nil if they are unknown.
-	Share func(disk blkio.Dev, pod Joining) Shares
 }
 
 // Result is the report about one pod.
@@ -68,8 +63,6 @@ type Meaning struct {
 	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
-
-	limits []limited // of the containers that run together, and of the pod
 }
 
 // Write is one line for one control file of one cgroup.
@@ -116,7 +109,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	c.checkNames(&r, m, pol, containers)
 	o := outcome{
-		Checker: c, isPartial: m.IsPartial, result: &r, controls: c.Node.planControls(),
+		Checker: c, isPartial: m.IsPartial, result: &r, controls: plan.Controls{Missing: c.Node.Missing},
 		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Policy: pol},
 	}
 	for i := range containers {
@@ -130,21 +123,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		r.Unknown = append(r.Unknown, "whether the cluster part runs on the node ("+what+")")
 	}
 	r.tidy()
-	if c.Node.Shared != nil {
-		r.Warnings = append(r.Warnings, c.Node.Shared(r.limitedDisks())...)
-	}
 	return r
-}
-
-// limitedDisks returns the names of the known disks that have a limit.
-func (r *Result) limitedDisks() map[string]bool {
-	out := map[string]bool{}
-	for _, w := range r.Writes {
-		if w.File == blkio.IOMax && w.Dev != "" {
-			out[w.Disk] = true
-		}
-	}
-	return out
 }
 
 // checkNames finds errors that a plugin cannot know while a pod's containers are created one by one. A name
@@ -269,20 +248,16 @@ func (c *Checker) addWrites(r *Result, rec *record.Record) {
 	}
 }
 
+// tidy leaves the first of the lines that are alike.
 func (r *Result) tidy() {
 	for _, list := range []*[]string{&r.Errors, &r.Warnings, &r.Skipped, &r.Notes} {
-		*list = unique(*list)
+		seen := map[string]bool{}
+		*list = slices.DeleteFunc(*list, func(line string) bool {
+			isAgain := seen[line]
+			seen[line] = true
+			return isAgain
+		})
 	}
-}
-
-// unique returns each line once, in the order of the first ones.
-func unique(lines []string) (out []string) {
-	for _, line := range lines {
-		if !slices.Contains(out, line) {
-			out = append(out, line)
-		}
-	}
-	return out
 }
 
 // orNoMemory returns a memory limit in bytes as policy has it.
@@ -291,22 +266,6 @@ func orNoMemory(limit uint64) uint64 {
 		return policy.NoMemory
 	}
 	return limit
-}
-
-// Controls describes the effect of io.max and io.weight on a node.
-type Controls struct {
-	Missing []string  // those that the kernel does not have
-	IOCost  blkio.Tri // whether io.cost is enabled on a disk
-}
-
-// planControls returns the effect of controls that a plan needs. Unknown effects count as working. The effect on
-// known disks is in Result.Weights: run enables io.cost for the pod.
-func (n *Node) planControls() plan.Controls {
-	out := plan.Controls{Missing: n.Controls.Missing}
-	if n.Disks == nil && n.Controls.IOCost == blkio.No {
-		out.Enabled = map[blkio.Dev]bool{}
-	}
-	return out
 }
 
 // Cgroup returns "pod", or "container NAME".

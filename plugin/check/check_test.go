@@ -18,7 +18,7 @@ func testChecker() *Checker {
 	return &Checker{
 		Policy: policy.Default(),
 		Node: Node{
-			Storage: numbered{}, KubeletRoot: "/kubelet", Controls: Controls{IOCost: blkio.No},
+			Storage: numbered{}, KubeletRoot: "/kubelet",
 			Layers: inventory.Layers{Default: inventory.Layer{Dir: "sda"}},
 		},
 	}
@@ -116,20 +116,15 @@ func (tt *warned) run(t *testing.T) {
 }
 
 func TestCheckerWeightWarnings(t *testing.T) {
-	const noCost = "container c: io.weight has no effect on this node: no disk has io.cost.qos enabled"
 	for _, tt := range []warned{
-		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
-		{
-			name: "weight with io.cost", key: "weight", value: "50",
-			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.IOCost = blkio.Yes },
-		},
+		{name: "weight", key: "weight", value: "50"},
 		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
-			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.Missing = []string{blkio.IOWeight} },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Missing = []string{blkio.IOWeight} },
 		},
 		{
 			name: "limit on a kernel without", key: "limits", value: "rootfs wbps=1Mi", errors: 1, // and no memory.high
-			change: func(c *Checker, _ *manifest.Pod) { c.Node.Controls.Missing = []string{blkio.IOMax} },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Missing = []string{blkio.IOMax} },
 		},
 	} {
 		t.Run(tt.name, tt.run)
@@ -258,7 +253,6 @@ func TestCheckerCanceled(t *testing.T) {
 // whole.
 func TestDiskWeights(t *testing.T) {
 	c := testChecker()
-	c.Node.Controls.IOCost = blkio.Yes
 	c.Policy.Bounds.MaxWeight = 10000
 	const weight = "weight.blkio.noderesource.dev/"
 	m := &manifest.Pod{

@@ -23,10 +23,9 @@ type outcome struct {
 	// isPartial is true if the manifest does not have all of the pod.
 	isPartial bool
 	controls  plan.Controls
-	pod       plan.Pod             // Seen are the containers that came so far
-	running   []plan.Container     // those that run together once the init containers have ended
-	shares    map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
-	bound     policy.Settings      // the limits of the pod as a whole, with the containers that were accepted so far
+	pod       plan.Pod         // Seen are the containers that came so far
+	running   []plan.Container // those that run together once the init containers have ended
+	bound     policy.Settings  // the limits of the pod as a whole, with the containers that were accepted so far
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.
@@ -60,11 +59,9 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	rec := alone.Containers[0].Record
 	rec.Settings = desired.Settings // with memory.high, which only the creation sets
 	o.add(o.result, &rec)
-	limits := newLimited(&rec)
-	o.noteLimits(o.result, &limits)
+	o.noteLimits(&rec)
 	if role == manifest.Main || role == manifest.Sidecar {
 		o.running = append(o.running, created)
-		o.result.limits = append(o.result.limits, limits)
 	}
 }
 
@@ -84,9 +81,7 @@ func (o *outcome) total() {
 	rec.Settings = rec.Settings.Join(whole.Pod.Weights) // those on single disks are not recorded
 	rec.Disks = policy.DiskNames(rec.Settings, rec.Disks, total.Disks)
 	o.add(o.result, &rec)
-	limits := newLimited(&rec)
-	o.noteLimits(o.result, &limits)
-	o.result.limits = append(o.result.limits, limits)
+	o.noteLimits(&rec)
 	o.noteBudget(total.Settings)
 	o.noteWeightBudget(&total)
 	o.weigh(&total)

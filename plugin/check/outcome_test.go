@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -178,24 +177,6 @@ func TestUnknown(t *testing.T) {
 		r := c.Pod(t.Context(), m)
 		if diff := cmp.Diff(tt.want, r.Unknown); diff != "" || len(r.Errors) > 0 {
 			t.Errorf("%s: %q, -want +got:\n%s", name, r.Errors, diff)
-		}
-	}
-}
-
-// TestControls verifies that unknown facts about a node count as working.
-func TestControls(t *testing.T) {
-	for _, tt := range []struct {
-		controls Controls
-		missing  int
-		work     bool
-	}{
-		{Controls{}, 0, true},
-		{Controls{IOCost: blkio.Yes}, 0, true},
-		{Controls{IOCost: blkio.No}, 0, false},
-		{Controls{Missing: []string{blkio.IOWeight}, IOCost: blkio.No}, 1, false},
-	} {
-		if got := (&Node{Controls: tt.controls}).planControls(); len(got.Missing) != tt.missing || got.Work() != tt.work {
-			t.Errorf("%+v: %+v", tt.controls, got)
 		}
 	}
 }

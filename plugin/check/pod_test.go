@@ -66,27 +66,6 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestSharedWarnings verifies that the disks with a known number and a limit are asked for, and the answers are
-// warnings.
-func TestSharedWarnings(t *testing.T) {
-	c := testChecker()
-	var asked []string
-	c.Node.Shared = func(limited map[string]bool) []string {
-		asked = slices.Sorted(maps.Keys(limited))
-		return []string{"a limit on sda also applies to dm-0, which is stored on it"}
-	}
-	for value, want := range map[string][]string{"rootfs rbps=1Mi": {"sda"}, "/nope rbps=1Mi": nil} {
-		r := c.Pod(t.Context(), podOf(map[string]string{limitsOf + "containers": value, weightOf + "containers": "50"}, "a"))
-		if d := cmp.Diff(want, asked); d != "" || !slices.Contains(r.Warnings, "a limit on sda also applies to dm-0, which is stored on it") {
-			t.Errorf("%s: warnings %q; disks, -want +got:\n%s", value, r.Warnings, d)
-		}
-	}
-	asked = nil
-	if r := c.Pod(t.Context(), podOf(nil, "a")); asked != nil || len(r.Warnings) > 0 {
-		t.Errorf("without annotations: %q, %q", asked, r.Warnings)
-	}
-}
-
 // TestTotalFails verifies that an error of pod-total is one of the pod, once, whether its containers are
 // created or not.
 func TestTotalFails(t *testing.T) {

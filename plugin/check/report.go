@@ -14,7 +14,6 @@ type Report struct {
 	Policy   string             `json:"policy"` // PolicySource.Name
 	Findings []manifest.Finding `json:"findings"`
 	Pods     []Result           `json:"pods"`
-	Notes    []string           `json:"notes,omitempty"` // about all pods together
 	// Claims is the number of claims, templates of claims and VolumeAttributesClasses.
 	Claims  int              `json:"claims,omitempty"`
 	LeftOut []manifest.Other `json:"leftOut,omitempty"` // objects without any of these
@@ -57,7 +56,6 @@ func (c *Checker) Report(ctx context.Context, set *manifest.Set, source PolicySo
 	}
 	out.Findings = append(out.Findings, claimFindings(set)...)
 	out.Claims, out.LeftOut = len(set.Claims)+len(set.Classes), set.Others
-	out.Notes = c.Sums(out.Pods)
 	return out
 }
 

@@ -154,7 +154,7 @@ func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) 
 	case manifest.HostPath:
 		dir = src.path
 	}
-	if m.SubPath != "" && !isClaim(vol.Source) {
+	if m.SubPath != "" && !volumeKinds[vol.Source].isClaim {
 		dir = v.inPod("volume-subpaths", vol.Name, cmp.Or(c.Name, "-"), strconv.Itoa(index))
 		if src.path != "" && !strings.Contains(m.SubPath, "$(") {
 			// The kubelet binds the directory without the mounts below it.
@@ -163,7 +163,7 @@ func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) 
 	}
 	v.storage.sources[dir] = src
 	access := "rw"
-	if m.ReadOnly || vol.ReadOnly || isReadOnly(vol.Source) {
+	if m.ReadOnly || vol.ReadOnly || volumeKinds[vol.Source].readOnly {
 		access = "ro"
 	}
 	return inventory.Mount{Source: dir, Destination: absolute(m.Path), Type: "bind", Options: inventory.ParseOptions(option, access)}
@@ -203,94 +203,85 @@ func (v *volumes) injected() []inventory.Mount {
 	return mounts
 }
 
-// pluginDir returns the name of the kubelet's directory for volumes with a source in the pod's
-// own spec. Those of all others have the name of the PersistentVolume, if any: their directory
-// here is one from which no volume takes its name, see [volumepath.NameOf].
+// volumeKind is what the kubelet does with the volumes of one source. Without dir and data, it is a disk that is unknown until it is
+// mounted.
+type volumeKind struct {
+	// dir is the kubelet's directory for volumes with a source in the pod's own spec, after "kubernetes.io~". The directories of
+	// the others have the name of the PersistentVolume, if any.
+	dir string
+	// isClaim is true if the directories have the name of the PersistentVolume, or none, also for a subPath.
+	isClaim  bool
+	readOnly bool
+	data     func(*volumes) *blkio.Backing
+}
+
+func (v *volumes) ofKubelet() *blkio.Backing { return v.kubelet }
+func (v *volumes) ofRootfs() *blkio.Backing  { return v.rootfs }
+func (*volumes) ofMemory() *blkio.Backing    { return inMemory("tmpfs") }
+
+func network(fstype string) func(*volumes) *blkio.Backing {
+	b := &blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
+	return func(*volumes) *blkio.Backing { return b }
+}
+
+var volumeKinds = map[string]volumeKind{ // constant
+	manifest.EmptyDir:              {dir: "empty-dir", data: (*volumes).ofKubelet},
+	"gitRepo":                      {dir: "git-repo", data: (*volumes).ofKubelet},
+	"configMap":                    {dir: "configmap", readOnly: true, data: (*volumes).ofKubelet},
+	"secret":                       {dir: "secret", readOnly: true, data: (*volumes).ofMemory},
+	"projected":                    {dir: "projected", readOnly: true, data: (*volumes).ofMemory},
+	"downwardAPI":                  {dir: "downward-api", readOnly: true, data: (*volumes).ofMemory},
+	"image":                        {isClaim: true, readOnly: true, data: (*volumes).ofRootfs},
+	"nfs":                          {data: network("nfs")},
+	"cephfs":                       {data: network("ceph")},
+	"azureFile":                    {data: network("cifs")},
+	manifest.CSI:                   {dir: "csi"},
+	manifest.PersistentVolumeClaim: {isClaim: true},
+	"ephemeral":                    {isClaim: true},
+}
+
+// pluginDir returns the name of the kubelet's directory for volumes of a source. If they do not have their own names there, it is one
+// from which no volume takes its name, see [volumepath.NameOf].
 func pluginDir(source string) string {
-	switch source {
-	case manifest.EmptyDir:
-		return "kubernetes.io~empty-dir"
-	case "downwardAPI":
-		return "kubernetes.io~downward-api"
-	case "gitRepo":
-		return "kubernetes.io~git-repo"
-	case manifest.CSI, "configMap", "secret", "projected":
-		return "kubernetes.io~" + strings.ToLower(source)
+	if dir := volumeKinds[source].dir; dir != "" {
+		return "kubernetes.io~" + dir
 	}
 	return "unknown~" + source
 }
 
 // isSeen reports whether the paths of a volume on the node have its name.
-func isSeen(source string) bool {
-	dir := pluginDir(source)
-	return strings.HasPrefix(dir, "kubernetes.io~") && source != manifest.CSI
-}
-
-// isClaim reports whether the directories of a volume have the name of the PersistentVolume, or
-// none.
-func isClaim(source string) bool {
-	return source == manifest.PersistentVolumeClaim || source == "ephemeral" || source == "image"
-}
-
-// isReadOnly reports whether all volumes of a kind are read-only.
-func isReadOnly(source string) bool {
-	return slices.Contains([]string{"configMap", "secret", "projected", "downwardAPI", "image"}, source)
-}
+func isSeen(source string) bool { return volumeKinds[source].dir != "" && source != manifest.CSI }
 
 // unmounted is the warning for a volume without a path on the node before it is mounted.
 const unmounted = "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"
 
 // source returns the data of a volume.
 func (v *volumes) source(vol *manifest.Volume) source {
-	switch vol.Source {
-	case manifest.HostPath:
+	kind := volumeKinds[vol.Source]
+	switch {
+	case vol.Source == manifest.HostPath:
 		return source{path: path.Clean(vol.Path)}
-	case manifest.EmptyDir:
-		return source{backing: v.emptyDir(vol.Medium)}
-	case "gitRepo", "configMap": // the kubelet mounts a tmpfs for the kinds below
-		return source{backing: v.kubelet}
-	case "secret", "projected", "downwardAPI":
+	case vol.Medium == "Memory":
 		return source{backing: inMemory("tmpfs")}
-	case "image":
-		return source{backing: v.rootfs}
-	case "nfs":
-		return source{backing: network("nfs")}
-	case "cephfs":
-		return source{backing: network("ceph")}
-	case "azureFile":
-		return source{backing: network("cifs")}
+	case vol.Medium != "":
+		return source{backing: inMemory("hugetlbfs")}
+	case kind.data != nil:
+		return source{backing: kind.data(v)}
 	}
-	b := v.storage.unknownDisk(unknownName(vol))
+	name := "disk of volume " + vol.Name
+	switch vol.Source {
+	case manifest.PersistentVolumeClaim:
+		name = "disk of claim " + vol.Claim
+	case manifest.CSI:
+		name = "disk of CSI volume " + vol.Name
+	}
+	b := v.storage.unknownDisk(name)
 	if v.storage.node != nil {
 		b.Warning = &blkio.Warning{Text: unmounted}
 	}
 	return source{backing: b}
 }
 
-func (v *volumes) emptyDir(medium string) *blkio.Backing {
-	switch medium {
-	case "":
-		return v.kubelet
-	case "Memory":
-		return inMemory("tmpfs")
-	}
-	return inMemory("hugetlbfs")
-}
-
 func inMemory(fstype string) *blkio.Backing {
 	return &blkio.Backing{FSType: fstype, Reason: fstype + " is memory, not a disk"}
-}
-
-func network(fstype string) *blkio.Backing {
-	return &blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
-}
-
-func unknownName(vol *manifest.Volume) string {
-	switch vol.Source {
-	case manifest.PersistentVolumeClaim:
-		return "disk of claim " + vol.Claim
-	case manifest.CSI:
-		return "disk of CSI volume " + vol.Name
-	}
-	return "disk of volume " + vol.Name
 }

@@ -10,46 +10,24 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// weighing returns a checker and the questions that it was asked. On the disk of its node a joining pod gets
-// one percent for each unit of weight.
-func weighing(d Disk) (*Checker, *[]Joining) {
+// weighing returns a checker for a node with one disk.
+func weighing(d Disk) *Checker {
 	c := testChecker()
 	c.Node.Disks = map[blkio.Dev]Disk{sdaDev: d}
-	var asked []Joining
-	c.Node.Share = func(_ blkio.Dev, pod Joining) Shares {
-		asked = append(asked, pod)
-		s := Shares{BesideOne: PodShares{Pod: float64(pod.Weight) / 100}, AtLeast: PodShares{Pod: float64(pod.Weight) / 1000}, Rivals: 3}
-		for _, weight := range pod.Containers {
-			s.BesideOne.Containers = append(s.BesideOne.Containers, float64(weight)/100)
-			s.AtLeast.Containers = append(s.AtLeast.Containers, float64(weight)/1000)
-		}
-		return s
-	}
-	return c, &asked
+	return c
 }
 
-// TestWeightEffects covers the share of each container with a weight, and of the pod with a pod-total.
+// TestWeightEffects verifies that each container with a weight has a row, and the pod with a pod-total.
 func TestWeightEffects(t *testing.T) {
-	c, asked := weighing(Disk{State: "on demand", Origin: "calibration"})
+	c := weighing(Disk{State: "on demand", Origin: "calibration"})
 	pod := podOf(map[string]string{weightOf + "container.a": "50", weightOf + "container.init": "20", weightOf + "pod-total": "80"}, "init", "a", "b")
 	pod.Containers[0].Role = manifest.Init
 	r := c.Pod(t.Context(), pod)
 	row := func(container string, weight uint32) WeightEffect {
-		return WeightEffect{
-			Container: container, Disk: "sda", Weight: weight, BesideOne: float64(weight) / 100, AtLeast: float64(weight) / 1000, Rivals: 3,
-			State: "on demand", Model: "calibration",
-		}
+		return WeightEffect{Container: container, Disk: "sda", Weight: weight, State: "on demand", Model: "calibration"}
 	}
 	if d := cmp.Diff([]WeightEffect{row("a", 50), row("", 80)}, r.Weights); d != "" || len(r.Notes)+len(r.Warnings) > 0 {
 		t.Errorf("notes %q, warnings %q; -want +got:\n%s", r.Notes, r.Warnings, d)
-	}
-	if len(*asked) != 1 { // for each weight, a pod of a thousand containers would take minutes
-		t.Errorf("the shares were computed %d times", len(*asked))
-	}
-	for _, j := range *asked {
-		if d := cmp.Diff(Joining{Weight: 80, Containers: []uint32{50, 100}}, j); d != "" {
-			t.Errorf("-want +got:\n%s", d)
-		}
 	}
 }
 
@@ -73,7 +51,7 @@ func TestWeightWithoutEffect(t *testing.T) {
 		"an unknown node": {off, func(c *Checker) { c.Node.Storage = nil }, "50", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, asked := weighing(tt.disk)
+			c := weighing(tt.disk)
 			if tt.change != nil {
 				tt.change(c)
 			}
@@ -82,8 +60,8 @@ func TestWeightWithoutEffect(t *testing.T) {
 				annotations[weightOf+"containers"] = tt.weight
 			}
 			r := c.Pod(t.Context(), podOf(annotations, "a"))
-			if d := cmp.Diff(tt.want, r.Weights); d != "" || len(*asked) > 0 || len(r.Errors) > 0 {
-				t.Errorf("errors %q, asked %v; -want +got:\n%s", r.Errors, *asked, d)
+			if d := cmp.Diff(tt.want, r.Weights); d != "" || len(r.Errors) > 0 {
+				t.Errorf("errors %q; -want +got:\n%s", r.Errors, d)
 			}
 		})
 	}
@@ -102,7 +80,7 @@ func TestGuarantees(t *testing.T) {
 		{"web", "", nil},
 		{"prod", "mode: observe", nil},
 	} {
-		c, asked := weighing(Disk{Name: "sda", State: "on demand", Origin: "calibration"})
+		c := weighing(Disk{Name: "sda", State: "on demand", Origin: "calibration"})
 		c.Node.Disks[blkio.Dev{Major: 8, Minor: 16}] = Disk{Name: "sdb", State: "no", Reason: "off"}
 		c.Node.Disks[blkio.Dev{Major: 8, Minor: 32}] = Disk{Name: "sdc", State: "on", Reason: "foreign"}
 		c.Node.Disks[blkio.Dev{Major: 253}] = Disk{Name: "dm-0", State: "no", Reason: "stacked", Stacked: true}
@@ -118,15 +96,12 @@ func TestGuarantees(t *testing.T) {
 				t.Errorf("%s, %s, %v: -want +got:\n%s", tt.namespace, tt.more, annotations, diff)
 			}
 		}
-		if got := (*asked)[0].Budget.Guarantee; (got != 0) != (tt.want != nil) {
-			t.Errorf("%s, %s: the pod joins with a guarantee of %s", tt.namespace, tt.more, got)
-		}
 	}
 }
 
 // TestWeightOfClaim verifies that the disk of a claim is unknown until it is mounted.
 func TestWeightOfClaim(t *testing.T) {
-	c, _ := weighing(Disk{State: "on"})
+	c := weighing(Disk{State: "on"})
 	m := podOf(map[string]string{weightOf + "containers": "/claim 50"}, "a")
 	m.Containers[0].Mounts = []manifest.Mount{{Volume: "v", Path: "/claim"}}
 	m.Volumes = []manifest.Volume{{Name: "v", Source: manifest.PersistentVolumeClaim, Claim: "c"}}
@@ -138,7 +113,7 @@ func TestWeightOfClaim(t *testing.T) {
 
 // TestGuessedModel verifies that a weight counts with the kernel's model as well, with a note.
 func TestGuessedModel(t *testing.T) {
-	c, _ := weighing(Disk{State: "on demand", Origin: "kernel", Guess: true})
+	c := weighing(Disk{State: "on demand", Origin: "kernel", Guess: true})
 	r := c.Pod(t.Context(), podOf(map[string]string{weightOf + "containers": "50"}, "a", "b"))
 	want := []string{"sda: the model is the kernel's guess, so weights may divide it badly: calibrate the disk, or give its model in the node policy"}
 	if d := cmp.Diff(want, r.Notes); d != "" || len(r.Weights) != 2 {
@@ -151,9 +126,9 @@ func TestConflictingTotal(t *testing.T) {
 	annotations := map[string]string{weightOf + "pod-total": "/a 50; /b 80"}
 	for action, want := range map[policy.Action]WeightEffect{
 		policy.Reject: {Disk: "/kubelet/pods", Weight: 50, State: "no", Reason: "no container of the pod is created"},
-		policy.Ignore: {Disk: "/kubelet/pods", Weight: 50, BesideOne: 0.5, AtLeast: 0.05, Rivals: 3, State: "on"},
+		policy.Ignore: {Disk: "/kubelet/pods", Weight: 50, State: "on"},
 	} {
-		c, _ := weighing(Disk{State: "on"})
+		c := weighing(Disk{State: "on"})
 		c.Policy.OnError.Invalid = action
 		m := podOf(annotations, "a")
 		m.Containers[0].Mounts = []manifest.Mount{{Volume: "v", Path: "/a"}, {Volume: "w", Path: "/b"}}
@@ -168,7 +143,7 @@ func TestConflictingTotal(t *testing.T) {
 // TestWeightOnNetwork verifies that a weight for all disks is not reported for volumes without a disk, unless
 // they are on a network.
 func TestWeightOnNetwork(t *testing.T) {
-	c, _ := weighing(Disk{State: "on"})
+	c := weighing(Disk{State: "on"})
 	m := podOf(map[string]string{weightOf + "container.a": "50"}, "a", "b")
 	for i := range m.Containers {
 		m.Containers[i].Mounts = []manifest.Mount{{Volume: "share", Path: "/share\x1b"}, {Volume: "mem", Path: "/mem"}}
@@ -181,22 +156,21 @@ func TestWeightOnNetwork(t *testing.T) {
 	}
 }
 
-// TestWeightBudget verifies what check says about a budget of weights, and that the share beside all pods is unknown then.
+// TestWeightBudget verifies what check says about a budget of weights.
 func TestWeightBudget(t *testing.T) {
 	const budgets = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nbounds: {weight: {max: 500}}\nbudgets: [{namespaces: [tenant-a], weight: 300}]"
 	const note = " counts for the budget of namespace tenant-a: 300 for all of its pods that use a disk, and "
 	for _, tt := range []struct {
 		name, namespace string
 		annotations     map[string]string
-		budget          uint32
 		notes           []string
 	}{
-		{"below", "tenant-a", map[string]string{weightOf + "containers": "120"}, 300, []string{"a weight of 240" + note + "above that, weights are scaled down"}},
-		{"above", "tenant-a", map[string]string{weightOf + "container.a": "400"}, 300, []string{"a weight of 500" + note + "the pod alone is scaled down to 300"}},
-		{"as a whole", "tenant-a", map[string]string{weightOf + "pod-total": "50"}, 300, []string{"a weight of 50" + note + "above that, weights are scaled down"}},
-		{"another namespace", "web", map[string]string{weightOf + "containers": "120"}, 0, nil},
+		{"below", "tenant-a", map[string]string{weightOf + "containers": "120"}, []string{"a weight of 240" + note + "above that, weights are scaled down"}},
+		{"above", "tenant-a", map[string]string{weightOf + "container.a": "400"}, []string{"a weight of 500" + note + "the pod alone is scaled down to 300"}},
+		{"as a whole", "tenant-a", map[string]string{weightOf + "pod-total": "50"}, []string{"a weight of 50" + note + "above that, weights are scaled down"}},
+		{"another namespace", "web", map[string]string{weightOf + "containers": "120"}, nil},
 	} {
-		c, asked := weighing(Disk{State: "on demand", Origin: "calibration"})
+		c := weighing(Disk{State: "on demand", Origin: "calibration"})
 		p, err := policy.ParseFile([]byte(budgets))
 		if err != nil {
 			t.Fatal(err)
@@ -207,16 +181,6 @@ func TestWeightBudget(t *testing.T) {
 		r := c.Pod(t.Context(), m)
 		if diff := cmp.Diff(tt.notes, r.Notes); diff != "" || len(r.Errors) > 0 {
 			t.Errorf("%s: %q, -want +got:\n%s", tt.name, r.Errors, diff)
-		}
-		for _, j := range *asked {
-			if j.Budget.Most != tt.budget {
-				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget.Most, tt.budget)
-			}
-		}
-		for _, w := range r.Weights {
-			if w.AtLeast != 0 || w.BesideOne == 0 {
-				t.Errorf("%s: %+v", tt.name, w)
-			}
 		}
 	}
 }

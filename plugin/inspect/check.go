@@ -2,16 +2,12 @@ package inspect
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
-	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -26,24 +22,11 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 	if err != nil {
 		return check.Node{}, err
 	}
-	controls, err := h.controls()
+	features, err := h.Cgroups.Probe()
 	if err != nil {
 		return check.Node{}, err
 	}
-	stack, err := h.Sysfs.Stack()
-	if err != nil {
-		return check.Node{}, err
-	}
-	return check.Node{
-		Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Controls: controls,
-		Layers: layers,
-		Shared: func(limited map[string]bool) (warnings []string) {
-			for _, d := range SharedDisks(limited, stack) {
-				warnings = append(warnings, d.String())
-			}
-			return warnings
-		},
-	}, nil
+	return check.Node{Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Missing: features.Missing(), Layers: layers}, nil
 }
 
 // CheckDisks returns io.cost of each physical disk for check, as run would decide with a policy.
@@ -57,93 +40,13 @@ func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]
 	out := make(map[blkio.Dev]check.Disk, len(states))
 	for i := range states {
 		s := &states[i]
-		model, from := s.CostModel()
+		_, from := s.CostModel()
 		c := newCost(s, features.Namespaced)
 		out[s.Disk.Dev] = check.Disk{
-			Name: s.Disk.Name, Stacked: len(s.Below) > 0, Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(c.State), Reason: c.Reason,
+			Name: s.Disk.Name, Stacked: len(s.Below) > 0, Origin: string(from), Guess: from == iocost.FromKernel, State: string(c.State), Reason: c.Reason,
 		}
 	}
 	return out, err
-}
-
-// CheckShare returns a function by which check computes the shares of a pod that joins those on the node.
-// Without an error the function also knows the running containers.
-func (h *Host) CheckShare() (func(blkio.Dev, check.Joining) check.Shares, error) {
-	records, err := Records(h.Cgroups, Filter{})
-	given := map[string]blkio.Weights{}
-	for _, r := range records {
-		if r.Record.HasWeight() {
-			given[r.Cgroup.Path()] = r.Record.IOWeight()
-		}
-	}
-	now, readErr := shares.ReadSnapshot(h.Cgroups, given)
-	return func(disk blkio.Dev, pod check.Joining) check.Shares {
-		tree, names := treeOf(pod)
-		out := check.Shares{BesideOne: besideOne(tree, names)}
-		if now != nil {
-			byPath, rivals := now.Beside(disk, tree)
-			out.AtLeast, out.Rivals = podShares(byPath, names), rivals
-		}
-		return out
-	}, errors.Join(err, readErr)
-}
-
-// joiningPath stands for the cgroup of a pod that does not exist yet.
-const joiningPath = "joining"
-
-// treeOf returns a pod all of whose containers are active, and the paths of these.
-func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
-	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Active: true}
-	b := pod.Budget
-	tree.Budget = shares.Budget{Class: b.Class, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
-	for i, weight := range pod.Containers {
-		paths = append(paths, fmt.Sprint(joiningPath, "/", i))
-		tree.Children = append(tree.Children, shares.Cgroup{Path: paths[i], Weight: weight, Active: true})
-	}
-	return tree, paths
-}
-
-// besideOne returns the share of each container while it is the only one of its pod that uses the disk, and the
-// share of the pod while all of them do. One other container uses the disk at the same time.
-func besideOne(tree shares.Cgroup, paths []string) check.PodShares {
-	other := []shares.Cgroup{{Path: "other", Weight: blkio.DefaultWeight, Active: true}}
-	out := podShares(shares.Beside(other, tree), paths)
-	for i, p := range paths {
-		alone := tree
-		alone.Children = slices.Clone(tree.Children)
-		for k := range alone.Children {
-			alone.Children[k].Active = k == i
-		}
-		out.Containers[i] = shares.Beside(other, alone)[p]
-	}
-	return out
-}
-
-func podShares(byPath map[string]float64, paths []string) check.PodShares {
-	out := check.PodShares{Pod: byPath[joiningPath]}
-	for _, p := range paths {
-		out.Containers = append(out.Containers, byPath[p])
-	}
-	return out
-}
-
-// controls reads the effect of io.max and io.weight on this node.
-func (h *Host) controls() (check.Controls, error) {
-	features, err := h.Cgroups.Probe()
-	if err != nil {
-		return check.Controls{}, err
-	}
-	c := check.Controls{Missing: features.Missing(), IOCost: blkio.No}
-	qos, err := h.Cgroups.ReadIOCostQOS()
-	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return c, err
-	}
-	for _, line := range qos {
-		if line.Enabled {
-			c.IOCost = blkio.Yes
-		}
-	}
-	return c, nil
 }
 
 // RunningPolicy returns the policy of the plugin that runs on this node, or the built-in one. The plugin's file can

@@ -2,10 +2,8 @@ package inspect
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -20,13 +18,9 @@ type Cost struct {
 	Reason string    `json:"reason,omitempty"` // why run does not enable it
 	// Model and QOS are those in force, or those that would be. Their values are "" if only the
 	// kernel has some, and shows them once io.cost was enabled on the disk.
-	Model CostValues `json:"model,omitzero"`
-	QOS   CostValues `json:"qos,omitzero"`
-	// Random are the rates of random operations by block size, nil if they are unknown.
-	Random  []RandomRate `json:"random,omitempty"`
-	Warning string       `json:"warning,omitempty"` // about the model
-	// qos is QOS, nil if it is unknown.
-	qos *blkio.CostQOS
+	Model   CostValues `json:"model,omitzero"`
+	QOS     CostValues `json:"qos,omitzero"`
+	Warning string     `json:"warning,omitempty"` // about the model
 }
 
 // CostState is whether io.cost is enabled on a disk.
@@ -45,16 +39,6 @@ type CostValues struct {
 	Origin iocost.Origin `json:"origin"`
 	Values string        `json:"values,omitempty"` // in the form of io.cost.model and io.cost.qos
 }
-
-// RandomRate has the random operations per second of a disk with blocks of one size.
-type RandomRate struct {
-	Size   int     `json:"size"` // bytes
-	Reads  float64 `json:"reads"`
-	Writes float64 `json:"writes"`
-}
-
-// Sizes returns the block sizes for which reports show rates, in bytes.
-func Sizes() []int { return []int{4 << 10, 16 << 10, 64 << 10, 1 << 20} }
 
 // AddCosts adds io.cost of the physical disks to the report, as run would decide with a policy.
 func (h *Host) AddCosts(r *DevicesReport, p *policy.Policy, known weights.Disks) {
@@ -95,26 +79,18 @@ func newCost(s *iocost.State, hidden bool) Cost {
 	if model != nil {
 		c.Model.Values = model.String()
 	}
-	c.qos, c.QOS.Origin = s.CostQOS()
-	if c.qos != nil {
-		c.QOS.Values = c.qos.String()
+	qos, qosFrom := s.CostQOS()
+	if c.QOS.Origin = qosFrom; qos != nil {
+		c.QOS.Values = qos.String()
 	}
 	switch {
 	case from == iocost.FromKernel:
 		c.Warning = GuessedModel
-	case c.qos != nil && s.HasShortPeriod():
-		c.Warning = fmt.Sprintf("io.cost's period of %v is short for this disk, so weights may have no effect: raise rlat and wlat in the qos of %s", c.qos.Period(), c.QOS.Origin)
-	}
-	if rates := s.Rates(); rates != nil {
-		for _, size := range Sizes() {
-			c.Random = append(c.Random, RandomRate{Size: size, Reads: math.Round(rates.Reads.IOPS(size)), Writes: math.Round(rates.Writes.IOPS(size))})
-		}
+	case qos != nil && s.HasShortPeriod():
+		c.Warning = fmt.Sprintf("io.cost's period of %v is short for this disk, so weights may have no effect: raise rlat and wlat in the qos of %s", qos.Period(), c.QOS.Origin)
 	}
 	return c
 }
 
 // GuessedModel is the warning for a model that nothing but the kernel knows.
 const GuessedModel = "the model is the kernel's guess: calibrate the disk, or give its model in the node policy"
-
-// Targets returns the QOS, nil if it is unknown.
-func (c *Cost) Targets() *blkio.CostQOS { return c.qos }

@@ -54,17 +54,16 @@ func TestAddCosts(t *testing.T) {
 	h.AddCosts(&r, p, knownDisks{})
 	got := map[string]string{}
 	for _, c := range r.Costs {
-		got[c.Disk] = fmt.Sprintf("%s, %s, %s %t, %s %t, %v, %t", c.State, c.Reason, c.Model.Origin, c.Model.Values != "", c.QOS.Origin, c.Targets() != nil, c.Random, c.Warning != "")
+		got[c.Disk] = fmt.Sprintf("%s, %s, %s %t, %s %t, %t", c.State, c.Reason, c.Model.Origin, c.Model.Values != "", c.QOS.Origin, c.QOS.Values != "", c.Warning != "")
 	}
-	const rates = "[{4096 1500 1500} {16384 1160 1160} {65536 609 609} {1048576 58 58}]"
 	want := map[string]string{
-		"sda":   "on, , foreign true, foreign true, " + rates + ", true", // its period is 1 ms
-		"sdb":   "on demand, , calibration true, calibration true, " + rates + ", false",
-		"sdc":   "no, another program has set io.cost.qos with enable=0,  false,  false, [], false",
-		"sdd":   "no, the node policy has weights: off for this disk,  false,  false, [], false",
-		"zram0": "no, its driver has no queue of requests (blk-mq),  false,  false, [], false",
+		"sda":   "on, , foreign true, foreign true, true", // its period is 1 ms
+		"sdb":   "on demand, , calibration true, calibration true, false",
+		"sdc":   "no, another program has set io.cost.qos with enable=0,  false,  false, false",
+		"sdd":   "no, the node policy has weights: off for this disk,  false,  false, false",
+		"zram0": "no, its driver has no queue of requests (blk-mq),  false,  false, false",
 		// The kernel has chosen no model yet.
-		"sdf": "on demand, , kernel false, kernel false, [], true",
+		"sdf": "on demand, , kernel false, kernel false, true",
 	}
 	for _, guessed := range []string{"sde", "sdg", "loop0", "nvme0n1"} {
 		want[guessed] = want["sdf"]

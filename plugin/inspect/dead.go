@@ -43,9 +43,7 @@ func FindDead(records []Recorded, name func(blkio.Dev) string) []DeadRow {
 			continue
 		}
 		e := Ended{r.Record, likeliest(r.Record.Exits)}
-		row := e.row(name)
-		row.Left = left
-		rows = append(rows, row)
+		rows = append(rows, e.row(left, name))
 	}
 	return rows
 }
@@ -106,10 +104,10 @@ func likeliest(exits []record.Exit) *record.Exit {
 }
 
 // row returns the row for an ended container by its record.
-func (e *Ended) row(name func(blkio.Dev) string) DeadRow {
+func (e *Ended) row(left uint64, name func(blkio.Dev) string) DeadRow {
 	row := DeadRow{
 		Namespace: e.Pod.Namespace, Pod: e.Pod.Pod, UID: e.Pod.UID, Container: e.Exit.Container,
-		Since: e.Exit.At.UTC().Format(time.RFC3339), DrainsAt: noLimit,
+		Since: e.Exit.At.UTC().Format(time.RFC3339), DrainsAt: noLimit, Left: left,
 	}
 	limits := e.limits()
 	switch lines := limits.Lines(); len(lines) {

@@ -41,8 +41,6 @@ func (h *Host) Close() {
 type DevicesReport struct {
 	// Devices are the physical disks, see Node.
 	Devices []*Node `json:"devices"`
-	// Elsewhere are the volumes that are on no disk of the node.
-	Elsewhere []*Node `json:"elsewhere"`
 	// Orphans are the orphaned volumes.
 	Orphans []Orphan          `json:"orphans"`
 	Kernel  cgroupfs.Features `json:"kernel"`
@@ -82,7 +80,7 @@ func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
 		r.Lost = append(r.Lost, err.Error())
 	}
 	b.volumes = h.volumes(ctx, &r)
-	r.Devices, r.Elsewhere = b.build(ctx)
+	r.Devices = b.build(ctx)
 	return r, nil
 }
 
@@ -140,8 +138,4 @@ func (h *Host) Orphans(ctx context.Context, records []Recorded, filter Filter) (
 	return slices.DeleteFunc(found, func(o Orphan) bool {
 		return !filter.Matches(o.Namespace, o.Pod)
 	}), err
-}
-
-func (h *Host) orphanFinder(ctx context.Context, records []Recorded) *orphanFinder {
-	return newOrphanFinder(ctx, kubelet{h.Storage, h.Root, h.KubeletRoot}, h.Cgroups, h.OrphanGrace, namesOf(records))
 }

@@ -49,7 +49,7 @@ func children(list []*Node, kind, name string) (out []string) {
 }
 
 // TestVolumesInTree verifies that a volume is on its filesystem, and one without a disk of the node is
-// elsewhere, with the reason.
+// left out.
 func TestVolumesInTree(t *testing.T) {
 	r, err := devicesHost(t, nil).Devices(t.Context())
 	if err != nil || r.Lost != nil {
@@ -58,17 +58,6 @@ func TestVolumesInTree(t *testing.T) {
 	onDisks := []string{"volume pvc-1 kubernetes.io/csi", "volume scratch kubernetes.io/empty-dir"}
 	if d := cmp.Diff(onDisks, children(r.Devices, KindFilesystem, "ext4")); d != "" {
 		t.Errorf("on disks, -want +got:\n%s", d)
-	}
-	var elsewhere []string
-	for _, n := range r.Elsewhere {
-		elsewhere = append(elsewhere, fmt.Sprintf("%s, in memory %v: %s", n.Name, n.InMemory, n.Reason))
-	}
-	want := []string{
-		"share, in memory false: nfs4 is a network filesystem: there is no local disk to limit",
-		"token, in memory true: tmpfs is memory, not a disk",
-	}
-	if d := cmp.Diff(want, elsewhere); d != "" {
-		t.Errorf("elsewhere, -want +got:\n%s", d)
 	}
 }
 
@@ -142,8 +131,7 @@ func TestVolumesNamed(t *testing.T) {
 		}
 	}
 	visit(r.Devices)
-	visit(r.Elsewhere)
-	want := []string{"pvc-1 prod/db-0 false", "conf prod/web-0 true", "scratch prod/db-0 false", "share prod/db-0 false", "token prod/db-0 false"}
+	want := []string{"pvc-1 prod/db-0 false", "conf prod/web-0 true", "scratch prod/db-0 false"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}

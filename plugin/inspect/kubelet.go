@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -148,9 +147,9 @@ func (k *kubelet) names(home *storage.Mount, dir string) ([]string, error) {
 // logsDir holds a directory for each pod that has, or had, containers.
 const logsDir = "/var/log/pods"
 
-// podNames finds the names of pods by their UIDs: those that are known, and from the names of
+// podNames finds the names of pods by their UIDs: those of records, and from the names of
 // the kubelet's log directories, NAMESPACE_NAME_UID.
-func (k *kubelet) podNames(ctx context.Context, known map[string]podName) map[string]podName {
+func (k *kubelet) podNames(ctx context.Context, records []Recorded) map[string]podName {
 	out := map[string]podName{}
 	if dir, local := k.storage.Locate(ctx, logsDir); local {
 		if home, ok := k.storage.Mounts().Find(dir); ok {
@@ -162,13 +161,6 @@ func (k *kubelet) podNames(ctx context.Context, known map[string]podName) map[st
 			}
 		}
 	}
-	maps.Copy(out, known)
-	return out
-}
-
-// namesOf returns the names of the pods of records, by UID.
-func namesOf(records []Recorded) map[string]podName {
-	out := map[string]podName{}
 	for _, r := range records {
 		out[r.Record.UID] = podName{r.Record.Namespace, r.Record.Pod}
 	}

@@ -106,6 +106,10 @@ func TestNoVolumes(t *testing.T) {
 // TestPodNames verifies that a pod has the name in its record or, without one, the name in its logs.
 func TestPodNames(t *testing.T) {
 	known := map[string]podName{"u1": {"prod", "recorded"}, "u3": {"prod", "alone"}}
+	var records []Recorded
+	for uid, name := range known {
+		records = append(records, Recorded{Record: &record.Record{UID: uid, Namespace: name.namespace, Pod: name.name}})
+	}
 	logs := []string{"prod_db-0_u1", "kube-system_agent_u2", "odd", "prod_a_b_u4", "_"}
 	for i, name := range logs {
 		logs[i] = "/var/log/pods/" + name
@@ -121,16 +125,9 @@ func TestPodNames(t *testing.T) {
 		{"one of them is a mountpoint", rootMount + "2 1 0:60 / /var/log/pods/prod_db-0_u1 rw - nfs4 filer:/ rw\n", logs, map[string]podName{"u1": {"prod", "recorded"}, "u2": {"kube-system", "agent"}, "u3": {"prod", "alone"}}},
 	} {
 		k := kubeletOf(t, tt.mounts, tt.dirs...)
-		if d := cmp.Diff(tt.want, k.podNames(t.Context(), known), cmp.AllowUnexported(podName{})); d != "" {
+		if d := cmp.Diff(tt.want, k.podNames(t.Context(), records), cmp.AllowUnexported(podName{})); d != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.name, d)
 		}
-	}
-}
-
-func TestNamesOf(t *testing.T) {
-	records := []Recorded{{Record: &record.Record{UID: "1", Namespace: "prod", Pod: "db-0"}}, {Record: &record.Record{UID: "2", Namespace: "test", Pod: "db-0", Container: "c"}}}
-	if d := cmp.Diff(map[string]podName{"1": {"prod", "db-0"}, "2": {"test", "db-0"}}, namesOf(records), cmp.AllowUnexported(podName{})); d != "" {
-		t.Errorf("-want +got:\n%s", d)
 	}
 }
 

@@ -99,10 +99,9 @@ type orphanFinder struct {
 // that of its cgroup.
 const DefaultOrphanGrace = 2 * time.Minute
 
-func newOrphanFinder(ctx context.Context, k kubelet, tree *cgroupfs.Hierarchy, grace time.Duration, known map[string]podName) *orphanFinder {
-	f := &orphanFinder{kubelet: k, tree: tree, grace: grace, boot: hostfs.BootTime()}
-	f.names = f.podNames(ctx, known)
-	return f
+func (h *Host) orphanFinder(ctx context.Context, records []Recorded) *orphanFinder {
+	k := kubelet{h.Storage, h.Root, h.KubeletRoot}
+	return &orphanFinder{kubelet: k, tree: h.Cgroups, grace: h.OrphanGrace, boot: hostfs.BootTime(), names: k.podNames(ctx, records)}
 }
 
 // find returns the orphans by mountpoint. With an error, some may be missing.

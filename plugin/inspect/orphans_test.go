@@ -23,8 +23,11 @@ import (
 func orphanNode(t *testing.T, driver string) *orphanFinder {
 	t.Helper()
 	root := fakenode.WriteOrphans(t, driver)
-	k := kubelet{fakenode.OpenStorage(t, fakenode.Sysfs(), root, fakenode.OrphanMounts), hostfs.Root(root), kubeletRoot}
-	f := newOrphanFinder(t.Context(), k, fakenode.OpenCgroups(t, filepath.Join(root, "cg")), 0, nil)
+	h := Host{
+		Storage: fakenode.OpenStorage(t, fakenode.Sysfs(), root, fakenode.OrphanMounts), Root: hostfs.Root(root), KubeletRoot: kubeletRoot,
+		Cgroups: fakenode.OpenCgroups(t, filepath.Join(root, "cg")),
+	}
+	f := h.orphanFinder(t.Context(), nil)
 	f.boot = time.Now().Add(-time.Hour)
 	return f
 }

@@ -16,13 +16,12 @@ import (
 
 // Status is the report about a node's limits.
 type Status struct {
-	Dead        []DeadRow    `json:"dead"`
-	Notes       []Note       `json:"notes"`
-	Orphans     []Orphan     `json:"orphans"`
-	OrphansNote string       `json:"orphansNote,omitempty"` // why there may be more orphans
-	Parts       []Part       `json:"parts"`
-	SharedDisks []SharedDisk `json:"sharedDisks"`
-	Values      []Value      `json:"values"`
+	Dead        []DeadRow `json:"dead"`
+	Notes       []Note    `json:"notes"`
+	Orphans     []Orphan  `json:"orphans"`
+	OrphansNote string    `json:"orphansNote,omitempty"` // why there may be more orphans
+	Parts       []Part    `json:"parts"`
+	Values      []Value   `json:"values"`
 	Reported
 }
 
@@ -42,11 +41,10 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	slices.SortStableFunc(values, func(a, b Value) int { return cmp.Compare(a.rank(), b.rank()) })
 	files, filesErr := readFiles(h.StateDir, filter)
 	parts, partsErr := readParts(h.StateDir, files)
-	shared, sharedErr := SharedDisksOf(values, h.Sysfs)
 	limits := limitsReport(parts)
 	s := Status{
 		Dead: FindDead(records, h.DiskName), Notes: Notes(records), Orphans: []Orphan{},
-		Parts: parts, SharedDisks: shared, Values: values,
+		Parts: parts, Values: values,
 		Reported: Reported{Weights: weightsOf(limits, filter), Budgets: budgetsOf(limits, filter), Files: files},
 	}
 	orphansErr := h.StorageErr
@@ -56,7 +54,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	if orphansErr != nil {
 		s.OrphansNote = orphansErr.Error()
 	}
-	return s, errors.Join(recordsErr, valuesErr, burstsErr, filesErr, partsErr, sharedErr)
+	return s, errors.Join(recordsErr, valuesErr, burstsErr, filesErr, partsErr)
 }
 
 // limitsReport returns what the limits part reports, an empty report if it does not run.

@@ -51,9 +51,6 @@ func TestStatus(t *testing.T) {
 	if len(s.Values) != 1 || s.Values[0].State != ValueOK || !s.Enforces() || s.HasFindings(true) {
 		t.Errorf("values %+v, parts %+v", s.Values, s.Parts)
 	}
-	if d := cmp.Diff([]SharedDisk{{Disk: "sdc", Above: []string{"md0"}}}, s.SharedDisks); d != "" {
-		t.Errorf("shared disks, -want +got:\n%s", d)
-	}
 	if len(s.Notes) != 1 || s.Files != nil || s.OrphansNote != "no mount table" || s.Orphans == nil {
 		t.Errorf("%+v", s)
 	}

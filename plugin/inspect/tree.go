@@ -68,9 +68,7 @@ type Place struct {
 	UID       string `json:"uid,omitempty"`
 	Path      string `json:"path,omitempty"`
 	Orphan    bool   `json:"orphan,omitempty"` // see Orphans of the report
-	Reason    string `json:"reason,omitempty"` // why a volume is on no disk, or why the disk of a filesystem is unknown
-
-	InMemory bool `json:"-"` // a volume in memory
+	Reason    string `json:"reason,omitempty"` // why the disk of a filesystem is unknown
 }
 
 // The kinds that are no block devices.
@@ -100,13 +98,12 @@ type treeBuilder struct {
 	nodes       map[blkio.Dev]*Node // the block devices
 	filesystems map[blkio.Dev]*Node // by the number of stat
 	roots       []*Node
-	elsewhere   []*Node
 }
 
-// build returns the disks at the bottom, and the volumes that are on none.
-func (b *treeBuilder) build(ctx context.Context) (roots, elsewhere []*Node) {
+// build returns the disks at the bottom.
+func (b *treeBuilder) build(ctx context.Context) []*Node {
 	b.nodes, b.filesystems = map[blkio.Dev]*Node{}, map[blkio.Dev]*Node{}
-	b.roots, b.elsewhere = []*Node{}, []*Node{}
+	b.roots = []*Node{}
 	for i := range b.devices {
 		b.nodes[b.devices[i].Dev] = b.deviceNode(&b.devices[i])
 	}
@@ -132,7 +129,7 @@ func (b *treeBuilder) build(ctx context.Context) (roots, elsewhere []*Node) {
 		return strings.HasPrefix(n.Dev, "1:") && len(n.Children) == 0
 	})
 	once(b.roots)
-	return b.roots, b.elsewhere
+	return b.roots
 }
 
 // put puts a thing on each device below it.
@@ -256,12 +253,10 @@ func (b *treeBuilder) filesystemAt(at *blkio.Backing) *Node {
 
 func (b *treeBuilder) addVolume(ctx context.Context, v podVolume) {
 	at := b.storage.Resolve(ctx, v.path)
-	n := v.node()
 	if at.Reason != "" {
-		n.Reason, n.InMemory = at.Reason, slices.Contains([]string{"tmpfs", "ramfs", "hugetlbfs"}, at.FSType)
-		b.elsewhere = append(b.elsewhere, n)
-		return
+		return // on no disk of the node
 	}
+	n := v.node()
 	if v.Block {
 		n.Kind, n.Buffered = KindBlockVolume, &Support{OK: blkio.Yes}
 		b.put(n, at.Disks)

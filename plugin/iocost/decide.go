@@ -56,8 +56,6 @@ func withPeriod(q, fixed *blkio.CostQOS) *blkio.CostQOS {
 type Known struct {
 	Model *blkio.CostModel
 	QOS   *blkio.CostQOS
-	// Random has the measured rates from which the model follows, nil if only the model is known.
-	Random *diskmodel.Random
 	// Limits are the limits that a calibration has shown, nil if it has shown none.
 	Limits *diskmodel.Limits
 }
@@ -93,8 +91,6 @@ type Setup struct {
 	QOS         *blkio.CostQOS
 	ModelOrigin Origin
 	QOSOrigin   Origin
-	// Random is Known.Random of the model.
-	Random *diskmodel.Random
 	// Limits are those towards which the model follows the mix. They are nil if it stays, and Pinned is why.
 	Limits *diskmodel.Limits
 	Pinned string
@@ -156,7 +152,7 @@ func (s *Setup) chooseCosts(rule *policy.DiskRule, d *Disk) {
 		if known.Model == nil {
 			continue
 		}
-		s.Model, s.ModelOrigin, s.Random = known.Model, known.origin, known.Random
+		s.Model, s.ModelOrigin = known.Model, known.origin
 		s.QOS, s.QOSOrigin = known.QOS, known.origin
 		break
 	}

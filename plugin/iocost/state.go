@@ -49,21 +49,6 @@ func (s *State) CostQOS() (*blkio.CostQOS, Origin) {
 	return s.KernelQOS, s.QOSOrigin
 }
 
-// Rates returns the rates of random operations. They are the measured ones if the model comes from a
-// calibration, and otherwise those of the model. It is nil without a model, and for a model with a value that
-// means no cost at all.
-func (s *State) Rates() *diskmodel.Random {
-	model, origin := s.CostModel()
-	switch {
-	case model == nil || model.Check() != nil:
-		return nil
-	case origin == s.ModelOrigin && s.Random != nil:
-		return s.Random
-	}
-	out := diskmodel.RandomOf(*model)
-	return &out
-}
-
 // HasShortPeriod reports whether the disk does too few operations in a period of io.cost for weights
 // to have an effect: less than a quarter of [diskmodel.Period]. With 15 operations weights still
 // had their effect.

@@ -2,11 +2,7 @@ package iocost
 
 import (
 	"fmt"
-	"math"
 	"testing"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
 // TestInspect verifies that Inspect makes the same decisions as Apply, and writes nothing.
@@ -39,28 +35,5 @@ func TestInspect(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestRates verifies that the measured rates count while the model comes from that measurement.
-func TestRates(t *testing.T) {
-	measured := &diskmodel.Random{Reads: diskmodel.Linear{Base: 1}, Writes: diskmodel.Linear{Base: 0.5}}
-	for name, tt := range map[string]struct {
-		s    State
-		want float64 // reads of 4 KiB; 0 if they are unknown
-	}{
-		"measured":             {State{Setup: Setup{Model: modelA, ModelOrigin: FromCalibration, Random: measured}}, 1},
-		"of a model":           {State{Setup: Setup{Model: modelA, ModelOrigin: FromPolicy}}, 2},
-		"of another program":   {State{Setup: Setup{Model: modelA, ModelOrigin: FromCalibration, Random: measured}, Foreign: []string{blkio.IOCostModel}, KernelModel: modelB}, 2},
-		"unknown":              {State{}, 0},
-		"a model without cost": {State{KernelModel: &blkio.CostModel{}}, 0},
-	} {
-		rates, got := tt.s.Rates(), 0.0
-		if rates != nil {
-			got = rates.Reads.IOPS(4096)
-		}
-		if math.Abs(got-tt.want) > 1e-6 {
-			t.Errorf("%s: %g, want %g", name, got, tt.want)
-		}
 	}
 }

@@ -64,14 +64,6 @@ func TestCalibrationText(t *testing.T) {
 # 32K           1500              1500          1500               1500
 # 1M            60                60            60                 60
 #
-# RANDOM 4K  QUEUE DEPTH  OPERATIONS/S  P50    P95      P99
-# READS      1            1490          670µs  1.235ms  2ms
-# READS      4            1500          2.7ms  3ms      4ms
-# READS      at 90 %      1350          300µs  400µs    500µs
-# WRITES     1            1490          670µs  1.235ms  2ms
-# WRITES     4            1500          2.7ms  3ms      4ms
-# WRITES     at 90 %      1350          300µs  400µs    500µs
-#
 # The linear model differs from the measured rates by up to 40 %, on average by 13 %.
 # The disk has a limit of 1500 operations/s and one of 60M/s. With --save, the model follows the mix of I/O.
 ` + fragment

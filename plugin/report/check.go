@@ -35,7 +35,6 @@ func WriteCheck(out *bytes.Buffer, r *check.Report, isWide bool) {
 	for _, line := range shared {
 		terminal.Notes(out, "unknown", fmt.Sprintf("%s (%d pods)", line, pods[line]))
 	}
-	terminal.Notes(out, "note", r.Notes...)
 }
 
 // sharedUnknown counts the pods of each unknown fact, and returns those of several pods in the order of the first ones.
@@ -110,20 +109,17 @@ func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
 	if len(weights) == 0 {
 		return
 	}
-	t := terminal.NewTable(out, "WEIGHT OF", "DISK", "WEIGHT", "BESIDE ONE", "BESIDE ALL", "IO.COST")
+	t := terminal.NewTable(out, "WEIGHT OF", "DISK", "WEIGHT", "IO.COST")
 	for i := range weights {
 		w := &weights[i]
-		name, one, all, state := "pod", "none", "none", w.State+": "+w.Reason
+		name, state := "pod", w.State+": "+w.Reason
 		if w.Container != "" {
 			name = "container " + w.Container
 		}
 		if w.Reason == "" {
-			one, all, state = share(w.BesideOne), "", w.State+", model from "+w.Model
+			state = w.State + ", model from " + w.Model
 		}
-		if w.AtLeast > 0 {
-			all = fmt.Sprintf("%s (%d)", share(w.AtLeast), w.Rivals)
-		}
-		t.Row(name, w.Disk, fmt.Sprint(w.Weight), one, all, state)
+		t.Row(name, w.Disk, fmt.Sprint(w.Weight), state)
 	}
 	t.Flush()
 }

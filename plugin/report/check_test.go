@@ -32,7 +32,6 @@ func TestWriteCheck(t *testing.T) {
 			{Object: manifest.Object{Kind: "Pod", Name: "\x1b"}, Errors: []string{"e"}, Effects: []string{"it is not created"}},
 			{Object: manifest.Object{Kind: "Pod", Name: "web"}},
 		},
-		Notes: []string{"all pods together"},
 	}
 	var out bytes.Buffer
 	WriteCheck(&out, &r, true)
@@ -53,7 +52,6 @@ effect: it is not created
 
 Pod web
 nothing to limit
-note: all pods together
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -65,7 +63,7 @@ func TestWriteSharedUnknown(t *testing.T) {
 	pod := func(name string, unknown ...string) check.Result {
 		return check.Result{Object: manifest.Object{Kind: "Pod", Name: name}, Unknown: unknown, Meaning: check.Meaning{Notes: []string{"n"}}}
 	}
-	r := check.Report{Pods: []check.Result{pod("a", "shared", "own"), pod("b", "two", "shared"), pod("c", "shared", "two")}, Notes: []string{"all"}}
+	r := check.Report{Pods: []check.Result{pod("a", "shared", "own"), pod("b", "two", "shared"), pod("c", "shared", "two")}}
 	var out bytes.Buffer
 	WriteCheck(&out, &r, false)
 	want := `Pod a
@@ -83,7 +81,6 @@ note: n
 
 unknown: shared (3 pods)
 unknown: two (2 pods)
-note: all
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -108,21 +105,21 @@ db         sda   wbps=1Mi   limits/containers #1
 	}
 }
 
-// TestWriteEffects verifies that a weight has shares, or the reason why it has none.
+// TestWriteEffects verifies that a weight has the state of io.cost, or the reason why it has no effect.
 func TestWriteEffects(t *testing.T) {
 	var out bytes.Buffer
 	if writeEffects(&out, nil); out.Len() > 0 {
 		t.Errorf("without weights: %q", out.String())
 	}
 	writeEffects(&out, []check.WeightEffect{
-		{Container: "db", Disk: "sda", Weight: 300, BesideOne: 0.75, AtLeast: 0.25, Rivals: 4, State: "on", Model: "policy"},
-		{Container: "log", Disk: "sda", Weight: 100, BesideOne: 0.5, State: "on demand", Model: "kernel"},
+		{Container: "db", Disk: "sda", Weight: 300, State: "on", Model: "policy"},
+		{Container: "log", Disk: "sda", Weight: 100, State: "on demand", Model: "kernel"},
 		{Disk: "sdb", Weight: 50, State: "no", Reason: "weights: off"},
 	})
-	want := `WEIGHT OF      DISK  WEIGHT  BESIDE ONE  BESIDE ALL  IO.COST
-container db   sda   300     75.0%       25.0% (4)   on, model from policy
-container log  sda   100     50.0%       -           on demand, model from kernel
-pod            sdb   50      none        none        no: weights: off
+	want := `WEIGHT OF      DISK  WEIGHT  IO.COST
+container db   sda   300     on, model from policy
+container log  sda   100     on demand, model from kernel
+pod            sdb   50      no: weights: off
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)

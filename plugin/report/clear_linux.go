@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -13,29 +12,15 @@ import (
 type Clearing struct {
 	Out    io.Writer
 	DryRun bool // the steps are not made
-	Brief  bool // write one line for each pod with steps, instead of each step for a cgroup
-
-	done []string // the pods of these lines
 }
 
-// Cgroup writes the steps for one cgroup, or keeps the pod for Node.
+// Cgroup writes the steps for one cgroup.
 func (c *Clearing) Cgroup(r *record.Record, steps []string) {
-	if c.Brief {
-		if pod := PodName(r.Namespace, r.Pod); len(steps) > 0 && !slices.Contains(c.done, pod) {
-			c.done = append(c.done, pod)
-		}
-		return
-	}
 	c.write(terminal.Escape(ContainerName(r.Namespace, r.Pod, r.Container))+": ", steps)
 }
 
-// Node writes the pods that Cgroup has kept, then the steps for the node as a whole.
-func (c *Clearing) Node(steps []string) {
-	for _, pod := range c.done {
-		fmt.Fprintf(c.Out, "%s: done\n", terminal.Escape(pod))
-	}
-	c.write("", steps)
-}
+// Node writes the steps for the node as a whole.
+func (c *Clearing) Node(steps []string) { c.write("", steps) }
 
 // write writes a line for each step, after the subject.
 func (c *Clearing) write(subject string, steps []string) {

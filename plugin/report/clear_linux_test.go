@@ -22,7 +22,6 @@ func TestClearing(t *testing.T) {
 			name: "dry run", steps: Clearing{DryRun: true},
 			want: "prod/db-0: would write io.max\n\"prod/\\x1b c\": would mark\nprod/db-0 log: would mark\nwould disable io.cost\\x1b\n",
 		},
-		{name: "brief", steps: Clearing{Brief: true}, want: "prod/db-0: done\n\"prod/\\x1b\": done\ndisable io.cost\\x1b\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

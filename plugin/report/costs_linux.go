@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
@@ -16,17 +15,16 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised st
 		return
 	}
 	fmt.Fprintf(out, "\nWeights need io.cost. Policy: %s\n", terminal.Escape(policyName))
-	t := terminal.NewTable(out, "DISK", "IO.COST", "MODEL FROM", "QOS FROM", "QOS", "RANDOM READS/S OF "+sizesText(), "RANDOM WRITES/S")
+	t := terminal.NewTable(out, "DISK", "IO.COST", "MODEL FROM", "QOS FROM")
 	var warnings []string
 	disks := map[string][]string{} // by warning
 	for i := range costs {
 		c := &costs[i]
-		reads, writes := randomText(c.Random)
 		state := string(c.State)
 		if c.By != "" {
 			state += " by " + c.By
 		}
-		t.Row(c.Disk, withReason(state, c.Reason), string(c.Model.Origin), string(c.QOS.Origin), targetsText(c.Targets()), reads, writes)
+		t.Row(c.Disk, withReason(state, c.Reason), string(c.Model.Origin), string(c.QOS.Origin))
 		if c.Warning == "" {
 			continue
 		}
@@ -42,42 +40,4 @@ func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised st
 	for _, w := range warnings {
 		terminal.Notes(out, "warning", strings.Join(disks[w], ", ")+": "+w)
 	}
-}
-
-// sizesText returns "4K/16K/64K/1M".
-func sizesText() string {
-	var out []string
-	for _, size := range inspect.Sizes() {
-		out = append(out, terminal.Bytes(uint64(size)))
-	}
-	return strings.Join(out, "/")
-}
-
-// randomText returns the rates in the order of the sizes, "1500/1500/960/60".
-func randomText(rates []inspect.RandomRate) (reads, writes string) {
-	var r, w []string
-	for _, rate := range rates {
-		r, w = append(r, rateText(rate.Reads)), append(w, rateText(rate.Writes))
-	}
-	return strings.Join(r, "/"), strings.Join(w, "/")
-}
-
-// targetsText returns "50-150%, reads 95% in 5ms, writes 95% in 10ms". A percentile of 0 takes no
-// part.
-func targetsText(q *blkio.CostQOS) string {
-	if q == nil {
-		return ""
-	}
-	percent := blkio.Percent.Short
-	out := percent(q.Max)
-	if q.Min != q.Max {
-		out = strings.TrimSuffix(percent(q.Min), "%") + "-" + out
-	}
-	if q.RPct > 0 {
-		out += fmt.Sprintf(", reads %s in %v", percent(q.RPct), q.RLat)
-	}
-	if q.WPct > 0 {
-		out += fmt.Sprintf(", writes %s in %v", percent(q.WPct), q.WLat)
-	}
-	return out
 }

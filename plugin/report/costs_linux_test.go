@@ -3,11 +3,9 @@ package report
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
@@ -20,7 +18,6 @@ func TestWriteCosts(t *testing.T) {
 	writeCosts(&out, []inspect.Cost{
 		{
 			Disk: "sda", State: inspect.CostOnDemand, Model: inspect.CostValues{Origin: "calibration"}, QOS: inspect.CostValues{Origin: "policy"},
-			Random: []inspect.RandomRate{{Size: 4 << 10, Reads: 1501, Writes: 900}, {Size: 1 << 20, Reads: 60, Writes: 7}},
 		},
 		{Disk: "sdb", State: inspect.CostOn, Model: inspect.CostValues{Origin: "kernel"}, Warning: inspect.GuessedModel},
 		{Disk: "sdc", State: inspect.CostNo, Reason: "weights: off"},
@@ -29,35 +26,17 @@ func TestWriteCosts(t *testing.T) {
 	}, "policy\x1b.yaml", "10% is promised")
 	want := `
 Weights need io.cost. Policy: "policy\x1b.yaml"
-DISK  IO.COST           MODEL FROM   QOS FROM  QOS  RANDOM READS/S OF 4K/16K/64K/1M  RANDOM WRITES/S
-sda   on demand         calibration  policy    -    1500/60                          900/7
-sdb   on                kernel       -         -    -                                -
-sdc   no: weights: off  -            -         -    -                                -
-sdd   on                kernel       -         -    -                                -
-sde   on                -            -         -    -                                -
+DISK  IO.COST           MODEL FROM   QOS FROM
+sda   on demand         calibration  policy
+sdb   on                kernel       -
+sdc   no: weights: off  -            -
+sdd   on                kernel       -
+sde   on                -            -
 note: 10% is promised
 warning: sdb, sdd: ` + inspect.GuessedModel + `
 warning: sde: short period
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
-// TestTargetsText verifies that only the percentiles that take part are shown.
-func TestTargetsText(t *testing.T) {
-	full := &blkio.CostQOS{RPct: 9500, RLat: 5 * time.Millisecond, WPct: 9050, WLat: 10 * time.Millisecond, Min: 5000, Max: 15000}
-	for _, tt := range []struct {
-		qos  *blkio.CostQOS
-		want string
-	}{
-		{nil, ""},
-		{full, "50-150%, reads 95% in 5ms, writes 90.5% in 10ms"},
-		{&blkio.CostQOS{Min: 10000, Max: 10000}, "100%"},
-		{&blkio.CostQOS{WPct: 5000, WLat: time.Second, Min: 100, Max: 10000}, "1-100%, writes 50% in 1s"},
-	} {
-		if got := targetsText(tt.qos); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt.qos, got, tt.want)
-		}
 	}
 }

@@ -39,7 +39,6 @@ func WriteDevices(out *bytes.Buffer, r *inspect.DevicesReport, all bool) {
 		fmt.Fprintf(out, "[%d] %s\n", i+1, terminal.EscapeLine(reason))
 	}
 	writeCosts(out, r.Costs, r.Policy, r.Promised)
-	writeElsewhere(out, r.Elsewhere, all)
 	writeOrphans(out, r.Orphans)
 }
 
@@ -156,25 +155,6 @@ func otherMounts(n *inspect.Node) int {
 		}
 	}
 	return more
-}
-
-// writeElsewhere lists the volumes that a limit cannot concern, without those in memory: each pod
-// has its token there.
-func writeElsewhere(out *bytes.Buffer, nodes []*inspect.Node, all bool) {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *inspect.Node) bool { return n.InMemory })
-	if len(nodes) == 0 {
-		return
-	}
-	fmt.Fprintln(out, "\nVolumes that are on no disk:")
-	t := terminal.NewTable(out, "VOLUME", "POD", "WHY")
-	shown := firstOf(nodes, all)
-	for _, n := range shown {
-		t.Row(terminal.Shorten(terminal.Escape(n.Name), maxLabel), podOf(n), n.Reason)
-	}
-	if more := len(nodes) - len(shown); more > 0 {
-		t.Row(fmt.Sprintf("and %d more", more), terminal.Blank, terminal.Blank)
-	}
-	t.Flush()
 }
 
 func podOf(n *inspect.Node) string { return cmp.Or(PodName(n.Namespace, n.Pod), "pod "+n.UID) }

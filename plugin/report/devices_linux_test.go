@@ -141,22 +141,3 @@ func TestNodeText(t *testing.T) {
 		}
 	}
 }
-
-// TestElsewhere verifies that volumes in memory are left out, and of many the number of the rest is shown.
-func TestElsewhere(t *testing.T) {
-	nodes := []*inspect.Node{{Name: "token", Place: inspect.Place{UID: "1", InMemory: true}}}
-	var out bytes.Buffer
-	if writeElsewhere(&out, nodes, true); out.Len() > 0 {
-		t.Errorf("of volumes in memory: %s", out.String())
-	}
-	for i := range maxRows + 2 {
-		nodes = append(nodes, &inspect.Node{Name: fmt.Sprintf("share%d\x1b", i), Place: inspect.Place{UID: "1", Reason: "nfs"}})
-	}
-	for all, want := range map[bool]int{true: maxRows + 2, false: maxRows} {
-		out.Reset()
-		writeElsewhere(&out, nodes, all)
-		if n := strings.Count(out.String(), "share"); n != want || strings.Contains(out.String(), "and 2 more") == all || strings.Contains(out.String(), "token") || strings.Contains(out.String(), "\x1b") {
-			t.Errorf("all %t: %d volumes, want %d\n%s", all, n, want, out.String())
-		}
-	}
-}

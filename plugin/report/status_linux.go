@@ -70,9 +70,6 @@ func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	for _, n := range s.Notes {
 		terminal.Notes(out, n.Kind, ContainerName(n.Namespace, n.Pod, n.Container)+": "+n.Text)
 	}
-	for _, d := range s.SharedDisks {
-		terminal.Notes(out, "note", d.String())
-	}
 }
 
 // valuesTable returns the table of values. A narrow one has what most readers look for.

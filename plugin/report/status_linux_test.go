@@ -46,9 +46,8 @@ func TestWriteValues(t *testing.T) {
 			name: "notes",
 			status: inspect.Status{
 				Parts: connected, Values: values, Notes: []inspect.Note{{Kind: "warning", Namespace: "prod", Pod: "db-0", Container: "db", Text: "no memory limit\x1b"}},
-				SharedDisks: []inspect.SharedDisk{{Disk: "sda", Above: []string{"dm-0"}}},
 			},
-			want: row + "warning: prod/db-0 db: no memory limit\\x1b\nnote: a limit on sda also applies to dm-0, which is stored on it\n",
+			want: row + "warning: prod/db-0 db: no memory limit\\x1b\n",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,18 +9,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/why"
 )
 
-// TopView is how a list is written.
-type TopView struct {
-	Wide          bool // with all columns
-	Width, Height int  // of the terminal; 0: no limit
-}
-
-// WriteTop writes a list of containers. Rows that do not fit on the terminal are left out at its end.
-func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
+// WriteTop writes a list of containers for a terminal of a width; 0: any.
+func WriteTop(out *bytes.Buffer, top *why.Top, width int) {
 	for _, text := range top.Unknown {
 		text = terminal.EscapeLine("unknown: " + text)
-		if view.Width > 0 {
-			text = terminal.Shorten(text, view.Width)
+		if width > 0 {
+			text = terminal.Shorten(text, width)
 		}
 		fmt.Fprintln(out, text)
 	}
@@ -28,48 +22,21 @@ func WriteTop(out *bytes.Buffer, top *why.Top, view TopView) {
 		fmt.Fprintln(out, "no such container does I/O, has a limit, or waits")
 		return
 	}
-	rows, left := top.Rows, 0
-	// The header, the line about those that are left out, and the one of the cursor.
-	if room := view.Height - len(top.Unknown) - 3; view.Height > 0 && room < len(rows) {
-		rows = rows[:max(0, room)]
-		left = len(top.Rows) - len(rows)
-	}
-	writeRows(out, rows, view)
-	if left > 0 {
-		fmt.Fprintf(out, "and %d more\n", left)
-	}
-}
-
-func writeRows(out *bytes.Buffer, rows []why.Row, view TopView) {
-	header := "POD CONTAINER DISK READ WRITE OPS LIMIT %HELD %OTHER %PSI"
-	if view.Wide {
-		header = "POD CONTAINER DISK READ/S WRITE/S READS/S WRITES/S LIMIT USED FROM %HELD %OTHER %PSI"
-	}
-	t := terminal.NewTable(out, strings.Fields(header)...)
-	for i := range rows {
-		r := &rows[i]
-		limit := why.Limit{}
+	t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "READ", "WRITE", "OPS", "LIMIT", "%HELD", "%OTHER", "%PSI")
+	for i := range top.Rows {
+		r := &top.Rows[i]
+		limit := ""
 		if r.Limit != nil {
-			limit = *r.Limit
+			limit = fmt.Sprintf("%.0f%% %s", 100*r.Limit.Used, r.Limit.Key)
+			if r.Limit.Burst {
+				limit += ".burst"
+			}
 		}
 		pod, container := r.Names()
-		cells := []string{pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes)}
-		if limit.Burst {
-			limit.Key += ".burst"
-		}
-		switch used := fmt.Sprintf("%.0f%%", 100*limit.Used); {
-		case view.Wide && r.Limit != nil:
-			cells = append(cells, number(r.ReadOps), number(r.WriteOps), valueText(limit.Key, limit.Value), used, limit.From)
-		case view.Wide:
-			cells = append(cells, number(r.ReadOps), number(r.WriteOps), "", "", "")
-		case r.Limit != nil:
-			cells = append(cells, number(r.ReadOps+r.WriteOps), used+" "+limit.Key)
-		default:
-			cells = append(cells, number(r.ReadOps+r.WriteOps), "")
-		}
-		t.Row(append(cells, percentText(r.Held), percentText(r.Others), percentText(r.Waiting))...)
+		t.Row(pod, containerOrPod(container), r.Disk.Disk, rate(r.ReadBytes), rate(r.WriteBytes), number(r.ReadOps+r.WriteOps), limit,
+			percentText(r.Held), percentText(r.Others), percentText(r.Waiting))
 	}
-	t.Fit(view.Width, "CONTAINER", "POD")
+	t.Fit(width, "CONTAINER", "POD")
 	t.Flush()
 }
 

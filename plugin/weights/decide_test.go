@@ -4,14 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
-	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -52,7 +49,7 @@ func TestPreviewAgrees(t *testing.T) {
 			n.demand.Weighted = []Weighted{{Cgroup: container, Disks: []blkio.Disk{vda, vdb}, Weights: blkio.Weights{Default: 300}}}
 			n.pass()
 			// dm-0 and zram0, which nothing uses, cannot have io.cost in either case.
-			ignore := cmpopts.IgnoreFields(iocost.State{}, "Works", "Setup.Random")
+			ignore := cmpopts.IgnoreFields(iocost.State{}, "Works")
 			if d := cmp.Diff(n.keeper.setUp.states, before, ignore, cmpopts.EquateEmpty()); d != "" {
 				t.Errorf("-run +preview:\n%s", d)
 			}
@@ -77,30 +74,4 @@ func TestPreviewFails(t *testing.T) {
 	if states, err := Preview(n.keeper.cfg.Cgroups, n.policy, n); !errors.Is(err, n.fails) || states != nil {
 		t.Errorf("%+v, %v", states, err)
 	}
-}
-
-// TestMeasuredRates verifies that a calibration has the measured curves. Those of writes are those of reads if
-// writes were not measured.
-func TestMeasuredRates(t *testing.T) {
-	c := calibrated(time.Unix(1, 0))
-	r := randomOf(c)
-	if r == nil || r.Reads.IOPS(4096) != 1500 || r.Writes.IOPS(4096) != 1500 {
-		t.Fatalf("%+v", r)
-	}
-	slower := c.Reads
-	slower.Random = []diskmodel.Point{{Size: 4096, IOPS: 700}, {Size: 1 << 20, IOPS: 30}}
-	c.Writes = &slower
-	if r := randomOf(c); r == nil || r.Reads.IOPS(4096) != 1500 || r.Writes.IOPS(4096) != 700 {
-		t.Errorf("%+v", r)
-	}
-	c.Reads.Random = nil
-	if r := randomOf(c); r != nil {
-		t.Errorf("without points: %+v", r)
-	}
-}
-
-func calibrated(at time.Time) *calibrate.Calibration {
-	c := &calibrate.Calibration{At: at}
-	c.Reads.Random = []diskmodel.Point{{Size: 4096, IOPS: 1500}, {Size: 1 << 20, IOPS: 60}}
-	return c
 }

