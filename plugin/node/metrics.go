@@ -104,13 +104,6 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	n.metrics.pods.Collect(out)
 }
 
-// Counts returns the pods with annotations, those with a limit that is not in force, and the
-// containers with a request that is not granted.
-func (n *Node) Counts() (pods, notInForce, failed int) {
-	c := n.census()
-	return c.pods, c.notInForce, c.states[stateFailed]
-}
-
 // The states of a running container, and the kinds of warnings that have a series.
 var (
 	states       = [...]string{"limited", "unlimited", "failed", "observed"}

@@ -79,16 +79,16 @@ func (n *Node) known() modelKnown {
 
 // unseen returns the kinds of the notices that another look at a group would find, or not find any more, although none is due.
 func (g *group) unseen(now time.Time) (kinds []int) {
-	if !now.Before(g.told.next) {
+	if !now.Before(g.told.Next) {
 		return nil
 	}
 	listed := map[noticeKey]bool{}
 	for _, x := range g.notices() {
-		if listed[x.noticeKey] = true; g.told.known[x.noticeKey].since.IsZero() || x.value != g.told.known[x.noticeKey].value && x.patience == 0 {
-			kinds = append(kinds, int(x.kind))
+		if listed[x.Key] = true; g.told.Known[x.Key].Since.IsZero() || x.Value != g.told.Known[x.Key].Value && x.Patience == 0 {
+			kinds = append(kinds, int(x.Key.kind))
 		}
 	}
-	for key := range g.told.known {
+	for key := range g.told.Known {
 		if !listed[key] {
 			kinds = append(kinds, int(key.kind))
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file has the reconciler: the passes over all pods, and the work on one group of them.
+// This file has the reconciler: the passes over all pods, the turns in which workers take groups from the queue, and the work on one
+// group.
 
 // firstPause is the time from a group's first failure to the first retry.
 const firstPause = 100 * time.Millisecond
@@ -253,7 +254,7 @@ func (n *Node) noteProblem(ctx context.Context, of groupIdentity, err error) {
 	g := of.in(s)
 	if err != nil || g.retry.err != nil {
 		g.retry.err = err
-		g.told.look()
+		g.told.Look()
 	}
 }
 
@@ -276,4 +277,56 @@ func (n *Node) noteComplete(of groupIdentity) {
 			s.changed(g)
 		}
 	}
+}
+
+// markAllDue has the reconciler compare all groups, as a pass that began at some time. It returns the groups whose worker hangs.
+func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	now := time.Now()
+	s.queue.BeginPass(began)
+	for _, g := range s.groups {
+		if len(g.pods) == 0 || !s.concerns(g) {
+			continue
+		}
+		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs(now) {
+			hung = append(hung, g.identity())
+		}
+	}
+	return hung
+}
+
+// turn is a group that a worker has taken from the queue.
+type turn struct {
+	groupIdentity
+	inPass bool
+}
+
+// nextTurn takes a group that is due from the queue, unless ctx has ended.
+func (n *Node) nextTurn(ctx context.Context) (_ turn, ok bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	now := time.Now()
+	due := s.queue.First(now)
+	if due == nil || ctx.Err() != nil {
+		return turn{}, false
+	}
+	s.reviseDelayed(due.Of.in(s), now)
+	return turn{due.Of, s.queue.Take(due, now)}, true
+}
+
+// nextDue returns when the next group is due.
+func (n *Node) nextDue() (at time.Time, waits bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.queue.Next()
+}
+
+// endTurn puts a group back into the queue, where it waits if it is due again.
+func (n *Node) endTurn(of groupIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
+	s.queue.Done(&g.entry)
+	s.reviseDelayed(g, time.Now())
 }
