@@ -25,7 +25,7 @@ func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
 		c.logger(n.log).WithError(excess).Warn("Container exceeds the budget of its namespace")
 		return nil
 	}
-	n.metrics.overBudget.Add(1)
+	n.metrics.OverBudget.Add(1)
 	return n.rejected(c, excess)
 }
 

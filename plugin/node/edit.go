@@ -271,7 +271,7 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 			n.noteApplied(&e.pod, e.applied(parts))
 		}
 	case len(changed) > 0 || parts.Has(podfacts.Annotations):
-		n.metrics.edits.applied.Add(1)
+		n.metrics.Applied.Add(1)
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
 		n.noteApplied(&e.pod, e.applied(parts))
 	}

@@ -293,7 +293,7 @@ func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Containe
 func (n *Node) refusalAtStart(c *snapshot) error {
 	err := c.refusal()
 	if err != nil && c.isLate() {
-		n.metrics.overBudget.Add(1)
+		n.metrics.OverBudget.Add(1)
 	}
 	return n.rejected(c, err)
 }
@@ -320,7 +320,7 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 		return nil
 	}
 	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
-		n.metrics.refused[refusal.Kind()].Add(1)
+		n.metrics.Refused[refusal.Kind()].Add(1)
 		n.noteRefused(sb, ctr.Name, refusal)
 		return refusal
 	}
@@ -352,6 +352,6 @@ func (n *Node) Refusal(sb *Sandbox) error {
 	if !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
-	n.metrics.refused[annotation.Internal].Add(1)
+	n.metrics.Refused[annotation.Internal].Add(1)
 	return cause.ErrInternal
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
+	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
 	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
@@ -100,9 +101,9 @@ func New(cfg Config) (*Node, error) {
 		all:     newSignal(),
 		state:   newState(wake),
 		layers:  layers.New(cfg.Layers),
-		metrics: newMetrics(),
+		metrics: metrics.New(),
 	}
-	n.metrics.pods = podmetrics.New(n.Measured, n.diskName, cfg.Cgroups, n.recovery.Count)
+	n.metrics.Pods = podmetrics.New(n.Measured, n.diskName, cfg.Cgroups, n.recovery.Count)
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.Read, n.layers.Calls, n.layers.Moved = cfg.ReadLayers, &n.inFlight.passes, n.layersMoved
 	n.setExits(cfg.Sync)

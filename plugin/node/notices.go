@@ -52,7 +52,7 @@ func (n *Node) dueOf(of groupIdentity, now time.Time) (events []notice.Event, li
 func (n *Node) logLines(lines ...notice.Line) {
 	for i := range lines {
 		if lines[i].Rejects {
-			n.metrics.edits.rejected.Add(1)
+			n.metrics.Rejected.Add(1)
 		}
 		lines[i].Log(n.log, n.policy.Load())
 	}

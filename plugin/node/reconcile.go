@@ -102,7 +102,7 @@ func (n *Node) endPass() {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if began, ended := s.queue.EndPass(); ended {
-		n.metrics.passes.Observe(time.Since(began).Seconds())
+		n.metrics.Passes.Observe(time.Since(began).Seconds())
 	}
 }
 

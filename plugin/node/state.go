@@ -20,6 +20,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
 	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/node/queue"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
@@ -62,7 +63,7 @@ type Node struct {
 	layers   *layers.Locator
 	inFlight inFlight
 	exits    exits
-	metrics  *metrics
+	metrics  *metrics.Counters
 }
 
 // environment has the parts of a Node that do not change.

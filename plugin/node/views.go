@@ -3,11 +3,15 @@ package node
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/burst"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
@@ -15,8 +19,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// This file has what other packages ask of the state: the pods, their limits with bursts (package burst), their weights (package weights)
-// and the cgroups whose I/O has metrics (package podmetrics).
+// This file has what other packages ask of the state: the pods, their limits with bursts (package burst), their weights (package weights),
+// the cgroups whose I/O has metrics (package podmetrics), and the counts for metrics.
 
 // present returns the UIDs of the node's pods, and nil before the runtime has listed them.
 func (n *Node) present() map[string]bool {
@@ -46,13 +50,6 @@ func (n *Node) PodsByCgroup() map[string]podevent.Pod {
 		}
 	}
 	return out
-}
-
-// Counts returns the pods with annotations, those with a limit that is not in force, and the
-// containers with a request that is not granted.
-func (n *Node) Counts() (pods, notInForce, failed int) {
-	c := n.census()
-	return c.pods, c.notInForce, c.states[stateFailed]
 }
 
 // Bursting returns the limits with bursts of running containers and pods. Those that are observed or cleared are left out. Plans and
@@ -310,4 +307,88 @@ func (n *Node) WeightsChanged(byBFQ map[blkio.Dev]bool) {
 	n.controls.SetBFQ(byBFQ)
 	n.dropPlans() // the warning of a weight appears or disappears
 	n.all.send()
+}
+
+var _ prometheus.Collector = (*Node)(nil)
+
+// Describe implements prometheus.Collector.
+func (n *Node) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, out) }
+
+// Collect returns the metrics of the node's state. It reads files of cgroups within a deadline, and nothing else of the node, so a
+// disk that hangs blocks no scrape. A scrape holds the lock of the state only while it counts.
+func (n *Node) Collect(out chan<- prometheus.Metric) {
+	c, ends, syncs := n.census(), &n.exits.ends, &n.exits.writeout.Syncs
+	c.Unlabelled, c.OverBudget = len(n.unlabelled(time.Now())), n.overBudget()
+	n.metrics.Collect(out, &c, &metrics.Totals{Lifted: &ends.Won, Lost: &ends.Lost, FailedExits: &ends.Failed, Synced: &syncs.OK, FailedSyncs: &syncs.Failed})
+}
+
+// census counts the pods and containers at one moment.
+func (n *Node) census() metrics.Census {
+	weightsWork := n.controls.Work()
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := metrics.Census{Pods: len(s.groups) - len(s.bystanders), Unexpected: s.unexpected}
+	if s.watch != nil {
+		out.Watches = 1
+	}
+	for _, g := range s.groups {
+		if !s.concerns(g) {
+			continue
+		}
+		if g.foreign != "" {
+			out.Foreign++
+		}
+		isPending := g.retry.err != nil
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if c.mayRun() {
+					isPending = isPending || c.hasPendingLimits()
+					out.Add(c.state(), c.decision.desired.WarningKinds, !weightsWork && slices.ContainsFunc(c.decision.desired.Settings, isWeight))
+				}
+			}
+		}
+		if isPending {
+			out.NotInForce++
+		}
+	}
+	return out
+}
+
+// isWeight reports whether a setting is a weight, which has no effect where weights do not work.
+func isWeight(s policy.Setting) bool { return s.File() == blkio.IOWeight }
+
+// isKeptLimit reports whether a setting is a limit that the plugin keeps in force.
+func isKeptLimit(s policy.Setting) bool { return s.IsLimit() && s.Key != blkio.MemoryHigh }
+
+// state returns the state of a container for the metrics.
+func (c *snapshot) state() metrics.State {
+	switch {
+	case c.decision.err != nil:
+		return metrics.Failed
+	case c.decision.policy == nil || !slices.ContainsFunc(c.inForce().Settings, isKeptLimit):
+		return metrics.Unlimited
+	case c.decision.policy.Mode() == policy.ModeObserve:
+		return metrics.Observed
+	}
+	return metrics.Limited
+}
+
+// hasPendingLimits reports whether a running container has limits that are not decided yet, or not written because its
+// cgroup was not seen yet.
+func (c *snapshot) hasPendingLimits() bool {
+	phase := c.life.Phase()
+	switch {
+	case !phase.MayRun(), phase == lifecycle.Refused:
+		return false
+	case c.decision.policy == nil:
+		return c.decision.err != nil
+	}
+	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != metrics.Unlimited
+}
+
+// Counts returns the pods with annotations, those with a limit that is not in force, and the
+// containers with a request that is not granted.
+func (n *Node) Counts() (pods, notInForce, failed int) {
+	c := n.census()
+	return c.Pods, c.NotInForce, c.States[metrics.Failed]
 }

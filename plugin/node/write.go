@@ -193,7 +193,7 @@ func (n *Node) logWritten(r *enforce.Result, level logrus.Level) {
 		}
 		message := "Wrote limit"
 		if l.File == blkio.IOMax {
-			n.metrics.written.Add(1)
+			n.metrics.Written.Add(1)
 		} else {
 			message = "Wrote weight"
 		}
