@@ -87,6 +87,12 @@ func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Loca
 	return of.in(s).unresolved(pol, now)
 }
 
+// isResolved reports whether no container of the group has to be searched for disks, or decided.
+func (g *group) isResolved(pol *policy.Policy, now *layers.Locations) bool {
+	out, hung := g.unresolved(pol, now)
+	return len(out)+len(hung) == 0
+}
+
 func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {

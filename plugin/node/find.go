@@ -281,6 +281,7 @@ func (s *state) resolveAgain(c *container) {
 	if c.disks.Invalidate() {
 		c.search.again = true
 		c.search.rev++
+		s.changed(c.pod.group.in(s))
 	}
 }
 

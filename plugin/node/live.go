@@ -210,10 +210,10 @@ func (s *state) revisePaced(p *pod, now time.Time) {
 }
 
 // reviseDelayed has the pods of a group follow the newest of the live changes that came too soon after others.
-func (s *state) reviseDelayed(g *group, now time.Time) {
+func (s *state) reviseDelayed(g *group, now func() time.Time) {
 	for _, p := range g.pods {
 		if p.pace.IsDelayed {
-			s.revisePaced(p, now)
+			s.revisePaced(p, now())
 		}
 	}
 }

@@ -281,7 +281,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 		s.byCgroup.remove(c.cgroup, c)
 	}
 	s.recount(g)
-	if do != 0 || before.MayRun() != now.MayRun() {
+	if do != 0 || before != now {
 		s.changed(g)
 	}
 	return do

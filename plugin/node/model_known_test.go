@@ -56,6 +56,11 @@ func (n *Node) known() modelKnown {
 		if hasLate = hasLate || g.hasLate(); g.retry.pause > 0 && !g.hasLate() {
 			left("retries of a pod", 1)
 		}
+		if g.plan != nil && g.plan.policy == n.policy.Load() && g.plan.layers == n.layers.Current() {
+			if covering, isSteady := s.isSteady(g); !isSteady || !g.isResolved(g.plan.policy, g.plan.layers) || !slices.Equal(covering, g.plan.covering) {
+				left("groups that a pass only compares, although more is to be done", 1)
+			}
+		}
 		unseen := g.unseen(time.Now())
 		left(fmt.Sprint("notices of these kinds that no look has found: ", unseen), len(unseen))
 	}

@@ -8,9 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
-	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // This file has the reconciler: the passes over all pods, the turns in which workers take groups from the queue, and the work on one
@@ -101,6 +99,10 @@ func (n *Node) dropPlans() {
 func (n *Node) endPass() {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	n.countPass(s)
+}
+
+func (n *Node) countPass(s *state) {
 	if began, ended := s.queue.EndPass(); ended {
 		n.metrics.Passes.Observe(time.Since(began).Seconds())
 	}
@@ -116,8 +118,14 @@ func (n *Node) work(ctx context.Context, next turn) {
 
 // reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
-	g := t.groupIdentity
-	if quiet := t.inPass && n.isQuiet(ctx, g); !quiet && ctx.Err() == nil {
+	g, isSteady := t.groupIdentity, false
+	if t.inPass {
+		if n.recovery.Step("compare a pod", func() { isSteady = n.staysSteady(&t) }); isSteady {
+			return
+		}
+		n.findForPass(ctx, g)
+	}
+	if ctx.Err() == nil {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 	}
 	n.recovery.Step("lend limits", func() { n.lend(g) })
@@ -125,13 +133,15 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 		n.recovery.Step("find complete pods", func() { n.noteComplete(g) })
 	}
 	n.recovery.Step("tell notices", func() { n.tell(g) })
-	n.endTurn(g)
-	n.endPass()
+	n.recovery.Step("find what is left to do", func() { n.noteSteady(g) })
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	n.endTurn(s, g.in(s))
 }
 
-// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for
-// nearly all groups. It reads files of cgroups only, unless a container may use an undeclared disk, so its calls are not bounded.
-func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
+// findForPass finds what no event has reported about a group. It reads files of cgroups only, unless a container may use an undeclared
+// disk, so its calls are not bounded.
+func (n *Node) findForPass(ctx context.Context, g groupIdentity) {
 	n.recovery.Step("find running containers", func() { n.findRunning(g) })
 	n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
 	n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
@@ -140,32 +150,86 @@ func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
 		undeclared.find(ctx, g)
 	})
 	n.recovery.Step("find lent disks that were removed", func() { n.dropLent(g) })
-	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g) })
-	return quiet
 }
 
-// groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
-// of the pod has written all limits since a failure, only reconcileGroup ends the problem.
-func (n *Node) groupIsUnchanged(g groupIdentity) bool {
-	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current())
+// staysSteady reports whether nothing was left to do for a group, and nothing has changed since. In most passes that holds for nearly all
+// groups, and ends the turn.
+func (n *Node) staysSteady(t *turn) (isSteady bool) {
+	targets := n.takeSteady(t, n.shared.Load())
 	if targets == nil {
 		return false
 	}
-	defer n.release(g)
-	return n.enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
+	defer func() { n.endComparison(t, isSteady) }()
+	compare := enforce.Enforcer{Cgroups: n.cgroups}
+	return compare.IsUnchanged(targets, make([]byte, 0, 4096))
 }
 
-// takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
-// problem.
-func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations) *enforce.Targets {
+// endComparison ends a turn in which nothing else was to be done, and otherwise only gives the token back.
+func (n *Node) endComparison(t *turn, isSteady bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := t.in(s)
+	if s.release(g); isSteady {
+		n.endTurn(s, g)
+	}
+}
+
+// takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group.
+func (n *Node) takeSteady(t *turn, shared *sharedReads) *enforce.Targets {
+	pol, now := n.policy.Load(), n.layers.Current()
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := t.in(s)
+	if g.plan == nil || g.plan.policy != pol || g.plan.layers != now || g.retry.err != nil || !t.began.Before(g.told.Next) {
+		return nil
+	}
+	for _, c := range g.plan.covering {
+		if c.use.isExamined() || !shared.above.IsClear(c.cgroup, &c.disks.Facts) {
+			return nil
+		}
+	}
+	if !s.tryTake(g, t.began) {
+		return nil
+	}
+	return g.plan.Targets
+}
+
+// noteSteady notes whether nothing is left to do for a group. Each change of what that depends on drops the plan.
+func (n *Node) noteSteady(of groupIdentity) {
+	pol, now := n.policy.Load(), n.layers.Current()
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	unresolved, hung := g.unresolved(pol, now)
-	if g.plan == nil || g.retry.err != nil || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
-		return nil
+	if g.plan == nil {
+		return
 	}
-	return g.plan
+	g.plan.policy = nil
+	if covering, isSteady := s.isSteady(g); isSteady && g.isResolved(pol, now) {
+		g.plan.policy, g.plan.layers, g.plan.covering = pol, now, covering
+	}
+}
+
+// isSteady reports whether a pass can find nothing about a group but that its cgroups have changed, or that containers use undeclared
+// disks: a container runs, so the pod's cgroup exists, no process can be new, and no limit stays for data that is left to write.
+func (s *state) isSteady(g *group) (covering []*container, _ bool) {
+	runs := false
+	for _, p := range g.pods {
+		l, _ := s.liveOf(p.uid, p.namespace, p.name)
+		if l.owner.IsPod || len(p.borrowed().Disks) > 0 {
+			return nil, false // what is lent may have changed
+		}
+		for _, c := range p.containers {
+			switch {
+			case c.life.Phase().MayHaveStarted() && c.cgroup != "", c.mayRun() && !p.isComplete:
+				return nil, false
+			case c.coversUndeclared():
+				covering = append(covering, c)
+			}
+			runs = runs || c.mayRun()
+		}
+	}
+	_, waits := g.drain.Ask()
+	return covering, runs && !waits && !g.hasEdit()
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
@@ -300,6 +364,7 @@ func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 type turn struct {
 	groupIdentity
 	inPass bool
+	began  time.Time
 }
 
 // nextTurn takes a group that is due from the queue, unless ctx has ended.
@@ -311,8 +376,8 @@ func (n *Node) nextTurn(ctx context.Context) (_ turn, ok bool) {
 	if due == nil || ctx.Err() != nil {
 		return turn{}, false
 	}
-	s.reviseDelayed(due.Of.in(s), now)
-	return turn{due.Of, s.queue.Take(due, now)}, true
+	s.reviseDelayed(due.Of.in(s), func() time.Time { return now })
+	return turn{due.Of, s.queue.Take(due, now), now}, true
 }
 
 // nextDue returns when the next group is due.
@@ -323,10 +388,8 @@ func (n *Node) nextDue() (at time.Time, waits bool) {
 }
 
 // endTurn puts a group back into the queue, where it waits if it is due again.
-func (n *Node) endTurn(of groupIdentity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := of.in(s)
+func (n *Node) endTurn(s *state, g *group) {
 	s.queue.Done(&g.entry)
-	s.reviseDelayed(g, time.Now())
+	s.reviseDelayed(g, time.Now)
+	n.countPass(s)
 }

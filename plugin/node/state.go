@@ -132,8 +132,8 @@ type group struct {
 
 	entry   queue.Entry[groupIdentity]
 	drain   lifecycle.Drain
-	plan    *enforce.Targets // nil after a change
-	changes int              // number of changes; a plan is kept only if this is the same as when the plan began
+	plan    *planned // nil after a change
+	changes int      // number of changes; a plan is kept only if this is the same as when the plan began
 	retry   retry
 	// writing is when the goroutine took the token that writes the group's cgroups; zero without one, and until a new one has
 	// the lock.
@@ -141,6 +141,15 @@ type group struct {
 	recorded recorded
 	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
 	told     notice.Ledger[noticeKey]
+}
+
+// planned is the plan of a group. Once nothing else is to be done for the group, a pass only compares the plan with the cgroups, and the
+// disks that containers use with those that they declare. That holds for one policy and one place of the writable layers.
+type planned struct {
+	*enforce.Targets
+	policy   *policy.Policy // nil before nothing else was to be done
+	layers   *layers.Locations
+	covering []*container // to whose undeclared disks a "*" applies
 }
 
 // groupIdentity refers to the facts about a group that never change. Two are equal if they are of the same group.

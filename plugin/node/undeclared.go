@@ -73,7 +73,7 @@ func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
 			if !c.coversUndeclared() {
 				continue
 			}
-			isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
+			isExamined := c.use.isExamined()
 			if isExamined || !u.above.IsClear(c.cgroup, &c.disks.Facts) {
 				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 			}

@@ -232,7 +232,7 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	g.recorded.granted, g.recorded.weights = &granted, fresh.Pod.Weights
 	s.recount(g)
 	if complete && g.changes == v.changes {
-		g.plan = fresh
+		g.plan = &planned{Targets: fresh}
 	}
 }
 
@@ -240,7 +240,10 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 func (n *Node) planOf(g groupIdentity) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return g.in(s).plan
+	if known := g.in(s).plan; known != nil {
+		return known.Targets
+	}
+	return nil
 }
 
 func (n *Node) viewOf(g groupIdentity) view {
@@ -331,7 +334,7 @@ func (n *Node) takeNow(of groupIdentity) error {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	switch g := of.in(s); {
-	case s.tryTake(g):
+	case s.tryTake(g, time.Now()):
 		return nil
 	case g.writeHangs(time.Now()):
 		return cause.ErrWriteHangs
@@ -343,10 +346,10 @@ func (n *Node) takeNow(of groupIdentity) error {
 var errWritten = errors.New("another goroutine is writing")
 
 // tryTake takes the right to write a group's cgroups without waiting for it.
-func (s *state) tryTake(g *group) bool {
+func (s *state) tryTake(g *group, now time.Time) bool {
 	select {
 	case g.token <- struct{}{}:
-		g.writing = time.Now()
+		g.writing = now
 		return true
 	default:
 		return false
@@ -363,11 +366,14 @@ func (g *group) writeHangs(now time.Time) bool {
 func (n *Node) release(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	<-of.token // does not block, because the caller holds the token
-	g := of.in(s)
+	s.release(of.in(s))
+}
+
+func (s *state) release(g *group) {
+	<-g.token // does not block, because the caller holds the token
 	g.writing = time.Time{}
 	s.drop(g)
-	if s.queue.Hasten(&g.entry, time.Now()) {
+	if g.entry.IsDue() && s.queue.Hasten(&g.entry, time.Now()) {
 		s.wake.send()
 	}
 }
