@@ -34,7 +34,7 @@ func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
 func (n *Node) forgetLive(uid string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	delete(s.live, uid)
+	s.setLive(uid, nil)
 	for _, p := range s.byUID[uid] {
 		if p.edit != (edit{}) { // a restarted process would not know it either
 			p.edit = edit{}
@@ -54,7 +54,7 @@ func (n *Node) noteLive(uid string, l live) (edited map[string]string, bystandin
 	if !maps.Equal(former.namespaceLabels, l.namespaceLabels) {
 		edited = former.namespaceLabels
 	}
-	s.live[uid] = l
+	s.setLive(uid, &l)
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
 		if !s.concerns(pod.group.in(s)) {

@@ -140,7 +140,9 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	s.namespaces[p.namespace].pods[p.id] = p
 	s.byUID.add(p.uid, p)
 	s.changed(g)
-	s.markLenders(p)
+	for _, lender := range s.lenders(p) { // has it lend what it has lent to an earlier sandbox of the pod
+		s.markDirty(lender.group.in(s))
+	}
 	return p
 }
 
@@ -228,7 +230,7 @@ func (x index[V]) remove(name string, part V) {
 }
 
 func newIndexes() indexes {
-	return indexes{namespaces: map[string]*namespace{}, byCgroup: index[*container]{}, byUID: index[*pod]{}}
+	return indexes{namespaces: map[string]*namespace{}, byCgroup: index[*container]{}, byUID: index[*pod]{}, byOwner: index[string]{}}
 }
 
 // addContainer adds a container, unless its cgroup is not known.
@@ -293,6 +295,20 @@ func (s *state) end(g *group, id string, written bool) {
 	s.changed(g)
 }
 
+// setLive replaces what the API server knows about a pod; nil forgets it.
+func (s *state) setLive(uid string, l *live) {
+	if former := s.live[uid].owner; former.IsPod {
+		s.byOwner.remove(former.UID, uid)
+	}
+	if l == nil {
+		delete(s.live, uid)
+		return
+	}
+	if s.live[uid] = *l; l.owner.IsPod {
+		s.byOwner.add(l.owner.UID, uid)
+	}
+}
+
 // liveOf returns what the API server knows about a pod. The names are compared as well: a mistake there must not give a
 // pod the limits of another tenant.
 func (s *state) liveOf(uid, namespace, name string) (_ live, known bool) {
@@ -345,13 +361,16 @@ func (s *state) lendsTo(lender, owner *pod) bool {
 		!owner.group.in(s).shared()
 }
 
-// markLenders has the reconciler lend to a pod that joins what its lenders have lent to an earlier sandbox of it.
-func (s *state) markLenders(owner *pod) {
-	for _, other := range s.namespaces[owner.namespace].pods {
-		if s.lendsTo(other, owner) {
-			s.markDirty(other.group.in(s))
+// lenders returns the pods that lend to another one.
+func (s *state) lenders(owner *pod) (out []*pod) {
+	for _, uid := range s.byOwner[owner.uid] {
+		for _, p := range s.byUID[uid] {
+			if s.lendsTo(p, owner) {
+				out = append(out, p)
+			}
 		}
 	}
+	return out
 }
 
 // lentTo returns what is lent to any sandbox of a pod. A later one has it too, and keeps it when the earlier one is removed.

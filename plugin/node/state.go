@@ -255,6 +255,7 @@ type indexes struct {
 	namespaces map[string]*namespace
 	byCgroup   index[*container] // without those whose cgroup is not known
 	byUID      index[*pod]
+	byOwner    index[string] // the UIDs of the pods in live that another pod controls, by the UID of that
 }
 
 // podRequest holds what is requested for a pod, and counts. Only a live change replaces it.

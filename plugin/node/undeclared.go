@@ -215,12 +215,7 @@ func (n *Node) lendNow(of groupIdentity) (changed []notice.Event) {
 // latter. It returns an event if the pod has other limits by that. If too many changes came before, the next turn of the pod that is due
 // makes this one.
 func (s *state) borrow(p *pod, gone []blkio.Disk) (_ notice.Event, isChanged bool) {
-	var lenders []*pod
-	for _, other := range s.namespaces[p.namespace].pods {
-		if s.lendsTo(other, p) {
-			lenders = append(lenders, other)
-		}
-	}
+	lenders := s.lenders(p)
 	slices.SortFunc(lenders, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) }) // so are most of their disks then
 	var all []policy.Lent
 	for _, lender := range lenders {
