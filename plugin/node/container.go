@@ -163,9 +163,6 @@ type undeclaredUse struct {
 	failure error // of the last comparison
 }
 
-// isExamined reports whether the I/O has to be compared in each pass: the last comparison is due, has failed, or has found something.
-func (u *undeclaredUse) isExamined() bool { return u.pending || u.failure != nil || !u.seen.IsZero() }
-
 // undecided is the decision about a container before the first one.
 var undecided = &decision{}
 

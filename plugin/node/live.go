@@ -84,16 +84,11 @@ func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Reques
 // concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
 // pods without the cluster part, and each event of a container asks.
 func (n *Node) concernsLive(sb *Sandbox) bool {
-	if !n.hasLive(sb) {
+	if _, known := n.liveOf(sb.UID, sb.Namespace, sb.Name); !known {
 		return false
 	}
 	r, _ := sb.request(n.policy.Load())
 	return n.concernsNow(r, sb.UID, sb.Name)
-}
-
-func (n *Node) hasLive(sb *Sandbox) bool {
-	_, known := n.liveOf(sb.UID, sb.Namespace, sb.Name)
-	return known
 }
 
 func (n *Node) liveOf(uid, namespace, name string) (live, bool) {

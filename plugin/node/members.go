@@ -390,12 +390,3 @@ func (n *Node) markDirty(g groupIdentity) {
 	defer n.state.Unlock()
 	s.markDirty(g.in(s))
 }
-
-// markAllDirty has the reconciler compare all groups.
-func (n *Node) markAllDirty() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		s.markDirty(g)
-	}
-}

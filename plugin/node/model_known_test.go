@@ -57,7 +57,7 @@ func (n *Node) known() modelKnown {
 			left("retries of a pod", 1)
 		}
 		if g.plan != nil && g.plan.policy == n.policy.Load() && g.plan.layers == n.layers.Current() {
-			if covering, isSteady := s.isSteady(g); !isSteady || !g.isResolved(g.plan.policy, g.plan.layers) || !slices.Equal(covering, g.plan.covering) {
+			if !s.isSteady(g) || !g.isResolved(g.plan.policy, g.plan.layers) || !slices.Equal(g.covering(), g.plan.covering) {
 				left("groups that a pass only compares, although more is to be done", 1)
 			}
 		}

@@ -124,6 +124,15 @@ func (n *Node) Reload(pol *policy.Policy) {
 	n.markAllDirty()
 }
 
+// markAllDirty has the reconciler compare all groups.
+func (n *Node) markAllDirty() {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
+		s.markDirty(g)
+	}
+}
+
 // Policy returns the node policy that is in force.
 func (n *Node) Policy() *policy.Policy { return n.policy.Load() }
 

@@ -120,7 +120,7 @@ func (n *Node) work(ctx context.Context, next turn) {
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	g, isSteady := t.groupIdentity, false
 	if t.inPass {
-		if n.recovery.Step("compare a pod", func() { isSteady = n.staysSteady(&t) }); isSteady {
+		if n.recovery.Step("compare a pod", func() { isSteady = n.staysSteady(ctx, &t) }); isSteady {
 			return
 		}
 		n.findForPass(ctx, g)
@@ -147,15 +147,21 @@ func (n *Node) findForPass(ctx context.Context, g groupIdentity) {
 	n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
 	n.recovery.Step("find undeclared disks", func() {
 		undeclared := n.undeclared(n.shared.Load())
-		undeclared.find(ctx, g)
+		undeclared.find(ctx, g, undeclared.suspectsOf(g))
 	})
 	n.recovery.Step("find lent disks that were removed", func() { n.dropLent(g) })
 }
 
 // staysSteady reports whether nothing was left to do for a group, and nothing has changed since. In most passes that holds for nearly all
 // groups, and ends the turn.
-func (n *Node) staysSteady(t *turn) (isSteady bool) {
-	targets := n.takeSteady(t, n.shared.Load())
+func (n *Node) staysSteady(ctx context.Context, t *turn) (isSteady bool) {
+	undeclared := n.undeclared(n.shared.Load())
+	targets, suspects := n.takeSteady(t, undeclared.sharedReads)
+	if len(suspects) > 0 {
+		undeclared.find(ctx, t.groupIdentity, suspects)
+		t.began = time.Now()
+		targets, _ = n.takeSteady(t, nil)
+	}
 	if targets == nil {
 		return false
 	}
@@ -174,24 +180,23 @@ func (n *Node) endComparison(t *turn, isSteady bool) {
 	}
 }
 
-// takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group.
-func (n *Node) takeSteady(t *turn, shared *sharedReads) *enforce.Targets {
+// takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group. If containers
+// may use undeclared disks, it returns them instead, unless shared is nil.
+func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, suspects []usedDisks) {
 	pol, now := n.policy.Load(), n.layers.Current()
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := t.in(s)
 	if g.plan == nil || g.plan.policy != pol || g.plan.layers != now || g.retry.err != nil || !t.began.Before(g.told.Next) {
-		return nil
+		return nil, nil
 	}
-	for _, c := range g.plan.covering {
-		if c.use.isExamined() || !shared.above.IsClear(c.cgroup, &c.disks.Facts) {
-			return nil
-		}
+	if shared != nil {
+		suspects = shared.suspects(g.plan.covering)
 	}
-	if !s.tryTake(g, t.began) {
-		return nil
+	if len(suspects) > 0 || !s.tryTake(g, t.began) {
+		return nil, suspects
 	}
-	return g.plan.Targets
+	return g.plan.Targets, nil
 }
 
 // noteSteady notes whether nothing is left to do for a group. Each change of what that depends on drops the plan.
@@ -204,32 +209,29 @@ func (n *Node) noteSteady(of groupIdentity) {
 		return
 	}
 	g.plan.policy = nil
-	if covering, isSteady := s.isSteady(g); isSteady && g.isResolved(pol, now) {
-		g.plan.policy, g.plan.layers, g.plan.covering = pol, now, covering
+	if s.isSteady(g) && g.isResolved(pol, now) {
+		g.plan.policy, g.plan.layers, g.plan.covering = pol, now, g.covering()
 	}
 }
 
 // isSteady reports whether a pass can find nothing about a group but that its cgroups have changed, or that containers use undeclared
 // disks: a container runs, so the pod's cgroup exists, no process can be new, and no limit stays for data that is left to write.
-func (s *state) isSteady(g *group) (covering []*container, _ bool) {
+func (s *state) isSteady(g *group) bool {
 	runs := false
 	for _, p := range g.pods {
 		l, _ := s.liveOf(p.uid, p.namespace, p.name)
 		if l.owner.IsPod || len(p.borrowed().Disks) > 0 {
-			return nil, false // what is lent may have changed
+			return false // what is lent may have changed
 		}
 		for _, c := range p.containers {
-			switch {
-			case c.life.Phase().MayHaveStarted() && c.cgroup != "", c.mayRun() && !p.isComplete:
-				return nil, false
-			case c.coversUndeclared():
-				covering = append(covering, c)
+			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete {
+				return false
 			}
 			runs = runs || c.mayRun()
 		}
 	}
 	_, waits := g.drain.Ask()
-	return covering, runs && !waits && !g.hasEdit()
+	return runs && !waits && !g.hasEdit()
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the

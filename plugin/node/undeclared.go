@@ -38,9 +38,10 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 	return undeclared{n, shared}
 }
 
-// find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
-func (u *undeclared) find(ctx context.Context, g groupIdentity) {
-	of := slices.DeleteFunc(u.covering(g), func(c usedDisks) bool { return !u.mayUseUndeclared(&c) })
+// find finds the undeclared disks of containers of a group. A group with a new one is not unchanged any more.
+func (u *undeclared) find(ctx context.Context, g groupIdentity, of []usedDisks) {
+	// Most containers need no read of their own: no cgroup above them has used another disk than their declared disks.
+	of = slices.DeleteFunc(of, func(c usedDisks) bool { return !c.isExamined && !u.above.MayUseUndeclared(c.cgroup, &c.declared) })
 	if len(of) == 0 {
 		return
 	}
@@ -63,29 +64,34 @@ type usedDisks struct {
 	isExamined bool // the last comparison of its I/O is due, has failed, or has found something
 }
 
-// covering returns the containers of a group for which coversUndeclared holds. It leaves out those that have used no
-// undeclared disk by what is known of the cgroups above them, which are nearly all.
-func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
-	s := u.state.Lock()
-	defer u.state.Unlock()
-	for _, pod := range g.in(s).pods {
-		for _, c := range pod.containers {
-			if !c.coversUndeclared() {
-				continue
-			}
-			isExamined := c.use.isExamined()
-			if isExamined || !u.above.IsClear(c.cgroup, &c.disks.Facts) {
-				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
-			}
+// suspects returns those of some containers of the state that may have used an undeclared disk by what is known of the cgroups above
+// them, which are few.
+func (r *sharedReads) suspects(of []*container) (out []usedDisks) {
+	for _, c := range of {
+		isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
+		if isExamined || !r.above.IsClear(c.cgroup, &c.disks.Facts) {
+			out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 		}
 	}
 	return out
 }
 
-// mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
-// own: no cgroup above them has used another disk than the declared disks of the container.
-func (u *undeclared) mayUseUndeclared(c *usedDisks) bool {
-	return c.isExamined || u.above.MayUseUndeclared(c.cgroup, &c.declared)
+func (u *undeclared) suspectsOf(g groupIdentity) []usedDisks {
+	s := u.state.Lock()
+	defer u.state.Unlock()
+	return u.suspects(g.in(s).covering())
+}
+
+// covering returns the containers of a group for which coversUndeclared holds.
+func (g *group) covering() (out []*container) {
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.coversUndeclared() {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
 }
 
 func (e *environment) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
