@@ -78,9 +78,9 @@ var debts = map[string][2]int{
 	"plugin/node.container":      {30, 3},
 	"plugin/node.snapshot":       {30, 3}, // of container
 	"plugin/node.endedContainer": {32, 3}, // of snapshot
-	"plugin/node.pod":            {16, 5},
-	"plugin/node.group":          {22, 1},
-	"plugin/node.Node":           {26, 1},
+	"plugin/node.pod":            {15, 4},
+	"plugin/node.group":          {21, 1},
+	"plugin/node.Node":           {25, 1},
 	"plugin/repair.Repairer":     {41, 1},
 	"plugin/repair.file":         {23, 0},
 	"plugin/enforce.change":      {22, 4},

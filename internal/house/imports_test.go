@@ -49,6 +49,8 @@ plugin/reminder         pure
 plugin/volumepath       pure
 plugin/node/guard       pure
 plugin/node/queue       pure
+plugin/node/metrics     pure    blkio plugin/podmetrics policy policy/annotation prometheus
+plugin/node/notice      pure    plugin/podevent policy logrus
 plugin/node/layers      pure    plugin/bounded plugin/inventory
 plugin/node/cause       pure    io/fs blkio blkio/cgroupfs plugin/bounded plugin/podevent policy/annotation
 plugin/node/lifecycle   table
@@ -94,7 +96,7 @@ plugin/runtimeconfig    pure    io/fs net blkio blkio/hostfs blkio/storage plugi
                                 google.golang.org/grpc google.golang.org/grpc/credentials/insecure google.golang.org/grpc/status
 plugin/node             pure    blkio blkio/cgroupfs blkio/kernel blkio/storage plugin/bounded plugin/burst plugin/enforce plugin/enforce/plan
                                 plugin/handover plugin/inventory plugin/node/cause plugin/node/guard plugin/node/layers plugin/node/lifecycle
-                                plugin/node/queue plugin/nodereport plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery
+                                plugin/node/metrics plugin/node/notice plugin/node/queue plugin/nodereport plugin/podevent plugin/podfacts plugin/podmetrics plugin/record plugin/recovery
                                 plugin/reminder plugin/weights policy/... logrus prometheus
 plugin                  pure    io net blkio blkio/hostfs plugin/bounded plugin/burst plugin/enforce/plan plugin/health plugin/inventory plugin/mailbox
                                 plugin/node plugin/node/cause plugin/nodereport plugin/poddoc plugin/podevent plugin/podfacts plugin/recovery plugin/reminder

@@ -20,16 +20,6 @@ import (
 // registers. A registration waits for each stop of a container that is under way, and blocks all other events
 // meanwhile. So bystanders are part of the state, and only the reconciler passes them by.
 
-// reading is what is known about the records on the cgroups of bystanders.
-type reading uint8
-
-// The readings.
-const (
-	unread     reading = iota // and to be read soon
-	unreadable                // the next pass reads them again
-	unrecorded                // there is none
-)
-
 // joinBystander makes a pod part of the state that nothing concerns, unless something concerns another sandbox of it.
 func (s *state) joinBystander(joining podIdentity, cgroup string) *pod {
 	g := s.groups[groupKey(cgroup, joining.id)]
@@ -277,9 +267,43 @@ func (n *Node) takeUnread(upTo reading) (out []groupIdentity) {
 	return out
 }
 
-// findRemovedBystanders forgets the bystanders without a cgroup.
-func (n *Node) findRemovedBystanders() {
-	for _, p := range n.bystanding() {
-		n.findRemovedPods(p.group)
+// A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
+// 80,000 of them, and the memory of the plugin is that of all tenants.
+
+// mountRoom is the memory in bytes that the mounts of the containers of a pod take at most in their OCI specs. It is
+// enough for about 4,000 mounts. What the plugin finds about them takes about twice as much again.
+const mountRoom = 1 << 20
+
+// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside its labels. A tenant decides how many
+// there are. It is enough for about 30 containers with 15 mounts.
+const bystanderRoom = 96 << 10
+
+// mountRoom returns the bytes that are left for the mounts of a container of a pod, by its name. An earlier container of the name does
+// not count, because this one replaces it.
+func (s *state) mountRoom(p *pod, name string) int {
+	room := mountRoom
+	if !s.concerns(p.group.in(s)) {
+		room = bystanderRoom
 	}
+	for other, known := range p.known {
+		if other != name {
+			room -= known.size
+		}
+	}
+	unknown := map[string]*container{} // the newest of each name: the runtime also lists those that have ended
+	for _, c := range p.containers {
+		if _, known := p.known[c.name]; !known && c.name != name && (unknown[c.name] == nil || unknown[c.name].arrival < c.arrival) {
+			unknown[c.name] = c
+		}
+	}
+	for _, c := range unknown {
+		room -= c.disks.Size
+	}
+	return max(0, room)
+}
+
+func (n *Node) mountRoom(of podIdentity, name string) int {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.mountRoom(of.in(s), name)
 }

@@ -6,10 +6,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -17,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file has what the state holds of one container, the changes of its phase, and the room for its mounts.
+// This file has what the state holds of one container, and what follows from that alone.
 
 // container is one container of a pod, as part of the state.
 type container struct{ snapshot }
@@ -124,40 +125,6 @@ type containerRef = guard.Ref[state, container]
 // in returns the container. It may not be part of the state any more.
 func (c identity) in(s *state) *container { return c.ref.In(s) }
 
-// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
-func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
-	c := snapshot{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
-		pid:      pidUnknown,
-		decision: undecided,
-		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
-	}
-	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
-	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
-	return c
-}
-
-// add makes a container part of its pod, and completes its identity.
-func (s *state) add(c *snapshot) *container {
-	added := &container{}
-	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
-	added.snapshot = *c
-	p := c.pod.in(s)
-	p.insert(added)
-	s.recount(p.group.in(s))
-	s.addContainer(added)
-	if p.edit.next != nil { // which may have waited for a container
-		s.markDirty(p.group.in(s))
-	}
-	return added
-}
-
-func (n *Node) snapshot(of containerRef) snapshot {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return of.In(s).snapshot
-}
-
 // search is the search for the disks of a container.
 type search struct {
 	began time.Time // zero if none is under way
@@ -242,34 +209,6 @@ func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
 	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
 }
 
-// handle makes the transition of an event of a container, and takes its actions. HandOver is left to the caller
-// of WatchFired, which holds the open cgroup. All changes of a container's phase are made here.
-func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
-	before := c.life.Phase()
-	do, err := c.life.Handle(e)
-	if err != nil {
-		s.unexpected++
-		return 0
-	}
-	g, now := c.pod.group.in(s), c.life.Phase()
-	g.drain.Apply(c.id, do, c.writes())
-	if do.Has(lifecycle.FindUndeclared) {
-		c.use.pending = true
-	}
-	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
-		s.noteExit(&c.snapshot, false)
-	}
-	if pod := c.pod.in(s); now == lifecycle.Absent && slices.Contains(pod.containers, c) {
-		pod.remove(c)
-		s.byCgroup.remove(c.cgroup, c)
-	}
-	s.recount(g)
-	if do != 0 || before.MayRun() != now.MayRun() {
-		s.changed(g)
-	}
-	return do
-}
-
 // writes returns whether limits apply to the writes of the container.
 func (c *snapshot) writes() lifecycle.Writes {
 	switch {
@@ -290,49 +229,85 @@ func (c *snapshot) isLive() bool { return c.mayRun() || c.life.Phase() == lifecy
 // isUnplaced reports whether a container has started and the plugin has seen no process of it.
 func (c *snapshot) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
 
-// end closes a container in the drain.
-func (s *state) end(g *group, id string, written bool) {
-	g.drain.End(id, written)
-	s.changed(g)
+// granted returns what a container was granted so far, by this process or by an earlier one; nil for nothing.
+func (c *snapshot) granted() *policy.Desired {
+	switch pol := c.decision.policy; {
+	case pol == nil && c.recalled == nil, pol != nil && pol.Mode() != policy.ModeEnforce:
+		return nil
+	case pol == nil:
+		return &c.recalled.granted
+	}
+	return &c.decision.desired
 }
 
-// A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
-// 80,000 of them, and the memory of the plugin is that of all tenants.
-
-// mountRoom is the memory in bytes that the mounts of the containers of a pod take at most in their OCI specs. It is
-// enough for about 4,000 mounts. What the plugin finds about them takes about twice as much again.
-const mountRoom = 1 << 20
-
-// bystanderRoom is the memory in bytes that the mounts of a bystander take at most beside its labels. A tenant decides how many
-// there are. It is enough for about 30 containers with 15 mounts.
-const bystanderRoom = 96 << 10
-
-// mountRoom returns the bytes that are left for the mounts of a container of a pod, by its name. An earlier container of the name does
-// not count, because this one replaces it.
-func (s *state) mountRoom(p *pod, name string) int {
-	room := mountRoom
-	if !s.concerns(p.group.in(s)) {
-		room = bystanderRoom
-	}
-	for other, known := range p.known {
-		if other != name {
-			room -= known.size
-		}
-	}
-	unknown := map[string]*container{} // the newest of each name: the runtime also lists those that have ended
-	for _, c := range p.containers {
-		if _, known := p.known[c.name]; !known && c.name != name && (unknown[c.name] == nil || unknown[c.name].arrival < c.arrival) {
-			unknown[c.name] = c
-		}
-	}
-	for _, c := range unknown {
-		room -= c.disks.Size
-	}
-	return max(0, room)
+// isDecided reports whether the limits of the container are decided by this policy, the request of its pod and its disks, with room
+// in the budget of the namespace.
+func (c *snapshot) isDecided(pol *policy.Policy) bool {
+	return c.decidedBy(pol) && !c.needsVetting() && c.decision.rev == c.search.rev
 }
 
-func (n *Node) mountRoom(of podIdentity, name string) int {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return s.mountRoom(of.in(s), name)
+// isLike reports whether two decisions are about the same, and set the same values for the same reasons.
+func (d *decision) isLike(o *decision) bool {
+	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err) &&
+		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
+}
+
+// needsComparison reports whether the mounts of a running container have not been compared yet.
+func (c *snapshot) needsComparison() bool {
+	return c.disks.IsUncompared() && c.mayRun() && c.pid > 0
+}
+
+// hangs reports whether a search for the disks of the container has been under way for too long.
+func (c *snapshot) hangs() bool {
+	return len(c.token) > 0 && !c.search.began.IsZero() && time.Since(c.search.began) > passDeadline
+}
+
+// coversUndeclared reports whether a "*" of the container applies to its undeclared disks.
+func (c *snapshot) coversUndeclared() bool {
+	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
+		c.decision.policy.StarOf(c.name)
+}
+
+// isPartial reports whether the plugin failed to find all disks that need limits.
+func (c *snapshot) isPartial() bool {
+	return !c.disks.IsResolved() || c.use.pending && c.coversUndeclared()
+}
+
+// refusal returns the error that rejects a container, nil if it may start although part of its request is not granted.
+func (c *snapshot) refusal() error {
+	if err := c.decision.err; c.decision.policy.Refuses(err) {
+		return err
+	}
+	return nil
+}
+
+// borrowed returns what is lent to the pod.
+func (p *podIdentity) borrowed() policy.Lent {
+	if lent := p.lent.Load(); lent != nil {
+		return *lent
+	}
+	return policy.Lent{}
+}
+
+// inForce returns what the container is to have: what it is granted, and no more than what is lent to its pod.
+func (c *snapshot) inForce() policy.Desired {
+	return c.decision.policy.Borrow(c.decision.desired, c.pod.lent.Load())
+}
+
+// undeclared returns the disks that no mount or device of the container declares: those that it uses, and those that are lent.
+func (c *snapshot) undeclared() []blkio.Disk {
+	lent := c.pod.lent.Load()
+	if lent == nil {
+		return c.use.seen.Undeclared
+	}
+	return policy.Together(policy.Lent{Disks: lent.Disks}, policy.Lent{Disks: c.use.seen.Undeclared}).Disks
+}
+
+// setRecalled notes the record of an earlier process. What was lent then counts on those disks on which nothing is lent now.
+func (c *container) setRecalled(r *recalled) {
+	if c.recalled == nil && r != nil && len(r.lent.Disks) > 0 {
+		lent := c.pod.borrowed().Over(r.lent)
+		c.pod.lent.Store(&lent)
+	}
+	c.recalled = r
 }

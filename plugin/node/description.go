@@ -7,10 +7,14 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // This file has pods and containers as the runtime describes them.
@@ -109,4 +113,32 @@ func describe(d policy.Desired) []string {
 		}
 	}
 	return out
+}
+
+// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
+func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
+	c := snapshot{
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
+		pid:      pidUnknown,
+		decision: undecided,
+		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
+	}
+	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
+	return c
+}
+
+func (sb *Sandbox) named() podevent.Pod {
+	return podevent.Pod{UID: sb.UID, Namespace: sb.Namespace, Name: sb.Name}
+}
+
+// containerText names a container in a note.
+func containerText(name string) string { return "container " + quote.Name(name, quote.Most) }
+
+// textOf describes settings.
+func textOf(d policy.Desired) string {
+	if d.Settings = plan.Kept(d.Settings); len(d.Settings) == 0 {
+		return "no limits"
+	}
+	return strings.Join(describe(d), ", ")
 }

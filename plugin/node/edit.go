@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
+	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -18,15 +20,6 @@ import (
 // with a message. It counts if it is valid, and if the budget of the namespace has room for all that the pod is granted by it.
 // Otherwise what was granted stays. Annotations and facts (labels, claims) can have different authors, so
 // either of them counts without the other.
-
-// editOf is the edit of one pod, as the reconciler tries it.
-type editOf struct {
-	pod    podIdentity
-	next   *podfacts.Request
-	parts  podfacts.Parts // in which it differs from the request that counts
-	waits  bool           // its annotations wait for a container
-	claims []string       // those whose limits it changes, see ChangedClaims
-}
 
 // edits returns the edits of the pods of a group that can be tried, in the order of the pods' arrival.
 func (n *Node) edits(of groupIdentity) (out []editOf) {
@@ -278,7 +271,7 @@ func (n *Node) noteCounts(p *proposal, e *editOf, before []snapshot) {
 			n.noteApplied(&e.pod, e.applied(parts))
 		}
 	case len(changed) > 0 || parts.Has(podfacts.Annotations):
-		n.metrics.edits.applied.Add(1)
+		n.metrics.Applied.Add(1)
 		log.WithField("edited", parts.String()).Info("Applying an edit to a running pod")
 		n.noteApplied(&e.pod, e.applied(parts))
 	}
@@ -302,4 +295,20 @@ func (e *editOf) applied(parts podfacts.Parts) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return "edited " + parts.Text(text) + " apply"
+}
+
+// noteApplied notes that a change of a pod counts, with the limits that its containers get by it.
+func (n *Node) noteApplied(of *podIdentity, applied string) {
+	texts, now := []string{applied}, n.viewPod(*of).containers
+	for i := range now {
+		c := &now[i]
+		if c.decision.policy == nil || !c.isLive() || !of.asks(c.decision.request) {
+			continue
+		}
+		if c.decision.policy.Mode() == policy.ModeObserve {
+			return // that is the event then
+		}
+		texts = append(texts, containerText(c.name)+" gets "+textOf(c.inForce()))
+	}
+	n.note(notice.Event{Of: of.named(), Reason: podevent.Changed, Key: podevent.KeyOf(texts...), Note: strings.Join(texts, "; ")})
 }

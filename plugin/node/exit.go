@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -184,31 +182,6 @@ func (n *Node) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
 	return snapshot{}, 0
 }
 
-// remainingLimits returns the limits on writes that a container has now.
-func remainingLimits(c *snapshot) policy.Settings {
-	out := slices.Clone(c.inForce().Settings.WriteLimits()) // others read those meanwhile
-	for i := range out {
-		out[i].Source, out[i].Basis = policy.Source{}, policy.Asked // they take room in the record
-	}
-	return out
-}
-
-// noteExit notes the end of a container, once for each of its cgroups. lifted is true if none of its limits are left.
-func (s *state) noteExit(c *snapshot, lifted bool) {
-	ids := c.exit.cgroupIDs
-	c.exit.cgroupIDs = nil
-	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve {
-		return
-	}
-	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
-	if !lifted {
-		e.Limits = remainingLimits(c)
-	}
-	g := c.pod.group.in(s)
-	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
-	s.changed(g)
-}
-
 // The limits of a pod stay in force for a container that ended before its data was known to be on disk. Without
 // them the kernel would write all of it at once. The container's sync may have failed, or no event reported its
 // end in time. The kernel counts the data that is left: the dirty pages of the pod's cgroup, including those of
@@ -247,4 +220,18 @@ func (n *Node) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool)
 	}
 	s.markDirty(g)
 	return true
+}
+
+// releases reports whether the plugin may make the kernel move the inodes of removed cgroups. On a kernel that
+// is not known to contain the corrections, the policy has to ask for it.
+func (n *Node) releases() bool {
+	return n.kernel.Corrected() || n.policy.Load().Writeback.Repair == policy.RepairOn
+}
+
+// logReleases logs that files of ended containers keep their owner, if the plugin releases none.
+func (n *Node) logReleases() {
+	if !n.releases() {
+		n.log.WithField("kernel", n.kernel.String()).
+			Info("Files of ended containers keep their owner until the kernel releases them (writeback.repair: true overrides this)")
+	}
 }

@@ -7,12 +7,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// This file has the handlers of the runtime's events, without the creation (create.go).
+// This file has the handlers of the runtime's events.
 
 // start writes the limits that the spec could not carry. The container's cgroup exists, and its first
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
@@ -99,90 +106,6 @@ func (e *limitError) Error() string { return "limit container " + e.container + 
 
 func (e *limitError) Unwrap() error { return e.err }
 
-// lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.
-func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
-	err = n.recovery.Guarded(func() error {
-		found = n.lookup(sb)
-		return nil
-	})
-	return found, err
-}
-
-// lookup returns the pod of a sandbox, and none if the sandbox is of no concern to the plugin.
-func (n *Node) lookup(sb *Sandbox) podIdentity {
-	if known := n.podOf(sb.ID); !known.isNone() {
-		return known
-	}
-	fresh, cgroup, concerned := n.parsePod(sb)
-	if !concerned {
-		return podIdentity{}
-	}
-	return n.enter(fresh, cgroup, n.isListed.Load())
-}
-
-// podOf returns the pod of a sandbox, and none if nothing concerns it.
-func (n *Node) podOf(sandbox string) podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	if pod := s.pods[sandbox]; pod != nil && s.concerns(pod.group.in(s)) {
-		return pod.podIdentity
-	}
-	return podIdentity{}
-}
-
-// enter makes a pod part of the state that something concerns. If the runtime has listed its pods, an unknown sandbox is a new one, of
-// which no earlier process has left an edit.
-func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	pod := s.pods[fresh.id]
-	switch {
-	case pod == nil:
-		pod = s.join(fresh, cgroup)
-		pod.isNew = listed
-	case s.concerns(pod.group.in(s)):
-		return pod.podIdentity
-	default:
-		pod.request.now.Store(fresh.request.now.Load()) // with labels that were not kept
-	}
-	s.inheritNamespace(pod)
-	// The record of an earlier sandbox may have the labels of the namespace.
-	pod.restored = pod.isNew && pod.request.now.Load().NamespaceLabels.Know(s.namespaceKeys)
-	s.concern(pod.group.in(s), false)
-	s.revise(pod)
-	return pod.podIdentity
-}
-
-// parsePod returns the pod of a sandbox. concerned is false if the sandbox has no annotation of this domain, no
-// class or budget by the policy, and nothing concerned it before. It leaves the values of the annotations unparsed: a tenant
-// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
-func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
-	pod, isCut := newPod(sb, n.policy.Load())
-	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsLive(sb)
-	if isCut {
-		sb.warnCut(n.log)
-	}
-	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-	if err != nil && concerned {
-		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
-	}
-	return pod, cgroup, concerned
-}
-
-// Knows reports whether something concerns a sandbox of the state, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.
-// A new policy may have no class for such a pod, while its cgroup still has the limit of ended containers. That
-// limit is removed once a container without a limit is known. Knows reads nothing of the node.
-func (n *Node) Knows(sandbox, cgroup string) bool {
-	cgroup, err := cgroupfs.PodCgroup(cgroup)
-	if err != nil {
-		cgroup = "" // without a cgroup, each sandbox of a pod is on its own
-	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := s.groups[groupKey(cgroup, sandbox)]
-	return g != nil && s.concerns(g)
-}
-
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
 func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
@@ -230,7 +153,7 @@ func (n *Node) startAccepted(of identity) {
 		s.recount(g)
 	}
 	c.start = startAnswered
-	g.told.look()
+	g.told.Look()
 }
 
 // Stopped removes a container from the pod's sums; the reconciler then lowers the backstop. The runtime may
@@ -288,4 +211,147 @@ func (n *Node) Registered(ctx context.Context, runtime, version string, patience
 	if err != nil {
 		n.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Locating writable layers failed: rootfs uses the previous location")
 	}
+}
+
+// noteRefused notes that a container is rejected. The kubelet tries again, and each time counts.
+func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
+	n.note(notice.Event{Of: sb.named(), Reason: podevent.Refused, Key: cause.Of(refusal).About(container), Note: containerText(container) + " is rejected: " + refusal.Error()})
+}
+
+// create decides a new container's limits and returns those of its OCI spec. It writes nothing, because there
+// is no cgroup yet (docs/reference/quirks.md). It returns at the latest when ctx ends. An error of the policy
+// fails the creation, with the text that the tenant sees. A container for which no call is left is decided when
+// it starts.
+func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
+	pod, err := n.lookupGuarded(sb)
+	if pod.isNone() {
+		return nil, err
+	}
+	var spec policy.Settings
+	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) (err error) {
+		spec, err = n.decideNew(ctx, pod, ctr, splitsLines)
+		return err
+	})
+	if err != nil { // the call may go on, and write spec
+		return nil, err
+	}
+	return spec, nil
+}
+
+// decideNew decides the limits of a new container, and returns those of its spec. It decides again after each change of the pod
+// meanwhile, at most until ctx ends.
+func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
+	if err := n.recall(pod.group); err != nil {
+		return nil, err
+	}
+	for {
+		v, pol := n.viewPod(pod), n.policy.Load()
+		of := v.request.Under(pol)
+		c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
+		c.recalled = noRecord // no earlier process knew it
+		if err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil {
+			return nil, err
+		}
+		v.propose(v.request, of, []*snapshot{&c}, n.controls.Missing())
+		spec, err := n.admit(ctx, &v, &c, ctr, splitsLines)
+		if !errors.Is(err, errStale) {
+			return spec, err
+		}
+	}
+}
+
+// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view.
+func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
+	refusal, pol := c.refusal(), c.decision.policy
+	if pol.Mode() != policy.ModeObserve {
+		controls := plan.Controls{Missing: n.controls.Missing()}
+		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
+			// NRI fails the creation if two plugins set one file. These limits are written when the container starts.
+			// memory.high may be set: the kubelet sets it, and is not a plugin.
+			return s.Key == blkio.MemoryHigh || ctr.Unified[s.File()] == "" && controls.HasFile(s)
+		})
+		c.spec.Own = plan.Kept(spec)
+		high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
+		c.disks.Facts.Guarded = uint64(high.Amount)
+	}
+	n.readGranted(c)
+	excess, err := n.commitNew(ctx, v, c, refusal != nil)
+	if err != nil {
+		return nil, err
+	}
+	if refusal != nil {
+		return nil, n.rejected(c, refusal)
+	}
+	n.tell(c.pod.group) // it may have ended before the next turn
+	if pol.Mode() == policy.ModeObserve {
+		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
+	}
+	return spec, n.exceeded(c, excess)
+}
+
+// refusalAtStart returns the error that refuses a container that starts.
+func (n *Node) refusalAtStart(c *snapshot) error {
+	err := c.refusal()
+	if err != nil && c.isLate() {
+		n.metrics.OverBudget.Add(1)
+	}
+	return n.rejected(c, err)
+}
+
+// Create decides a new container's limits, and returns those that go into its OCI spec. It returns false if it
+// could not decide them. An error rejects the container.
+func (n *Node) Create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (spec policy.Settings, decided bool, err error) {
+	spec, err = n.create(ctx, sb, ctr, splitsLines)
+	if err != nil {
+		return nil, false, n.verdict(err, sb, ctr)
+	}
+	return spec, true, nil
+}
+
+// Start writes the limits that the OCI spec could not carry. An error rejects the container.
+func (n *Node) Start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
+	return n.verdict(n.start(ctx, sb, ctr, canRefuse), sb, ctr)
+}
+
+// verdict decides by the cause of an error whether it fails the container. An annotation.Error was logged by
+// its decision; verdict logs any other error.
+func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
+	if err == nil {
+		return nil
+	}
+	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
+		n.metrics.Refused[refusal.Kind()].Add(1)
+		n.noteRefused(sb, ctr.Name, refusal)
+		return refusal
+	}
+	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
+	if refusal := n.Refusal(sb); refusal != nil {
+		n.noteRefused(sb, ctr.Name, refusal)
+		log.Error("Rejected a container because of an internal error")
+		return refusal
+	}
+	log.Error("Container starts without all of its limits, retrying")
+	return nil
+}
+
+// Refusal returns the error that rejects a container after an internal failure, and counts the rejection. It
+// returns nil where the policy lets the containers of the pod start, and for a pod that has neither annotations
+// nor a class.
+func (n *Node) Refusal(sb *Sandbox) error {
+	pol := n.Policy()
+	if pol.OnError.Internal != policy.Reject {
+		return nil
+	}
+	r, _ := sb.request(pol)
+	if p := n.podOf(sb.ID); p.isNone() {
+		r = n.withLive(r, sb.UID, sb.Name)
+	} else {
+		r = p.request.now.Load()
+	}
+	concerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
+	if !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
+		return nil
+	}
+	n.metrics.Refused[annotation.Internal].Add(1)
+	return cause.ErrInternal
 }

@@ -97,7 +97,7 @@ func TestHungReadDelaysNoOther(t *testing.T) {
 			}
 		}
 	}
-	until("the problem is known", func() bool { return n.census().notInForce == 1 })
+	until("the problem is known", func() bool { return n.census().NotInForce == 1 })
 	k.Unplug(rootDisk.Dev)
 	until("the other pod has its limit again", func() bool { return k.Limits(limits)[rootDisk.Dev][blkio.Wbps] == 2*mi })
 	cancel()

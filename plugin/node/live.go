@@ -2,81 +2,17 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // The runtime reports a pod as it was when its sandbox was made. The API server knows the pod as it is now. A live change
 // is a difference between the two that appears while the pod runs. What an administrator sets counts at once. What an author sets is an
 // edit, which counts if it is valid and there is room.
-
-// podRequest holds what is requested for a pod, and counts. Only a live change replaces it.
-type podRequest struct {
-	now atomic.Pointer[podfacts.Request]
-}
-
-// live is what the API server knows now about a pod.
-type live struct {
-	*podfacts.Request // without the labels of the namespace
-	name              string
-	owner             podfacts.Owner // the object that controls it, the zero value for none
-	// namespaceLabels are all labels of its namespace. They are nil if they are unknown.
-	namespaceLabels map[string]string
-	// err is why the annotations are unknown. It is nil if they are known, or not read yet.
-	err error
-}
-
-// edit is a live change of a pod that does not count yet.
-type edit struct {
-	next *podfacts.Request // nil for none
-	err  error             // the reason why it is rejected, for the record; nil before the first try
-	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
-	unknown error
-	// isRejected is true if err is of next, and not of the edit before it.
-	isRejected bool
-}
-
-// rejectedEdit is the error of a pod with an edit that does not count.
-type rejectedEdit struct {
-	parts podfacts.Parts
-	cause error
-}
-
-func (e *rejectedEdit) Error() string {
-	if !e.parts.Has(podfacts.Annotations | podfacts.Labels) {
-		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
-	}
-	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
-}
-
-func (e *rejectedEdit) Unwrap() error { return e.cause }
-
-// partsOf returns the parts of an edit that an error rejects.
-func partsOf(err error) podfacts.Parts {
-	if r, ok := errors.AsType[*rejectedEdit](err); ok {
-		return r.parts
-	}
-	return podfacts.Annotations
-}
-
-// text returns why the edit is rejected, in text that a tenant may see.
-func (e *edit) text() string {
-	if e.next == nil {
-		return e.err.Error()
-	}
-	return (&rejectedEdit{partsOf(e.err), errors.New(cause.Of(e.err).Text)}).Error()
-}
-
-// besideAnnotations are the parts of an edit that can have other authors than the annotations.
-const besideAnnotations = podfacts.Labels | podfacts.Volumes
 
 // SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
 // pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
@@ -98,7 +34,7 @@ func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
 func (n *Node) forgetLive(uid string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	delete(s.live, uid)
+	s.setLive(uid, nil)
 	for _, p := range s.byUID[uid] {
 		if p.edit != (edit{}) { // a restarted process would not know it either
 			p.edit = edit{}
@@ -118,7 +54,7 @@ func (n *Node) noteLive(uid string, l live) (edited map[string]string, bystandin
 	if !maps.Equal(former.namespaceLabels, l.namespaceLabels) {
 		edited = former.namespaceLabels
 	}
-	s.live[uid] = l
+	s.setLive(uid, &l)
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
 		if !s.concerns(pod.group.in(s)) {
@@ -136,16 +72,6 @@ func (n *Node) noteLive(uid string, l live) (edited map[string]string, bystandin
 	return edited, bystanding
 }
 
-// liveOf returns what the API server knows about a pod. The names are compared as well: a mistake there must not give a
-// pod the limits of another tenant.
-func (s *state) liveOf(uid, namespace, name string) (_ live, known bool) {
-	l, known := s.live[uid]
-	if !known || l.Namespace != namespace || l.name != name {
-		return live{}, false
-	}
-	return l, true
-}
-
 // withLive returns a request with all that the API server knows about its pod.
 func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Request {
 	l, known := s.liveOf(uid, r.Namespace, name)
@@ -158,16 +84,11 @@ func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Reques
 // concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
 // pods without the cluster part, and each event of a container asks.
 func (n *Node) concernsLive(sb *Sandbox) bool {
-	if !n.hasLive(sb) {
+	if _, known := n.liveOf(sb.UID, sb.Namespace, sb.Name); !known {
 		return false
 	}
 	r, _ := sb.request(n.policy.Load())
 	return n.concernsNow(r, sb.UID, sb.Name)
-}
-
-func (n *Node) hasLive(sb *Sandbox) bool {
-	_, known := n.liveOf(sb.UID, sb.Namespace, sb.Name)
-	return known
 }
 
 func (n *Node) liveOf(uid, namespace, name string) (live, bool) {
@@ -232,7 +153,7 @@ func (s *state) revise(p *pod) {
 	case before.next != nil && next.Differences(before.next) == 0:
 	default:
 		p.edit = edit{next: next, err: before.err}
-		p.group.in(s).told.forget(changeRejected, p.ref)
+		p.group.in(s).told.Forget(func(key noticeKey) bool { return key.kind == changeRejected && key.pod == p.ref })
 	}
 	if p.edit != had {
 		s.markDirty(p.group.in(s))
@@ -271,47 +192,23 @@ func (s *state) reviseAll() {
 	}
 }
 
-// Each live change that counts is tried, logged and recorded, and the author of a pod decides how often there is one. So a
-// number of changes of a pod count at once, and then one in each interval: the newest one.
-const (
-	changesAtOnce  = 10 // a person edits without a delay
-	changeInterval = 10 * time.Second
-)
-
-// pace bounds how often live changes of a pod count.
-type pace struct {
-	paid      time.Time // the changes so far take changeInterval each, until then
-	isDelayed bool      // a change waits, which reviseDelayed takes up
-}
-
-// due returns when the next change may count.
-func (p *pace) due() time.Time { return p.paid.Add(-(changesAtOnce - 1) * changeInterval) }
-
-// pay counts a change.
-func (p *pace) pay(now time.Time) {
-	if p.paid.Before(now) {
-		p.paid = now
-	}
-	p.paid = p.paid.Add(changeInterval)
-}
-
 // revisePaced has a pod follow what the API server knows about it, if its pace allows for that, and later otherwise.
 func (s *state) revisePaced(p *pod, now time.Time) {
-	if p.pace.isDelayed = p.pace.due().After(now); p.pace.isDelayed {
-		s.reconcileAt(p.group.in(s), p.pace.due())
+	if p.pace.IsDelayed = p.pace.Due().After(now); p.pace.IsDelayed {
+		s.reconcileAt(p.group.in(s), p.pace.Due())
 		return
 	}
 	had, by := p.edit, p.request.now.Load()
 	if s.revise(p); p.edit != had || p.request.now.Load() != by {
-		p.pace.pay(now)
+		p.pace.Pay(now)
 	}
 }
 
 // reviseDelayed has the pods of a group follow the newest of the live changes that came too soon after others.
-func (s *state) reviseDelayed(g *group, now time.Time) {
+func (s *state) reviseDelayed(g *group, now func() time.Time) {
 	for _, p := range g.pods {
-		if p.pace.isDelayed {
-			s.revisePaced(p, now)
+		if p.pace.IsDelayed {
+			s.revisePaced(p, now())
 		}
 	}
 }
@@ -353,24 +250,4 @@ func (n *Node) selectNamespaces(former, next *policy.Policy) {
 	if s.namespaceKeys = slices.Compact(keys); keys != nil {
 		s.reviseAll()
 	}
-}
-
-// noteRule logs that a running container has other limits because its pod follows changed labels of the namespace. It reports whether
-// these were edited: labels that were unknown were not, and a new policy selects by other labels. A bystander had no policy.
-func (n *Node) noteRule(before, now *snapshot) (isEdited bool) {
-	former, by := before.decision.request, before.decision.policy
-	if former == nil || former.NamespaceLabels.Equal(now.decision.request.NamespaceLabels) || !now.mayRun() || now.decision.hasValuesOf(before.decision) {
-		return false
-	}
-	now.logger(n.log).WithField("limits", describe(now.decision.desired)).Info("A running container follows changed labels of its namespace")
-	return former.NamespaceLabels != nil && (by == nil || by.Of() == now.decision.policy.Of())
-}
-
-// noteNamespace notes that a pod follows changed labels of its namespace, with the rule that is in force now.
-func (n *Node) noteNamespace(of podIdentity) {
-	rule := "no rule"
-	if name := of.request.now.Load().Under(n.policy.Load()).Rule(); name != "" {
-		rule = "rule " + quote.Name(name, quote.Most)
-	}
-	n.noteApplied(&of, "edited labels of the namespace apply, by which "+rule+" is in force")
 }

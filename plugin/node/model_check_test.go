@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -326,11 +327,11 @@ func (r *modelRuntime) checkState(known modelKnown, report func(string, ...any))
 		}
 	}
 	c := r.plugin.census()
-	if got := c.states[stateLimited] + c.states[stateUnlimited] + c.states[stateFailed] + c.states[stateObserved]; got != running {
+	if got := c.States[metrics.Limited] + c.States[metrics.Unlimited] + c.States[metrics.Failed] + c.States[metrics.Observed]; got != running {
 		report("the metrics count %d running containers, want %d", got, running)
 	}
-	if c.notInForce != 0 {
-		report("the metrics count %d pods not in force", c.notInForce)
+	if c.NotInForce != 0 {
+		report("the metrics count %d pods not in force", c.NotInForce)
 	}
 	r.checkBudget(known, report)
 	if len(known.left) > 0 {

@@ -1,11 +1,17 @@
+// Package node holds the state of a node: its pods and containers, and the limits that they should have. It
+// decides the limits at each event of the runtime (package policy), writes them to the cgroups (package
+// enforce), and keeps them in force.
+//
+// Data flows one way: an event changes the desired values, these are compared with the actual values, and the
+// differences are written.
 package node
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -13,25 +19,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
-	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
+	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
+	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // This file has the parts and the configuration of a Node, and runs it.
-
-// Storage finds the disks of the node. It is a *storage.Storage.
-type Storage interface {
-	inventory.Storage
-	handover.Storage
-}
 
 // Config is the configuration of a Node. Log, Policy, Storage and Cgroups are required.
 type Config struct {
@@ -76,68 +76,6 @@ const (
 	DefaultKubeletRoot = "/var/lib/kubelet"
 )
 
-// The work on one group of pods is bounded by a thousand times its normal duration. A call can hang in the
-// kernel on a disk that fails, and the other groups must not wait for it.
-const (
-	passDeadline    = time.Second
-	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
-	maxReconciled   = 4               // groups that are reconciled at the same time, without those that take longer than patientFor
-	// patientFor is the time after which the work on a group goes on beside that on maxReconciled other groups.
-	patientFor = 20 * time.Millisecond
-)
-
-// Node holds the state of one node: its pods, their requests, and the limits that they
-// should have. Its methods are safe for concurrent use.
-type Node struct {
-	environment
-	wake     signal // the queue of groups has changed, or there are unread bystanders
-	all      signal // a pass over all pods is due
-	told     told   // of the node as a whole; used by the reconciler only
-	shared   atomic.Pointer[sharedReads]
-	state    *guard.Value[state]
-	isListed atomic.Bool // the runtime has listed the running containers: before that, the plugin does not know all of them
-	policy   atomic.Pointer[policy.Policy]
-	layers   *layers.Locator
-	inFlight inFlight
-	exits    exits
-	metrics  *metrics
-}
-
-// environment has the parts of a Node that do not change.
-type environment struct {
-	log        logrus.FieldLogger
-	storage    Storage
-	cgroups    *cgroupfs.Hierarchy
-	kernel     kernel.Verdict
-	kubelet    string // its root directory
-	resync     time.Duration
-	nodeMemory uint64 // 0 where it is unknown
-	controls   *enforce.Controls
-	recovery   *recovery.Recovery
-	// processMounts and events may be nil.
-	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
-	events        Events
-}
-
-// signal wakes a goroutine. It holds at most one token.
-type signal chan struct{}
-
-func newSignal() signal { return make(signal, 1) }
-
-// send wakes the goroutine. It does not wait.
-func (s signal) send() {
-	select {
-	case s <- struct{}{}:
-	default: // a token is in the channel already
-	}
-}
-
-// inFlight holds the calls that have not returned. They can hang in the kernel.
-type inFlight struct {
-	calls  bounded.Calls // of the runtime's events
-	passes bounded.Calls // of the reconciler
-}
-
 // New returns the state of a node, without pods. It fails where the kernel or the configuration cannot enforce
 // anything.
 func New(cfg Config) (*Node, error) {
@@ -163,9 +101,9 @@ func New(cfg Config) (*Node, error) {
 		all:     newSignal(),
 		state:   newState(wake),
 		layers:  layers.New(cfg.Layers),
-		metrics: newMetrics(),
+		metrics: metrics.New(),
 	}
-	n.metrics.pods = podmetrics.New(n.Measured, n.diskName, cfg.Cgroups, n.recovery.Count)
+	n.metrics.Pods = podmetrics.New(n.Measured, n.diskName, cfg.Cgroups, n.recovery.Count)
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.Read, n.layers.Calls, n.layers.Moved = cfg.ReadLayers, &n.inFlight.passes, n.layersMoved
 	n.setExits(cfg.Sync)
@@ -184,6 +122,15 @@ func (n *Node) Reload(pol *policy.Policy) {
 	n.findConcerned(n.bystanding(), nil)
 	n.logReleases()
 	n.markAllDirty()
+}
+
+// markAllDirty has the reconciler compare all groups.
+func (n *Node) markAllDirty() {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
+		s.markDirty(g)
+	}
 }
 
 // Policy returns the node policy that is in force.
@@ -207,16 +154,93 @@ func (n *Node) Run(ctx context.Context) {
 	n.inFlight.calls.Wait(passDeadline)
 }
 
-// releases reports whether the plugin may make the kernel move the inodes of removed cgroups. On a kernel that
-// is not known to contain the corrections, the policy has to ask for it.
-func (n *Node) releases() bool {
-	return n.kernel.Corrected() || n.policy.Load().Writeback.Repair == policy.RepairOn
+// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and
+// layers, layers elsewhere, and the pods without labels of their namespace.
+func nodeNotices(kernel, records, located, elsewhere error, unlabelled []podIdentity) (out []notice.Notice[noticeKey]) {
+	add := func(kind noticeKind, patience time.Duration, l *notice.Line) {
+		if l.Err != nil {
+			out = append(out, notice.Notice[noticeKey]{Key: noticeKey{kind: kind}, Patience: patience, Again: reminder.Interval, Value: l.Err.Error(), Line: l})
+		}
+	}
+	add(limitsMissing, 0, &notice.Line{
+		Level: logrus.WarnLevel, Text: "This node cannot limit: annotations with limits are unenforceable, and limits of classes are skipped", Err: kernel,
+	})
+	add(recordsUnread, 0, &notice.Line{
+		Level: logrus.WarnLevel, Text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", Err: records,
+	})
+	add(layersUnknown, layers.MaxPause, &notice.Line{ // a runtime that starts takes some seconds
+		Level: logrus.WarnLevel, Text: "Asking the runtime for the location of writable layers failed: using its configuration files", Err: located,
+	})
+	add(layersElsewhere, 0, &notice.Line{
+		Level: logrus.WarnLevel, Text: "Writable layers are on another disk than the runtime or its configuration says: rootfs means where containers have them", Err: elsewhere,
+	})
+	if len(unlabelled) > 0 {
+		add(labelsUnknown, 0, &notice.Line{
+			Level: logrus.ErrorLevel, Text: "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods", Err: errNotDescribed,
+			Fields: logrus.Fields{"pods": len(unlabelled), "pod": unlabelled[0].String()},
+		})
+	}
+	return out
 }
 
-// logReleases logs that files of ended containers keep their owner, if the plugin releases none.
-func (n *Node) logReleases() {
-	if !n.releases() {
-		n.log.WithField("kernel", n.kernel.String()).
-			Info("Files of ended containers keep their owner until the kernel releases them (writeback.repair: true overrides this)")
+// tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
+func (n *Node) tellOfNode(records error) {
+	now := time.Now()
+	for _, x := range n.told.Due(nodeNotices(n.kernelProblem(), records, n.layers.Problem(), n.layers.Elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
+		n.logLines(*x.Line)
 	}
+}
+
+// kernelProblem returns why this node cannot limit, or nil.
+func (n *Node) kernelProblem() error {
+	if slices.Contains(n.controls.Missing(), blkio.IOMax) {
+		return errors.New(policy.NoIOMax)
+	}
+	return nil
+}
+
+// Problem returns why this node cannot limit, or that writable layers are elsewhere than the runtime says, for people; "" for neither.
+func (n *Node) Problem() string {
+	if err := n.kernelProblem(); err != nil {
+		return err.Error()
+	}
+	if err := n.layers.Elsewhere(); err != nil {
+		return "writable layers are on another disk than the runtime or its configuration says: " + err.Error()
+	}
+	return ""
+}
+
+// A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
+// not mean. The log and the metrics name such pods.
+
+// errNotDescribed is why labels of a pod's namespace are unknown.
+var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
+
+// unlabelled returns the pods that joined before some time and whose rule is not certain, because labels of their namespaces are
+// unknown. It asks the rules without the lock, because that may take longer.
+func (n *Node) unlabelled(before time.Time) (out []podIdentity) {
+	pol := n.policy.Load()
+	keys := pol.NamespaceKeys()
+	if keys == nil {
+		return nil
+	}
+	for pod, facts := range n.withoutLabels(keys, before) {
+		if pol.LacksNamespaceLabels(&facts) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// withoutLabels returns the pods with containers that joined before some time, and whose namespace has unknown labels of some keys.
+func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]policy.PodFacts {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := map[podIdentity]policy.PodFacts{}
+	for _, p := range s.pods {
+		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
+			out[p.podIdentity] = facts
+		}
+	}
+	return out
 }

@@ -3,15 +3,12 @@ package node
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -74,55 +71,6 @@ func BenchmarkTell(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-// TestTold verifies that a notice is told when it has lasted, again if it is to be or has another text, and again after it was not
-// listed or was forgotten; and that another look finds nothing before the time that is known.
-func TestTold(t *testing.T) {
-	var known told
-	once := notice{noticeKey: noticeKey{kind: changeRejected}}
-	lasting := notice{noticeKey: noticeKey{kind: notWritten}, patience: patience, again: time.Hour}
-	small, large := notice{noticeKey: noticeKey{kind: foreignLimits}, value: "small"}, notice{noticeKey: noticeKey{kind: foreignLimits}, value: "large"}
-	problem := notice{noticeKey: noticeKey{kind: retried}, end: &line{text: "over"}}
-	at := time.Unix(1e9, 0)
-	const never = math.MaxInt64
-	for i, step := range []struct {
-		after  time.Duration
-		listed []notice
-		want   int
-		next   time.Duration // until another look
-	}{
-		{0, []notice{once, lasting, once}, 1, patience},
-		{patience - 1, []notice{once, lasting}, 0, 1},
-		{1, []notice{lasting, once}, 1, time.Hour},
-		{time.Hour - 1, []notice{once, lasting}, 0, 1},
-		{1, []notice{once, lasting}, 1, time.Hour},
-		{1, nil, 0, never},
-		{1, []notice{once, lasting}, 1, patience},
-		{patience, []notice{lasting}, 1, time.Hour},
-		{1, []notice{small}, 1, never},
-		{time.Hour, []notice{small}, 0, never},
-		{1, []notice{large}, 1, never},
-		{1, []notice{problem}, 1, never},
-		{1, []notice{}, 1, never},
-		{1, []notice{once}, 1, never},
-	} {
-		at = at.Add(step.after)
-		if got := known.due(step.listed, at); len(got) != step.want || len(known.known) != min(len(step.listed), 2) {
-			t.Errorf("step %d: %d notices are due, want %d; %d are kept", i, len(got), step.want, len(known.known))
-		}
-		if got := known.next.Sub(at); got != step.next {
-			t.Errorf("step %d: another look is due after %v, want %v", i, got, step.next)
-		}
-	}
-	known.forget(notWritten, guard.Ref[state, pod]{})
-	if got := known.due([]notice{once}, at); len(got) > 0 {
-		t.Error("a notice of another kind was forgotten")
-	}
-	known.forget(changeRejected, guard.Ref[state, pod]{})
-	if got := known.due([]notice{once}, at); len(got) != 1 {
-		t.Error("a forgotten notice is not told again")
 	}
 }
 

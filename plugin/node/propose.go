@@ -1,15 +1,13 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
-	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -135,185 +133,257 @@ func (v *podView) after(by *podfacts.Request, granted *policy.Desired) *policy.D
 	return granted
 }
 
-// granted returns what a container was granted so far, by this process or by an earlier one; nil for nothing.
-func (c *snapshot) granted() *policy.Desired {
-	switch pol := c.decision.policy; {
-	case pol == nil && c.recalled == nil, pol != nil && pol.Mode() != policy.ModeEnforce:
-		return nil
-	case pol == nil:
-		return &c.recalled.granted
+// editOf is the edit of one pod, as the reconciler tries it.
+type editOf struct {
+	pod    podIdentity
+	next   *podfacts.Request
+	parts  podfacts.Parts // in which it differs from the request that counts
+	waits  bool           // its annotations wait for a container
+	claims []string       // those whose limits it changes, see ChangedClaims
+}
+
+// A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
+// since the proposal.
+
+// commitNew makes a new container part of its pod, unless it is refused, or the budget of its namespace has no room
+// and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
+// not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
+func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused bool) (excess *annotation.Error, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := c.pod.group.in(s)
+	switch given := ctx.Err(); {
+	case given != nil && isRefused:
+		return nil, nil
+	case given != nil:
+		return nil, given
+	case s.pods[c.pod.id] != c.pod.in(s):
+		return nil, errRemoved
+	case !v.isCurrent(s):
+		return nil, errStale
+	case isRefused:
+		s.rememberRejected(c)
+		return nil, nil
 	}
-	return &c.decision.desired
+	if old := c.pod.in(s).container(c.id); old != nil {
+		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+	}
+	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && c.decision.policy.Refuses(excess) {
+		s.rememberRejected(c)
+		return excess, nil
+	}
+	if c.disks.IsResolved() { // disks that could not be read are found later, and asked about then
+		c.vetting = vetted
+	}
+	s.handle(s.add(c), lifecycle.CreateContainer)
+	c.pod.in(s).total = c.decision.total
+	s.remember(c)
+	s.changed(g)
+	return excess, nil
 }
 
-// isDecided reports whether the limits of the container are decided by this policy, the request of its pod and its disks, with room
-// in the budget of the namespace.
-func (c *snapshot) isDecided(pol *policy.Policy) bool {
-	return c.decidedBy(pol) && !c.needsVetting() && c.decision.rev == c.search.rev
+// rememberRejected remembers the facts of a container that does not become part of its pod.
+func (s *state) rememberRejected(c *snapshot) {
+	c.arrival = s.nextArrival()
+	p := c.pod.in(s)
+	// What an accepted one before it has brought stays a limit of the pod.
+	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
+		before.arrival = c.arrival
+		p.known[c.name] = before
+		s.recount(p.group.in(s))
+		return
+	}
+	c.start = startRefused
+	if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
+		c.disks.Facts.Mounts, c.disks.Size = nil, 0
+	}
+	s.remember(c)
+	if p.edit.next != nil { // the request that counts rejects the container as well
+		s.markDirty(p.group.in(s))
+	}
 }
 
-// decidePod decides those containers of a pod whose disks are known, and that are not decided by the policy and the request that count.
-// Only the budget of the namespace can have no room: a container that it was not asked about gets the room that is left then.
-// An error means that ctx ended before.
-func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ error) {
-	over, isMoved := map[containerRef]*annotation.Error{}, false // late containers, with the reasons
+// overBudget is a container for which a budget has no room.
+type overBudget struct {
+	c       *snapshot
+	excess  *annotation.Error
+	rejects bool // the policy lets no container run above the budget
+}
+
+// commit makes a proposal count for containers of the state, unless the pod has changed. It stops at a container for which the budget
+// has to be asked, and has no room, unless that is known.
+func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*annotation.Error) (over []overBudget, _ error) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if !p.view.isCurrent(s) {
+		return nil, errStale
+	}
+	pod, isStarting, isChanged := p.view.pod.in(s), false, false
+	g := pod.group.in(s)
 	defer func() {
-		if isMoved {
-			n.noteNamespace(pod)
+		if s.recount(g); isChanged { // a late container is decided again and again: that alone changes nothing
+			s.changed(g)
 		}
 	}()
-	var by *policy.Pod // what the budget of over was asked by
-	for ctx.Err() == nil {
-		v, pol := n.viewPod(pod), n.policy.Load()
-		of := v.request.Under(pol)
-		if of != by { // there may be another budget, or none
-			clear(over)
-		}
-		by = of
-		before := slices.DeleteFunc(slices.Clone(v.containers), func(c snapshot) bool {
-			return !c.isDecidable() || !c.disks.Covers(of.Targets()) || c.isDecided(pol)
-		})
-		if len(before) == 0 {
-			return decided, nil
-		}
-		some := copies(before)
-		for _, c := range some {
-			if over[c.ref] != nil {
-				c.vetting = late
-			} else if c.isLate() {
-				c.vetting = unvetted // there may be room now
+	for _, fresh := range p.containers {
+		c := fresh.in(s)
+		if excess := known[c.ref]; excess != nil {
+			s.toRoom(g, fresh, s.growth(c, fresh))
+			fresh.redecide(func(d *decision) { d.err = p.policy.First(d.err, excess) })
+		} else if excess := s.vet(c, fresh); excess != nil {
+			over = append(over, overBudget{fresh, excess, fresh.vetting != vetted})
+			if fresh.vetting != vetted {
+				return over, nil
 			}
 		}
-		p := v.propose(v.request, of, some, n.controls.Missing())
-		n.readGranted(some[0])
-		exceeding, err := n.commit(ctx, &p, over)
-		if err != nil {
-			continue
-		}
-		count := len(some) // that count: those before a late one
-		for i := range exceeding {
-			if c := exceeding[i].c; exceeding[i].rejects {
-				over[c.ref], count = exceeding[i].excess, slices.IndexFunc(some, func(o *snapshot) bool { return o.ref == c.ref })
-			} else {
-				_ = n.exceeded(c, exceeding[i].excess) // the policy lets it run
-			}
-		}
-		for i := range count {
-			isMoved = n.noteRule(&before[i], some[i]) || isMoved
-		}
-		if decided = decided || count > 0; count == len(some) {
-			return decided, nil
-		}
+		isStarting = isStarting || c.start == startUnvetted
+		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(c.decision)
+		c.vetting, c.decision = fresh.vetting, fresh.decision
+		s.remember(&c.snapshot)
 	}
-	return decided, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
-}
-
-// isLike reports whether two decisions are about the same, and set the same values for the same reasons.
-func (d *decision) isLike(o *decision) bool {
-	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err) &&
-		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
-}
-
-// resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
-func (n *Node) resolve(ctx context.Context, of identity) error {
-	err := n.find(ctx, of)
-	decided, unsettled := n.decidePod(ctx, of.pod)
-	if decided {
-		n.markDirty(of.pod.group)
+	if !isStarting { // otherwise it may be refused yet
+		pod.total = p.containers[0].decision.total
 	}
-	return cmp.Or(err, unsettled)
+	if ctx.Err() != nil { // too late for the caller to write the limits
+		s.markDirty(g)
+	}
+	return over, nil
 }
 
-// unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
-// containers for which that has been under way for too long.
-func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
+// vet asks the budget of its namespace about a container of the state, if it was not asked before, and notes the answer in fresh. The
+// container is vetted if there is room, or if the policy lets containers run without.
+func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
+	if !c.needsVetting() {
+		return nil
+	}
+	excess = s.excess(c.pod.group.in(s), []*snapshot{fresh}, s.growth(c, fresh))
+	if excess == nil || !fresh.decision.policy.Refuses(excess) {
+		fresh.vetting = vetted
+	}
+	return excess
+}
+
+// commitEdit makes a candidate of an edit the request of its pod, with the decisions for its containers. It returns an error of the
+// budget if that has no room.
+func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return of.in(s).unresolved(pol, now)
+	pod := e.pod.in(s)
+	if pod.edit.next != e.next || !p.view.isCurrent(s) {
+		s.markDirty(pod.group.in(s))
+		return nil, errStale
+	}
+	if excess := s.vetEdit(p); excess != nil {
+		return excess, nil
+	}
+	if p.editsAnnotations() {
+		s.replaceAnnotations(pod, p.request)
+	} else {
+		s.replaceRequest(pod, p.request)
+	}
+	if p.request == e.next {
+		pod.edit = edit{}
+	} else {
+		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
+		pod.group.in(s).told.Forget(func(key noticeKey) bool { return key.kind == changeRejected && key.pod == pod.ref })
+	}
+	for _, fresh := range p.containers {
+		c := fresh.in(s)
+		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, fresh.decision.total
+		s.remember(&c.snapshot)
+	}
+	s.revise(pod) // annotations may be unknown, and only facts have changed
+	return nil, nil
 }
 
-func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			switch {
-			case c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), now):
-			case len(c.token) == 0:
-				out = append(out, c.identity)
-			case c.hangs():
-				hung = append(hung, c.identity)
-			}
+// vetEdit asks the budget where an edit grants the pod more than before: lower limits always count, also while more is granted than the
+// budget. A late container gets the room that the new decisions leave.
+func (s *state) vetEdit(p *proposal) *annotation.Error {
+	b, g := p.policy.Budget(), p.view.pod.group.in(s)
+	if b == nil || len(p.containers) == 0 {
+		return nil
+	}
+	next, assumed := s.assuming(g, p.containers)
+	if p.editsAnnotations() {
+		carried := g.recorded.granted.OnlyCarried()
+		next.recorded.granted = &carried
+	}
+	var asking, raised []*snapshot
+	for _, fresh := range p.containers {
+		c := assumed.container(fresh.id)
+		if c.needsVetting() && c.isLate() {
+			s.toRoom(next, &c.snapshot, nil)
+			fresh.decision = c.decision
+		}
+		switch {
+		case !c.isLive():
+		case c.decision.raises(b, fresh.in(s).decision): // last, so that an error names one of them
+			raised = append(raised, &c.snapshot)
+		default:
+			asking = append(asking, &c.snapshot)
 		}
 	}
-	return out, hung
+	before, after := g.grants(p.view.pod.namespace, b), next.grants(p.view.pod.namespace, b)
+	maps.DeleteFunc(after, func(at blkio.Address, amount blkio.Amount) bool { return amount <= before[at] })
+	if len(after) == 0 {
+		return nil
+	}
+	// An error of the budget is one of an invalid request, which rejects an edit under each policy.
+	return s.excess(next, append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
 }
 
-// resolveAll brings the decisions for a group up to date: it finds disks, decides, and tries edits. Running containers cannot be
-// rejected any more, so limits that cannot be enforced are logged and recorded.
-func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
-	if err := n.recall(g); err != nil {
-		return []error{err} // the annotations are not known yet
+// assuming returns copies of a group and of one of its pods, with other decisions for containers of that. The copies are no part of
+// the state.
+func (s *state) assuming(g *group, decided []*snapshot) (*group, *pod) {
+	was := decided[0].pod.in(s)
+	out, pod := *g, *was
+	out.pods, pod.containers = slices.Clone(g.pods), slices.Clone(was.containers)
+	pod.total = decided[0].decision.total // which is the same for all of them
+	for i := range decided {
+		c := *decided[i].in(s)
+		c.decision = decided[i].decision
+		pod.containers[slices.Index(was.containers, decided[i].in(s))] = &c
 	}
-	errs = n.decideGroup(ctx, g, false)
-	for _, e := range n.edits(g) {
-		accepted, err := n.tryEdit(ctx, &e)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("decide an edit: %w", err))
-		}
-		if accepted {
-			errs = append(errs, n.decideGroup(ctx, g, true)...)
-		}
-	}
-	return errs
+	out.pods[slices.Index(g.pods, was)] = &pod
+	return &out, &pod
 }
 
-// decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due. After an edit, it also
-// finds the undeclared disks of all its containers: a "*" may apply to them now.
-func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) (errs []error) {
-	undeclared := n.undeclared(newSharedReads(&n.environment))
-	for again := true; again; {
-		unresolved, hung := n.unresolved(g, n.policy.Load(), n.layers.Current())
-		errs = nil
-		for _, c := range hung {
-			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, cause.ErrNoAnswer))
-		}
-		var pods []podIdentity
-		for _, c := range unresolved {
-			if err := n.find(ctx, c); err != nil {
-				errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
-			}
-			if !slices.Contains(pods, c.pod) {
-				pods = append(pods, c.pod)
-			}
-		}
-		for _, pod := range pods {
-			if _, err := n.decidePod(ctx, pod); err != nil {
-				errs = append(errs, err)
-			}
-		}
-		// This comes before any write. After a restart of the plugin the limits are in force, and a plan without the undeclared
-		// disks would lift them until the next pass.
-		again = false
-		if isEdited {
-			unresolved, isEdited = nil, false
-			for _, c := range n.snapshotsOf(g) {
-				unresolved = append(unresolved, c.identity)
-			}
-		}
-		for _, c := range unresolved {
-			again = undeclared.compareUse(ctx, c.ref) || again
-		}
+// The budget of a namespace is asked when a container is created. It is asked later about a late container: no plugin was connected
+// at its creation, some of its disks could not be found, or it has other disks since. Without room such a container is rejected at
+// its start. If it runs already, or the runtime does not reject it, it gets the room that is left, and the budget is asked again
+// with each retry.
+
+// growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
+// decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
+func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
+	b, g := fresh.decision.policy.Budget(), c.pod.group.in(s)
+	if b == nil || c.decision.policy.Budget() == nil {
+		return nil
 	}
-	return errs
+	next, _ := s.assuming(g, []*snapshot{fresh})
+	before, after := g.grants(c.pod.namespace, b), next.grants(c.pod.namespace, b)
+	return func(at blkio.Address) bool { return after[at] > before[at] }
 }
 
-// snapshotsOf returns the containers of a group.
-func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, pod := range of.in(s).pods {
-		for _, c := range pod.containers {
-			out = append(out, c.snapshot)
+// toRoom lowers the limits of a late container to the room that the budget of its namespace has beside the rest of its group, where its
+// pod is granted more; everywhere if grows is nil.
+func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
+	d := &c.decision.desired
+	claim := c.claim(s.tallyFor(g, []*snapshot{c}))
+	claim.Grows = grows
+	limits := claim.Room()
+	names := maps.Clone(d.Disks)
+	for _, x := range limits {
+		if names == nil {
+			names = map[blkio.Dev]string{}
 		}
+		names[x.Dev] = d.DiskName(x.Dev)
 	}
-	return out
+	c.redecide(func(to *decision) {
+		to.desired.Settings, to.desired.Disks, to.desired.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+		to.lends = to.policy.Lends(&c.disks.Facts, &to.desired)
+	})
 }
+
+// lateWarning is the warning about a late container.
+const lateWarning = "the budget of the namespace has no room for all that the container asks for: it gets what is left"

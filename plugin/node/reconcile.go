@@ -8,12 +8,11 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
-	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file has the reconciler: the passes over all pods, and the work on one group of them.
+// This file has the reconciler: the passes over all pods, the turns in which workers take groups from the queue, and the work on one
+// group.
 
 // firstPause is the time from a group's first failure to the first retry.
 const firstPause = 100 * time.Millisecond
@@ -100,8 +99,12 @@ func (n *Node) dropPlans() {
 func (n *Node) endPass() {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	n.countPass(s)
+}
+
+func (n *Node) countPass(s *state) {
 	if began, ended := s.queue.EndPass(); ended {
-		n.metrics.passes.Observe(time.Since(began).Seconds())
+		n.metrics.Passes.Observe(time.Since(began).Seconds())
 	}
 }
 
@@ -115,8 +118,14 @@ func (n *Node) work(ctx context.Context, next turn) {
 
 // reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
-	g := t.groupIdentity
-	if quiet := t.inPass && n.isQuiet(ctx, g); !quiet && ctx.Err() == nil {
+	g, isSteady := t.groupIdentity, false
+	if t.inPass {
+		if n.recovery.Step("compare a pod", func() { isSteady = n.staysSteady(ctx, &t) }); isSteady {
+			return
+		}
+		n.findForPass(ctx, g)
+	}
+	if ctx.Err() == nil {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 	}
 	n.recovery.Step("lend limits", func() { n.lend(g) })
@@ -124,47 +133,105 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 		n.recovery.Step("find complete pods", func() { n.noteComplete(g) })
 	}
 	n.recovery.Step("tell notices", func() { n.tell(g) })
-	n.endTurn(g)
-	n.endPass()
+	n.recovery.Step("find what is left to do", func() { n.noteSteady(g) })
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	n.endTurn(s, g.in(s))
 }
 
-// isQuiet makes the steps of a pass for a group, and reports whether nothing is left to do for it. In most passes that holds for
-// nearly all groups. It reads files of cgroups only, unless a container may use an undeclared disk, so its calls are not bounded.
-func (n *Node) isQuiet(ctx context.Context, g groupIdentity) (quiet bool) {
+// findForPass finds what no event has reported about a group. It reads files of cgroups only, unless a container may use an undeclared
+// disk, so its calls are not bounded.
+func (n *Node) findForPass(ctx context.Context, g groupIdentity) {
 	n.recovery.Step("find running containers", func() { n.findRunning(g) })
 	n.recovery.Step("find removed pods", func() { n.findRemovedPods(g) })
 	n.recovery.Step("find data left to write", func() { n.findClean(ctx, g) })
 	n.recovery.Step("find undeclared disks", func() {
 		undeclared := n.undeclared(n.shared.Load())
-		undeclared.find(ctx, g)
+		undeclared.find(ctx, g, undeclared.suspectsOf(g))
 	})
 	n.recovery.Step("find lent disks that were removed", func() { n.dropLent(g) })
-	n.recovery.Step("compare a pod", func() { quiet = n.groupIsUnchanged(g) })
-	return quiet
 }
 
-// groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
-// of the pod has written all limits since a failure, only reconcileGroup ends the problem.
-func (n *Node) groupIsUnchanged(g groupIdentity) bool {
-	targets := n.takeDecided(g, n.policy.Load(), n.layers.Current())
+// staysSteady reports whether nothing was left to do for a group, and nothing has changed since. In most passes that holds for nearly all
+// groups, and ends the turn.
+func (n *Node) staysSteady(ctx context.Context, t *turn) (isSteady bool) {
+	undeclared := n.undeclared(n.shared.Load())
+	targets, suspects := n.takeSteady(t, undeclared.sharedReads)
+	if len(suspects) > 0 {
+		undeclared.find(ctx, t.groupIdentity, suspects)
+		t.began = time.Now()
+		targets, _ = n.takeSteady(t, nil)
+	}
 	if targets == nil {
 		return false
 	}
-	defer n.release(g)
-	return n.enforcer().IsUnchanged(targets, make([]byte, 0, 4096))
+	defer func() { n.endComparison(t, isSteady) }()
+	compare := enforce.Enforcer{Cgroups: n.cgroups}
+	return compare.IsUnchanged(targets, make([]byte, 0, 4096))
 }
 
-// takeDecided takes the right to write a group's cgroups and returns its plan, if that is up to date and its limits are without a
-// problem.
-func (n *Node) takeDecided(of groupIdentity, pol *policy.Policy, now *layers.Locations) *enforce.Targets {
+// endComparison ends a turn in which nothing else was to be done, and otherwise only gives the token back.
+func (n *Node) endComparison(t *turn, isSteady bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := t.in(s)
+	if s.release(g); isSteady {
+		n.endTurn(s, g)
+	}
+}
+
+// takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group. If containers
+// may use undeclared disks, it returns them instead, unless shared is nil.
+func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, suspects []usedDisks) {
+	pol, now := n.policy.Load(), n.layers.Current()
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := t.in(s)
+	if g.plan == nil || g.plan.policy != pol || g.plan.layers != now || g.retry.err != nil || !t.began.Before(g.told.Next) {
+		return nil, nil
+	}
+	if shared != nil {
+		suspects = shared.suspects(g.plan.covering)
+	}
+	if len(suspects) > 0 || !s.tryTake(g, t.began) {
+		return nil, suspects
+	}
+	return g.plan.Targets, nil
+}
+
+// noteSteady notes whether nothing is left to do for a group. Each change of what that depends on drops the plan.
+func (n *Node) noteSteady(of groupIdentity) {
+	pol, now := n.policy.Load(), n.layers.Current()
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	unresolved, hung := g.unresolved(pol, now)
-	if g.plan == nil || g.retry.err != nil || len(unresolved)+len(hung) > 0 || g.hasEdit() || !s.tryTake(g) {
-		return nil
+	if g.plan == nil {
+		return
 	}
-	return g.plan
+	g.plan.policy = nil
+	if s.isSteady(g) && g.isResolved(pol, now) {
+		g.plan.policy, g.plan.layers, g.plan.covering = pol, now, g.covering()
+	}
+}
+
+// isSteady reports whether a pass can find nothing about a group but that its cgroups have changed, or that containers use undeclared
+// disks: a container runs, so the pod's cgroup exists, no process can be new, and no limit stays for data that is left to write.
+func (s *state) isSteady(g *group) bool {
+	runs := false
+	for _, p := range g.pods {
+		l, _ := s.liveOf(p.uid, p.namespace, p.name)
+		if l.owner.IsPod || len(p.borrowed().Disks) > 0 {
+			return false // what is lent may have changed
+		}
+		for _, c := range p.containers {
+			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete {
+				return false
+			}
+			runs = runs || c.mayRun()
+		}
+	}
+	_, waits := g.drain.Ask()
+	return runs && !waits && !g.hasEdit()
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
@@ -253,7 +320,7 @@ func (n *Node) noteProblem(ctx context.Context, of groupIdentity, err error) {
 	g := of.in(s)
 	if err != nil || g.retry.err != nil {
 		g.retry.err = err
-		g.told.look()
+		g.told.Look()
 	}
 }
 
@@ -276,4 +343,55 @@ func (n *Node) noteComplete(of groupIdentity) {
 			s.changed(g)
 		}
 	}
+}
+
+// markAllDue has the reconciler compare all groups, as a pass that began at some time. It returns the groups whose worker hangs.
+func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	now := time.Now()
+	s.queue.BeginPass(began)
+	for _, g := range s.groups {
+		if len(g.pods) == 0 || !s.concerns(g) {
+			continue
+		}
+		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs(now) {
+			hung = append(hung, g.identity())
+		}
+	}
+	return hung
+}
+
+// turn is a group that a worker has taken from the queue.
+type turn struct {
+	groupIdentity
+	inPass bool
+	began  time.Time
+}
+
+// nextTurn takes a group that is due from the queue, unless ctx has ended.
+func (n *Node) nextTurn(ctx context.Context) (_ turn, ok bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	now := time.Now()
+	due := s.queue.First(now)
+	if due == nil || ctx.Err() != nil {
+		return turn{}, false
+	}
+	s.reviseDelayed(due.Of.in(s), func() time.Time { return now })
+	return turn{due.Of, s.queue.Take(due, now), now}, true
+}
+
+// nextDue returns when the next group is due.
+func (n *Node) nextDue() (at time.Time, waits bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.queue.Next()
+}
+
+// endTurn puts a group back into the queue, where it waits if it is due again.
+func (n *Node) endTurn(s *state, g *group) {
+	s.queue.Done(&g.entry)
+	s.reviseDelayed(g, time.Now)
+	n.countPass(s)
 }

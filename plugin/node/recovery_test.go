@@ -107,7 +107,7 @@ func TestReconcilerGoesOn(t *testing.T) {
 		if c := n.peek().pods[sb.ID].container("id-b"); !c.mayRun() {
 			t.Errorf("the other pod's container b, whose start was missed, is %v", c.life.Phase())
 		}
-		want := []string{"compare a pod", "find complete pods", "find mounts", "find removed pods", "find running containers", "find undeclared disks", "tell notices"}
+		want := []string{"find complete pods", "find mounts", "find removed pods", "find running containers", "find undeclared disks", "tell notices"}
 		if diff := cmp.Diff(want, n.steps()); diff != "" {
 			t.Errorf("steps with a panic, -want +got:\n%s", diff)
 		}

@@ -1,22 +1,105 @@
 package node
 
 import (
-	"cmp"
-	"slices"
+	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
+	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/node/queue"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 )
 
-// This file has the state: groups of pods, their pods, and indexes of both.
+// This file has what a Node consists of, and the state: groups of pods, their pods, and indexes of both.
+
+// Storage finds the disks of the node. It is a *storage.Storage.
+type Storage interface {
+	inventory.Storage
+	handover.Storage
+}
+
+// The work on one group of pods is bounded by a thousand times its normal duration. A call can hang in the
+// kernel on a disk that fails, and the other groups must not wait for it.
+const (
+	passDeadline    = time.Second
+	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
+	maxReconciled   = 4               // groups that are reconciled at the same time, without those that take longer than patientFor
+	// patientFor is the time after which the work on a group goes on beside that on maxReconciled other groups.
+	patientFor = 20 * time.Millisecond
+)
+
+// Node holds the state of one node: its pods, their requests, and the limits that they
+// should have. Its methods are safe for concurrent use.
+type Node struct {
+	environment
+	wake     signal                   // the queue of groups has changed, or there are unread bystanders
+	all      signal                   // a pass over all pods is due
+	told     notice.Ledger[noticeKey] // of the node as a whole; used by the reconciler only
+	shared   atomic.Pointer[sharedReads]
+	state    *guard.Value[state]
+	isListed atomic.Bool // the runtime has listed the running containers: before that, the plugin does not know all of them
+	policy   atomic.Pointer[policy.Policy]
+	layers   *layers.Locator
+	inFlight inFlight
+	exits    exits
+	metrics  *metrics.Counters
+}
+
+// environment has the parts of a Node that do not change.
+type environment struct {
+	log        logrus.FieldLogger
+	storage    Storage
+	cgroups    *cgroupfs.Hierarchy
+	kernel     kernel.Verdict
+	kubelet    string // its root directory
+	resync     time.Duration
+	nodeMemory uint64 // 0 where it is unknown
+	controls   *enforce.Controls
+	recovery   *recovery.Recovery
+	// processMounts and events may be nil.
+	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
+	events        Events
+}
+
+// signal wakes a goroutine. It holds at most one token.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+// send wakes the goroutine. It does not wait.
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default: // a token is in the channel already
+	}
+}
+
+// inFlight holds the calls that have not returned. They can hang in the kernel.
+type inFlight struct {
+	calls  bounded.Calls // of the runtime's events
+	passes bounded.Calls // of the reconciler
+}
 
 // state holds the pods of the node. A Node keeps it behind a lock, and holds that for a short time: what has the lock neither logs,
 // nor reads or writes anything on the node. The methods of state, group and pod are called with the lock.
@@ -41,13 +124,6 @@ type state struct {
 	watch handover.Adder
 }
 
-func newState(wake signal) *guard.Value[state] {
-	return guard.New(state{
-		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
-		bystanders: map[*group]reading{}, indexes: newIndexes(), live: map[string]live{},
-	})
-}
-
 // group has the sandboxes of one pod cgroup. There is one sandbox, or two for a while when the kubelet makes a
 // new one for a pod.
 type group struct {
@@ -56,15 +132,24 @@ type group struct {
 
 	entry   queue.Entry[groupIdentity]
 	drain   lifecycle.Drain
-	plan    *enforce.Targets // nil after a change
-	changes int              // number of changes; a plan is kept only if this is the same as when the plan began
+	plan    *planned // nil after a change
+	changes int      // number of changes; a plan is kept only if this is the same as when the plan began
 	retry   retry
 	// writing is when the goroutine took the token that writes the group's cgroups; zero without one, and until a new one has
 	// the lock.
 	writing  time.Time
 	recorded recorded
 	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
-	told     told
+	told     notice.Ledger[noticeKey]
+}
+
+// planned is the plan of a group. Once nothing else is to be done for the group, a pass only compares the plan with the cgroups, and the
+// disks that containers use with those that they declare. That holds for one policy and one place of the writable layers.
+type planned struct {
+	*enforce.Targets
+	policy   *policy.Policy // nil before nothing else was to be done
+	layers   *layers.Locations
+	covering []*container // to whose undeclared disks a "*" applies
 }
 
 // groupIdentity refers to the facts about a group that never change. Two are equal if they are of the same group.
@@ -87,18 +172,6 @@ type groupFacts struct {
 func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
 func (g *group) identity() groupIdentity { return groupIdentity{&g.groupFacts} }
-
-func newGroup(cgroup, key string) *group {
-	// One allocation. A group is copied with the lock, and what is written is not, since it is used with the token only.
-	made := &struct {
-		group
-		written enforce.Written
-	}{group: group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}}
-	g := &made.group
-	g.written, g.ref = &made.written, guard.RefTo[state](g)
-	g.entry.Of = g.identity()
-	return g
-}
 
 // nothing is what was granted to a pod as a whole before its first plan.
 var nothing = &policy.Desired{}
@@ -139,7 +212,7 @@ type pod struct {
 	isNew bool
 	// restored is true after the record of the pod was read for an edit that an earlier process took over.
 	restored bool
-	pace     pace
+	pace     queue.Pace
 }
 
 // podIdentity refers to the facts about a sandbox that never change once it is part of the state. Two are equal if they are of the
@@ -152,7 +225,7 @@ type fixedFacts struct {
 	id, namespace, name, uid string
 	request                  podRequest
 	lent                     atomic.Pointer[policy.Lent] // to the pod, see borrow; nil for nothing
-	borrows                  pace                        // of changes of lent; used with the lock
+	borrows                  queue.Pace                  // of changes of lent; used with the lock
 	group                    groupIdentity
 }
 
@@ -174,214 +247,150 @@ func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
 // asks reports whether a request is still the one of the pod that counts.
 func (p *podIdentity) asks(r *podfacts.Request) bool { return p.request.now.Load() == r }
 
-// seen returns the facts of the containers created so far, in the order of their names.
-func (p *pod) seen() []policy.Container {
-	names := make([]string, 0, len(p.known))
-	for name := range p.known {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	out := make([]policy.Container, 0, len(names)+1) // with room for one more container
-	for _, name := range names {
-		out = append(out, p.known[name].facts)
-	}
-	return out
-}
-
-// remember notes the facts of a container, unless a newer container of its name is known.
-func (s *state) remember(c *snapshot) {
-	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
-		facts := c.disks.Facts
-		facts.Stage = c.stage()
-		p.known[c.name] = knownFacts{facts, c.disks.Size, c.arrival}
-		s.recount(p.group.in(s))
-	}
-}
-
-// container returns a container of the pod by its ID, or nil.
-func (p *pod) container(id string) *container {
-	if i := slices.IndexFunc(p.containers, func(c *container) bool { return c.id == id }); i >= 0 {
-		return p.containers[i]
-	}
-	return nil
-}
-
-// insert adds a container at its place in the order.
-func (p *pod) insert(c *container) {
-	i, _ := slices.BinarySearchFunc(p.containers, c, func(a, b *container) int {
-		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
-	})
-	p.containers = slices.Insert(p.containers, i, c)
-}
-
-// remove removes a container. It makes a new list, because a loop over the one before may go on.
-func (p *pod) remove(c *container) {
-	if i := slices.Index(p.containers, c); i >= 0 {
-		p.containers = slices.Concat(p.containers[:i], p.containers[i+1:])
-	}
-}
-
-// hasLiveContainer reports whether a container of the pod may have a part of a budget.
-func (p *pod) hasLiveContainer() bool { return slices.ContainsFunc(p.containers, (*container).isLive) }
-
-// grantedTo returns what was granted to a sandbox as a whole, and nil for nothing. What is carried is of containers of the sandboxes that this process
-// found: for another one, it stands where the policy refuses what asks for it.
-func (g *group) grantedTo(p *pod) *policy.Desired {
-	if len(g.recorded.granted.Settings)+len(g.recorded.granted.Lowered) == 0 { // mostly, for a new pod
-		return nil
-	}
-	if !p.isNew {
-		return g.recorded.granted
-	}
-	out := *g.recorded.granted
-	out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
-	return &out
-}
-
-// shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
-// plugin then limits the cgroup for none of them.
-func (g *group) shared() bool {
-	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
-}
-
-// hasLate reports whether the budget had no room for a live container of a group.
-func (g *group) hasLate() bool {
-	isLate := func(c *container) bool { return c.isLive() && c.isLate() }
-	return slices.ContainsFunc(g.pods, func(p *pod) bool { return slices.ContainsFunc(p.containers, isLate) })
-}
-
-// groupKey returns the key of a group in state.groups. A pod without a cgroup gets a key of its own.
-func groupKey(cgroup, sandbox string) string {
-	if cgroup == "" {
-		return "\x00" + sandbox
-	}
-	return cgroup
-}
-
-// join makes a pod part of the node's state.
-func (s *state) join(joining podIdentity, cgroup string) *pod {
-	key := groupKey(cgroup, joining.id)
-	g := s.groups[key]
-	if g == nil {
-		g = newGroup(cgroup, key)
-		s.groups[key] = g
-	}
-	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
-	p.ref, p.group = guard.RefTo[state](p), g.identity()
-	if lent := s.lentTo(p); len(lent.Disks) > 0 {
-		p.lent.Store(new(lent))
-	}
-	g.pods, s.pods[p.id] = append(g.pods, p), p
-	if s.namespaces[p.namespace] == nil {
-		s.namespaces[p.namespace] = &namespace{pods: map[string]*pod{}}
-	}
-	s.namespaces[p.namespace].pods[p.id] = p
-	s.byUID.add(p.uid, p)
-	s.changed(g)
-	s.markLenders(p)
-	return p
-}
-
-// nextArrival returns the number of a new pod or container.
-func (s *state) nextArrival() int {
-	s.arrivals++
-	return s.arrivals
-}
-
-// leave is the inverse of join. It sends the event to the pod's containers, and removes them with the pod,
-// because the group may stay for another sandbox.
-func (s *state) leave(p *pod, e lifecycle.Event) {
-	g, of := p.group.in(s), s.namespaces[p.namespace]
-	for _, c := range p.containers {
-		s.handle(c, e)
-		s.byCgroup.remove(c.cgroup, c)
-	}
-	delete(s.pods, p.id)
-	g.pods = slices.DeleteFunc(slices.Clone(g.pods), func(o *pod) bool { return o == p }) // a loop over those before may go on
-	s.byUID.remove(p.uid, p)
-	of.sums.Forget(g)
-	if delete(of.pods, p.id); len(of.pods) == 0 {
-		delete(s.namespaces, p.namespace)
-	}
-	s.changed(g) // another pod of it may be in the namespace; this also keeps a call that returns late from writing an outdated plan
-	if len(g.pods) > 0 {
-		s.markDirty(g)
-		return
-	}
-	s.queue.Drop(&g.entry)
-	delete(s.bystanders, g)
-	g.recorded, g.told = recorded{granted: nothing, cleared: g.recorded.cleared}, told{} // a hand-over may reference the group for hours
-	s.drop(g)
-}
-
-// drop removes a group without a pod, unless a goroutine writes its cgroups. The pod's next sandbox has to wait
-// for that writer, whose values are older.
-func (s *state) drop(g *group) {
-	if len(g.pods) == 0 && len(g.token) == 0 && s.groups[g.key] == g {
-		delete(s.groups, g.key)
-	}
-}
-
-// concerns reports whether the pods of a group are no bystanders.
-func (s *state) concerns(g *group) bool {
-	_, passes := s.bystanders[g]
-	return !passes
-}
-
-// changed drops the plan, and what is kept of the group for budgets.
-func (s *state) changed(g *group) {
-	s.recount(g)
-	g.plan = nil
-	g.told.look()
-	g.changes++
-	g.drain.Change()
-}
-
-// markDirty has the reconciler compare a group that may have changed.
-func (s *state) markDirty(g *group) {
-	s.changed(g)
-	s.reconcileAt(g, time.Now())
-}
-
-// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left or nothing concerns it.
-func (s *state) reconcileAt(g *group, at time.Time) {
-	if len(g.pods) > 0 && s.concerns(g) {
-		s.queue.Add(&g.entry, at)
-		s.wake.send()
-	}
-}
-
 // index has parts of the state by a name. Several of them may have the same one.
 type index[V comparable] map[string][]V
-
-func (x index[V]) add(name string, part V) { x[name] = append(x[name], part) }
-
-// remove removes a part. It does nothing if the index does not have it.
-func (x index[V]) remove(name string, part V) {
-	i := slices.Index(x[name], part)
-	switch {
-	case i < 0:
-	case len(x[name]) == 1:
-		delete(x, name)
-	default:
-		x[name] = slices.Delete(x[name], i, i+1)
-	}
-}
 
 // indexes has parts of the state by facts about them that never change.
 type indexes struct {
 	namespaces map[string]*namespace
 	byCgroup   index[*container] // without those whose cgroup is not known
 	byUID      index[*pod]
+	byOwner    index[string] // the UIDs of the pods in live that another pod controls, by the UID of that
 }
 
-func newIndexes() indexes {
-	return indexes{namespaces: map[string]*namespace{}, byCgroup: index[*container]{}, byUID: index[*pod]{}}
+// podRequest holds what is requested for a pod, and counts. Only a live change replaces it.
+type podRequest struct {
+	now atomic.Pointer[podfacts.Request]
 }
 
-// addContainer adds a container, unless its cgroup is not known.
-func (x *indexes) addContainer(c *container) {
-	if c.cgroup != "" {
-		x.byCgroup.add(c.cgroup, c)
+// live is what the API server knows now about a pod.
+type live struct {
+	*podfacts.Request // without the labels of the namespace
+	name              string
+	owner             podfacts.Owner // the object that controls it, the zero value for none
+	// namespaceLabels are all labels of its namespace. They are nil if they are unknown.
+	namespaceLabels map[string]string
+	// err is why the annotations are unknown. It is nil if they are known, or not read yet.
+	err error
+}
+
+// edit is a live change of a pod that does not count yet.
+type edit struct {
+	next *podfacts.Request // nil for none
+	err  error             // the reason why it is rejected, for the record; nil before the first try
+	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
+	unknown error
+	// isRejected is true if err is of next, and not of the edit before it.
+	isRejected bool
+}
+
+// rejectedEdit is the error of a pod with an edit that does not count.
+type rejectedEdit struct {
+	parts podfacts.Parts
+	cause error
+}
+
+func (e *rejectedEdit) Error() string {
+	if !e.parts.Has(podfacts.Annotations | podfacts.Labels) {
+		return fmt.Sprintf("the limits of a claim were changed, and those before stay in force: %v", e.cause)
+	}
+	return fmt.Sprintf("the %s were edited, and those before stay in force: %v", e.parts, e.cause)
+}
+
+func (e *rejectedEdit) Unwrap() error { return e.cause }
+
+// partsOf returns the parts of an edit that an error rejects.
+func partsOf(err error) podfacts.Parts {
+	if r, ok := errors.AsType[*rejectedEdit](err); ok {
+		return r.parts
+	}
+	return podfacts.Annotations
+}
+
+// text returns why the edit is rejected, in text that a tenant may see.
+func (e *edit) text() string {
+	if e.next == nil {
+		return e.err.Error()
+	}
+	return (&rejectedEdit{partsOf(e.err), errors.New(cause.Of(e.err).Text)}).Error()
+}
+
+// besideAnnotations are the parts of an edit that can have other authors than the annotations.
+const besideAnnotations = podfacts.Labels | podfacts.Volumes
+
+// reading is what is known about the records on the cgroups of bystanders.
+type reading uint8
+
+// The readings.
+const (
+	unread     reading = iota // and to be read soon
+	unreadable                // the next pass reads them again
+	unrecorded                // there is none
+)
+
+// Events receives what happens to pods. A note has text of its pod only.
+type Events interface {
+	// Note notes that something has happened to a pod. The key is the same if it happens again. Note waits for nothing.
+	Note(of podevent.Pod, reason podevent.Reason, key podevent.Key, note string)
+	// Run keeps what was noted until ctx ends. present returns the UIDs of the node's pods, and nil while they are not known.
+	Run(ctx context.Context, present func() map[string]bool)
+}
+
+// note passes events on.
+func (n *Node) note(events ...notice.Event) {
+	for _, e := range events {
+		if n.events != nil {
+			n.events.Note(e.Of, e.Reason, e.Key, e.Note)
+		}
 	}
 }
+
+func (p *podIdentity) named() podevent.Pod {
+	return podevent.Pod{UID: p.uid, Namespace: p.namespace, Name: p.name}
+}
+
+// namespace has the pods of a namespace that are part of the state.
+type namespace struct {
+	pods map[string]*pod      // by sandbox ID
+	sums *budget.Sums[*group] // nil until its budget is first asked, and without a budget
+}
+
+// noticeKey identifies a notice for programs. Of its parts those are set that tell apart two notices of a kind.
+type noticeKey struct {
+	kind      noticeKind
+	pod       guard.Ref[state, pod]
+	container containerRef
+	policy    *policy.Pod
+	request   *podfacts.Request
+	settings  int
+	cause     cause.Key
+	parts     podfacts.Parts // of an edit
+	subject   string         // a mount
+}
+
+// noticeKind is what a notice is about.
+type noticeKind uint8
+
+// The kinds of notices.
+const (
+	wouldGet noticeKind = iota // a decision in mode observe
+	noMemoryLimit
+	notWritten   // limits could not be decided or written
+	notGranted   // a part of what is asked for
+	keepsGranted // as notGranted, and limits that were granted before stay
+	changeRejected
+	retried     // as notWritten, for all pods of the group, and at once
+	notEnforced // as notGranted, for a container, and at once
+	claimIgnored
+	undeclaredUnknown
+	diskUnresolved
+	processUnknown
+	diskAdded
+	targetsUnmatched
+	foreignLimits
+	limitsMissing
+	recordsUnread
+	layersUnknown
+	layersElsewhere
+	labelsUnknown
+)

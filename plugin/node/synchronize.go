@@ -198,3 +198,94 @@ func (n *Node) listing(running []cgroupfs.Cgroup) (out Listing) {
 	}
 	return out
 }
+
+// findRemovedBystanders forgets the bystanders without a cgroup.
+func (n *Node) findRemovedBystanders() {
+	for _, p := range n.bystanding() {
+		n.findRemovedPods(p.group)
+	}
+}
+
+// lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.
+func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
+	err = n.recovery.Guarded(func() error {
+		found = n.lookup(sb)
+		return nil
+	})
+	return found, err
+}
+
+// lookup returns the pod of a sandbox, and none if the sandbox is of no concern to the plugin.
+func (n *Node) lookup(sb *Sandbox) podIdentity {
+	if known := n.podOf(sb.ID); !known.isNone() {
+		return known
+	}
+	fresh, cgroup, concerned := n.parsePod(sb)
+	if !concerned {
+		return podIdentity{}
+	}
+	return n.enter(fresh, cgroup, n.isListed.Load())
+}
+
+// podOf returns the pod of a sandbox, and none if nothing concerns it.
+func (n *Node) podOf(sandbox string) podIdentity {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if pod := s.pods[sandbox]; pod != nil && s.concerns(pod.group.in(s)) {
+		return pod.podIdentity
+	}
+	return podIdentity{}
+}
+
+// enter makes a pod part of the state that something concerns. If the runtime has listed its pods, an unknown sandbox is a new one, of
+// which no earlier process has left an edit.
+func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	pod := s.pods[fresh.id]
+	switch {
+	case pod == nil:
+		pod = s.join(fresh, cgroup)
+		pod.isNew = listed
+	case s.concerns(pod.group.in(s)):
+		return pod.podIdentity
+	default:
+		pod.request.now.Store(fresh.request.now.Load()) // with labels that were not kept
+	}
+	s.inheritNamespace(pod)
+	// The record of an earlier sandbox may have the labels of the namespace.
+	pod.restored = pod.isNew && pod.request.now.Load().NamespaceLabels.Know(s.namespaceKeys)
+	s.concern(pod.group.in(s), false)
+	s.revise(pod)
+	return pod.podIdentity
+}
+
+// parsePod returns the pod of a sandbox. concerned is false if the sandbox has no annotation of this domain, no
+// class or budget by the policy, and nothing concerned it before. It leaves the values of the annotations unparsed: a tenant
+// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
+func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
+	pod, isCut := newPod(sb, n.policy.Load())
+	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsLive(sb)
+	if isCut {
+		sb.warnCut(n.log)
+	}
+	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+	if err != nil && concerned {
+		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
+	}
+	return pod, cgroup, concerned
+}
+
+// Knows reports whether something concerns a sandbox of the state, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.
+// A new policy may have no class for such a pod, while its cgroup still has the limit of ended containers. That
+// limit is removed once a container without a limit is known. Knows reads nothing of the node.
+func (n *Node) Knows(sandbox, cgroup string) bool {
+	cgroup, err := cgroupfs.PodCgroup(cgroup)
+	if err != nil {
+		cgroup = "" // without a cgroup, each sandbox of a pod is on its own
+	}
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := s.groups[groupKey(cgroup, sandbox)]
+	return g != nil && s.concerns(g)
+}

@@ -1,18 +1,22 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file finds the disks that a container uses although no mount or device declares them.
+// This file finds the disks that no mount or device of a container declares: those that it uses, and those that are lent to its pod.
 
 // undeclared finds the undeclared disks of containers.
 type undeclared struct {
@@ -34,9 +38,10 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 	return undeclared{n, shared}
 }
 
-// find finds the undeclared disks of the containers of a group. A group with a new one is not unchanged any more.
-func (u *undeclared) find(ctx context.Context, g groupIdentity) {
-	of := slices.DeleteFunc(u.covering(g), func(c usedDisks) bool { return !u.mayUseUndeclared(&c) })
+// find finds the undeclared disks of containers of a group. A group with a new one is not unchanged any more.
+func (u *undeclared) find(ctx context.Context, g groupIdentity, of []usedDisks) {
+	// Most containers need no read of their own: no cgroup above them has used another disk than their declared disks.
+	of = slices.DeleteFunc(of, func(c usedDisks) bool { return !c.isExamined && !u.above.MayUseUndeclared(c.cgroup, &c.declared) })
 	if len(of) == 0 {
 		return
 	}
@@ -59,40 +64,34 @@ type usedDisks struct {
 	isExamined bool // the last comparison of its I/O is due, has failed, or has found something
 }
 
-// covering returns the containers of a group for which coversUndeclared holds. It leaves out those that have used no
-// undeclared disk by what is known of the cgroups above them, which are nearly all.
-func (u *undeclared) covering(g groupIdentity) (out []usedDisks) {
-	s := u.state.Lock()
-	defer u.state.Unlock()
-	for _, pod := range g.in(s).pods {
-		for _, c := range pod.containers {
-			if !c.coversUndeclared() {
-				continue
-			}
-			isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
-			if isExamined || !u.above.IsClear(c.cgroup, &c.disks.Facts) {
-				out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
-			}
+// suspects returns those of some containers of the state that may have used an undeclared disk by what is known of the cgroups above
+// them, which are few.
+func (r *sharedReads) suspects(of []*container) (out []usedDisks) {
+	for _, c := range of {
+		isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
+		if isExamined || !r.above.IsClear(c.cgroup, &c.disks.Facts) {
+			out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
 		}
 	}
 	return out
 }
 
-// coversUndeclared reports whether a "*" of the container applies to its undeclared disks.
-func (c *snapshot) coversUndeclared() bool {
-	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
-		c.decision.policy.StarOf(c.name)
+func (u *undeclared) suspectsOf(g groupIdentity) []usedDisks {
+	s := u.state.Lock()
+	defer u.state.Unlock()
+	return u.suspects(g.in(s).covering())
 }
 
-// isPartial reports whether the plugin failed to find all disks that need limits.
-func (c *snapshot) isPartial() bool {
-	return !c.disks.IsResolved() || c.use.pending && c.coversUndeclared()
-}
-
-// mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
-// own: no cgroup above them has used another disk than the declared disks of the container.
-func (u *undeclared) mayUseUndeclared(c *usedDisks) bool {
-	return c.isExamined || u.above.MayUseUndeclared(c.cgroup, &c.declared)
+// covering returns the containers of a group for which coversUndeclared holds.
+func (g *group) covering() (out []*container) {
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.coversUndeclared() {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
 }
 
 func (e *environment) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
@@ -153,7 +152,7 @@ func (u *undeclared) noteUse(of containerRef, found *inventory.Usage, err error)
 	c := of.In(s)
 	g := c.pod.group.in(s)
 	if err != nil || c.use.failure != nil {
-		g.told.look()
+		g.told.Look()
 	}
 	if err != nil { // the earlier result stays valid
 		c.use.failure = err
@@ -175,4 +174,118 @@ func (c *snapshot) logUndeclared(log logrus.FieldLogger, disks []blkio.Disk, sta
 				Info(`Limiting an undeclared disk`)
 		}
 	}
+}
+
+// For a disk that is plugged into a running virtual machine KubeVirt makes a second pod with the claim. The pod of the machine controls
+// it, and does the I/O. So a pod that another pod controls lends that one its raw block claims: the limits that these bring along, and
+// their disks, to which a "*" applies. What is lent only lowers a limit, and is not lent on.
+//
+// KubeVirt replaces the second pod when another disk is plugged in. So what was lent stays while the owner runs and the disk is there,
+// until a lender has other limits for the disk. It is in the records of the owner's containers.
+//
+// Authors of pods decide how often other limits are lent. So the owner has a pace for that, beside the one for its edits: edits of its
+// author do not keep out of force what is lent, for which a budget counts only the lender.
+
+// lend has the owners of the pods of a group borrow what is lent to them now, and those of its pods that have borrowed before.
+func (n *Node) lend(of groupIdentity) {
+	for _, e := range n.lendNow(of) {
+		n.log.WithField("pod", e.Of.Namespace+"/"+e.Of.Name).Info("Applying " + e.Note)
+		n.note(e)
+	}
+}
+
+func (n *Node) lendNow(of groupIdentity) (changed []notice.Event) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	var borrowing []*pod
+	for _, p := range of.in(s).pods {
+		if len(s.lentTo(p).Disks) > 0 {
+			borrowing = append(borrowing, p)
+		}
+		l, _ := s.liveOf(p.uid, p.namespace, p.name)
+		for _, owner := range s.byUID[l.owner.UID] {
+			if s.lendsTo(p, owner) {
+				borrowing = append(borrowing, owner)
+			}
+		}
+	}
+	for _, p := range borrowing {
+		if e, isChanged := s.borrow(p, nil); isChanged {
+			changed = append(changed, e)
+		}
+	}
+	return changed
+}
+
+// borrow has a pod borrow what running pods lend to it, and on other disks what was lent before. Disks that are gone are left out of the
+// latter. It returns an event if the pod has other limits by that. If too many changes came before, the next turn of the pod that is due
+// makes this one.
+func (s *state) borrow(p *pod, gone []blkio.Disk) (_ notice.Event, isChanged bool) {
+	lenders := s.lenders(p)
+	slices.SortFunc(lenders, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) }) // so are most of their disks then
+	var all []policy.Lent
+	for _, lender := range lenders {
+		for _, c := range lender.containers {
+			if c.mayRun() {
+				all = append(all, c.decision.lends)
+			}
+		}
+	}
+	before, now := p.borrowed(), time.Now()
+	next := policy.Together(all...).Over(s.lentTo(p).Without(gone))
+	if next.Equal(before) {
+		return notice.Event{}, false
+	}
+	if len(next.Limits) > 0 {
+		s.concern(p.group.in(s), false)
+	}
+	if len(gone) == 0 && p.borrows.Due().After(now) {
+		s.reconcileAt(p.group.in(s), p.borrows.Due())
+		return notice.Event{}, false
+	}
+	p.borrows.Pay(now)
+	p.lent.Store(&next)
+	s.markDirty(p.group.in(s))
+	return p.borrowedEvent(&next), !p.isObserved() && !slices.Equal(next.Limits, before.Limits)
+}
+
+// isObserved reports whether a container of the pod was decided in mode observe.
+func (p *pod) isObserved() bool {
+	return slices.ContainsFunc(p.containers, func(c *container) bool {
+		return c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve
+	})
+}
+
+func (p *podIdentity) borrowedEvent(now *policy.Lent) notice.Event {
+	names := map[blkio.Dev]string{}
+	for _, d := range now.Disks {
+		names[d.Dev] = d.Name
+	}
+	note := "limits of claims that its attachment pods lend: " + textOf(policy.Desired{Settings: now.Limits, Disks: names})
+	return notice.Event{Of: p.named(), Reason: podevent.Changed, Key: podevent.KeyOf(note), Note: note}
+}
+
+// dropLent has the pods of a group forget what was lent to them on disks that were removed from the node.
+func (n *Node) dropLent(of groupIdentity) {
+	gone := slices.DeleteFunc(n.lentDisks(of), func(d blkio.Disk) bool { return !n.storage.Device(d.Dev).Missing })
+	if len(gone) > 0 {
+		n.forgetLent(of, gone)
+	}
+}
+
+func (n *Node) forgetLent(of groupIdentity, gone []blkio.Disk) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, p := range of.in(s).pods {
+		s.borrow(p, gone) // without an event: the limits have left with the disks
+	}
+}
+
+func (n *Node) lentDisks(of groupIdentity) (out []blkio.Disk) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, p := range of.in(s).pods {
+		out = append(out, p.borrowed().Disks...)
+	}
+	return out
 }

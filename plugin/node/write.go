@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -13,12 +14,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file plans the values of a group's cgroups by a view of the state, writes them, and notes what was written.
+// This file has the right to write a group's cgroups. It plans their values by a view of the state, writes them, and notes what was
+// written.
 
 // enforcer returns the Enforcer that puts plans into force.
 func (n *Node) enforcer() *enforce.Enforcer {
@@ -77,7 +80,7 @@ func (n *Node) noteCompared(of groupIdentity, r *enforce.Result) {
 	}
 	if text := strings.Join(foreign, ", "); r.Target.Container == "" && r.Compared && text != g.foreign {
 		g.foreign = text
-		g.told.look()
+		g.told.Look()
 	}
 }
 
@@ -190,7 +193,7 @@ func (n *Node) logWritten(r *enforce.Result, level logrus.Level) {
 		}
 		message := "Wrote limit"
 		if l.File == blkio.IOMax {
-			n.metrics.written.Add(1)
+			n.metrics.Written.Add(1)
 		} else {
 			message = "Wrote weight"
 		}
@@ -229,7 +232,7 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	g.recorded.granted, g.recorded.weights = &granted, fresh.Pod.Weights
 	s.recount(g)
 	if complete && g.changes == v.changes {
-		g.plan = fresh
+		g.plan = &planned{Targets: fresh}
 	}
 }
 
@@ -237,7 +240,10 @@ func (n *Node) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 func (n *Node) planOf(g groupIdentity) *enforce.Targets {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return g.in(s).plan
+	if known := g.in(s).plan; known != nil {
+		return known.Targets
+	}
+	return nil
 }
 
 func (n *Node) viewOf(g groupIdentity) view {
@@ -307,5 +313,67 @@ func (c *snapshot) planned() plan.Container {
 		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.inForce(), Lent: c.pod.lent.Load().Noted(), Policy: c.decision.policy,
 		Err: c.decision.err, Spec: c.spec,
 		Gaps: plan.Gaps{Undecided: c.decision.policy == nil, Partial: c.isPartial()}, Unvetted: c.needsVetting(),
+	}
+}
+
+// take waits for the right to write a group's cgroups. It returns false if done is closed first.
+func (n *Node) take(g groupIdentity, done <-chan struct{}) bool {
+	select {
+	case g.token <- struct{}{}:
+	case <-done:
+		return false
+	}
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g.in(s).writing = time.Now()
+	return true
+}
+
+// takeNow takes the right to write a group's cgroups, unless another goroutine has it.
+func (n *Node) takeNow(of groupIdentity) error {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	switch g := of.in(s); {
+	case s.tryTake(g, time.Now()):
+		return nil
+	case g.writeHangs(time.Now()):
+		return cause.ErrWriteHangs
+	}
+	return errWritten
+}
+
+// errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
+var errWritten = errors.New("another goroutine is writing")
+
+// tryTake takes the right to write a group's cgroups without waiting for it.
+func (s *state) tryTake(g *group, now time.Time) bool {
+	select {
+	case g.token <- struct{}{}:
+		g.writing = now
+		return true
+	default:
+		return false
+	}
+}
+
+// writeHangs reports whether a write to the group's cgroups takes too long.
+func (g *group) writeHangs(now time.Time) bool {
+	return !g.writing.IsZero() && now.Sub(g.writing) > passDeadline
+}
+
+// release gives the token back. It does so under the lock, so that it does not overwrite what the next writer notes. The
+// reconciler may wait for the token until a retry.
+func (n *Node) release(of groupIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	s.release(of.in(s))
+}
+
+func (s *state) release(g *group) {
+	<-g.token // does not block, because the caller holds the token
+	g.writing = time.Time{}
+	s.drop(g)
+	if g.entry.IsDue() && s.queue.Hasten(&g.entry, time.Now()) {
+		s.wake.send()
 	}
 }

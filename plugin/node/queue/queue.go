@@ -41,6 +41,9 @@ type Entry[V any] struct {
 // HasWorker reports whether a worker has the group.
 func (e *Entry[V]) HasWorker() bool { return e.worker != noWorker }
 
+// IsDue reports whether something is to be done for the group, now or later.
+func (e *Entry[V]) IsDue() bool { return !e.due.IsZero() }
+
 // worker describes the worker of a group.
 type worker int
 
