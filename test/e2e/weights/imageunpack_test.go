@@ -48,10 +48,10 @@ func TestUnpack(t *testing.T) {
 	reserve := noise.Policy + "reserve: {system: 30%}\n"
 	cases := []unpackCase{
 		{name: "idle pods"},
-		{name: "direct writers, reserve of 30 %", writers: direct, policy: reserve},
-		{name: "buffered writers, reserve of 30 %", writers: buffered, policy: reserve},
 		{name: "direct writers", writers: direct},
+		{name: "direct writers, reserve of 30 %", writers: direct, policy: reserve},
 		{name: "buffered writers", writers: buffered},
+		{name: "buffered writers, reserve of 30 %", writers: buffered, policy: reserve},
 	}
 	var pods []held
 	for i := range 8 {
