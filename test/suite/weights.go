@@ -71,7 +71,12 @@ func weightTables() []weightTable {
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
 		}},
 		{test: "TestUnpack", cases: "beside", columns: []weightColumn{
-			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
+			{"unpacked", "image unpacked in, s"},
+			{"processor", "waits for a processor, s"},
+			{"disk", "waits for I/O, s"},
+			{"synced", "filesystem synced after, s"},
+			{"pods", "pods write, MiB/s"},
+			{"started", "another pod starts and ends in, s"},
 		}},
 		{test: "TestLatencyTargets", cases: "beside eight writers, and where the target is", columns: []weightColumn{
 			{"reads", "victim's operations/s"},

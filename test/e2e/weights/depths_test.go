@@ -119,7 +119,7 @@ func (b *slowBench) depths(t *testing.T, c *depthCase, on *slowBench, depths []i
 	}
 	for d, depth := range depths {
 		var got noise.Result
-		before, began := cpuPressure(t), time.Now()
+		before, began := pressure(t, cpuPressure), time.Now()
 		rates, err := on.disk().While(neighbour.Cgroup, func() (err error) {
 			got, err = b.disk().Victim(t.Context(), victim.Cgroup, "--rw=randread", "--direct=1", "--ioengine=libaio", fmt.Sprint("--iodepth=", depth))
 			return err
@@ -127,7 +127,7 @@ func (b *slowBench) depths(t *testing.T, c *depthCase, on *slowBench, depths []i
 		if err != nil {
 			t.Fatal(err)
 		}
-		figures := map[string]float64{"cpu": 100 * (cpuPressure(t) - before).Seconds() / time.Since(began).Seconds()}
+		figures := map[string]float64{"cpu": 100 * (pressure(t, cpuPressure) - before).Seconds() / time.Since(began).Seconds()}
 		if c.hasNeighbour {
 			figures["neighbour"] = rates.Read
 		}
@@ -135,10 +135,13 @@ func (b *slowBench) depths(t *testing.T, c *depthCase, on *slowBench, depths []i
 	}
 }
 
-// cpuPressure returns for how long some thread of the node has waited for a processor.
-func cpuPressure(t *testing.T) time.Duration {
+// cpuPressure is the file about waits for a processor on the node.
+const cpuPressure = "/proc/pressure/cpu"
+
+// pressure returns for how long some thread has waited, by a file of the kernel.
+func pressure(t *testing.T, file string) time.Duration {
 	t.Helper()
-	data, err := os.ReadFile("/proc/pressure/cpu")
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,30 +30,37 @@ import (
 
 // unpackCase is a case of TestUnpack.
 type unpackCase struct {
-	name   string
-	pods   int
-	policy string // "" without the plugin
+	name    string
+	writers []string // arguments of fio in each of the pods; nil if they are idle
+	policy  string   // "" without the plugin
 }
 
 // TestUnpack measures how long a runtime, which is outside of pods, takes to unpack an image of
-// 20,000 small files on the shared disk, while eight pods write at full speed. It runs with a
-// proof only.
+// 20,000 small files on the shared disk, while eight pods write at full speed. Buffered writers
+// keep the processors busy as well, and direct writers do not. It runs with a proof only.
 //
 //e2e:proof
 func TestUnpack(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	lab.LittleDirty(t)
 	archive := manyFiles(t, 20_000)
+	buffered, direct := []string{"--rw=write", "--bs=256k"}, []string{"--rw=write", "--bs=1M", "--direct=1"}
+	reserve := noise.Policy + "reserve: {system: 30%}\n"
 	cases := []unpackCase{
-		{name: "no pods"},
-		{name: "eight pods", pods: 8},
-		{name: "eight pods, reserve of 30 %", pods: 8, policy: noise.Policy + "reserve: {system: 30%}\n"},
-		{name: "eight pods, reserve of 60 %", pods: 8, policy: noise.Policy + "reserve: {system: 60%}\n"},
+		{name: "idle pods"},
+		{name: "direct writers", writers: direct},
+		{name: "direct writers, reserve of 30 %", writers: direct, policy: reserve},
+		{name: "buffered writers", writers: buffered},
+		{name: "buffered writers, reserve of 30 %", writers: buffered, policy: reserve},
+	}
+	var pods []held
+	for i := range 8 {
+		pods = append(pods, b.holder(fmt.Sprint("writer", i), nil))
 	}
 	rows := make([]generated.Row, len(cases))
 	for range figureRounds {
 		for i := range cases {
-			rows[i].Add(b.unpack(t, &cases[i], archive))
+			rows[i].Add(b.unpack(t, &cases[i], pods, archive))
 		}
 	}
 	for i := range cases {
@@ -61,19 +69,18 @@ func TestUnpack(t *testing.T) {
 }
 
 // unpack measures one case: seconds, and MiB per second.
-func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) map[string]float64 {
+func (b *slowBench) unpack(t *testing.T, c *unpackCase, pods []held, archive string) map[string]float64 {
 	t.Helper()
 	if c.policy != "" {
 		defer b.startFor(t, "--policy", lab.PolicyFile(t, c.policy))()
 		b.awaitCost(true)
 	}
-	var pods []held
-	for range c.pods {
-		b.pods++
-		pod := b.holder(fmt.Sprint("writer", b.pods), nil)
-		defer b.end(pod.pod)
-		defer b.writesIn(pod.Cgroup)()
-		pods = append(pods, pod)
+	if c.writers != nil {
+		for i, pod := range pods {
+			defer os.Remove(b.shareFile(i))
+			_, stop := b.startFio(pod.Cgroup, append(slices.Clone(c.writers), "--overwrite=0", "--size=128M", "--filename="+b.shareFile(i))...)
+			defer stop()
+		}
 	}
 	second := b.secondRuntime(t)
 	defer second.stop()
@@ -84,40 +91,32 @@ func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) map[stri
 		}
 		return sum
 	}
+	out := map[string]float64{}
 	before, began := wrote(), time.Now()
 	unpacked := make(chan error, 1)
-	go func() { unpacked <- second.unpack(archive) }()
+	go func() {
+		err := second.unpack(archive)
+		out["unpacked"] = time.Since(began).Seconds()
+		unpacked <- err
+	}()
 	time.Sleep(time.Second)
 	starting := time.Now()
 	b.pods++
 	b.end(b.holder(fmt.Sprint("another", b.pods), nil).pod)
-	out := map[string]float64{"started": time.Since(starting).Seconds()}
+	started := time.Since(starting).Seconds()
 	if err := <-unpacked; err != nil {
 		t.Fatal(err)
 	}
+	out["started"] = started
+	out["processor"], out["disk"] = second.waited("cpu"), second.waited("io")
+	second.sync()
 	took := time.Since(began).Seconds()
-	out["unpacked"] = took
-	if c.pods > 0 {
+	out["synced"] = took
+	if c.writers != nil {
 		out["pods"] = (wrote() - before) / took
 	}
+	t.Log(c.name, out)
 	return out
-}
-
-// writesIn starts a buffered writer in a cgroup, and returns what ends it.
-func (b *slowBench) writesIn(name string) (stop func()) {
-	b.Helper()
-	file := filepath.Join(b.dir, filepath.Base(name))
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "fio", "--thread", "--name=w", "--rw=write", "--bs=256k", "--size=128M", "--filename="+file, "--time_based", "--runtime=1200", "--eta=never")
-	if err := noise.StartIn(name, cmd); err != nil {
-		cancel()
-		b.Fatal(err)
-	}
-	return func() {
-		cancel()
-		_ = cmd.Wait() // killed
-		os.Remove(file)
-	}
 }
 
 // secondRuntime is a containerd of its own with its images on the shared disk, in system.slice
@@ -151,16 +150,15 @@ func (r *secondRuntime) ctr(args ...string) error {
 	return nil
 }
 
-// unpack unpacks an image, and has it on the disk.
-func (r *secondRuntime) unpack(archive string) error {
-	if err := r.ctr("images", "import", archive); err != nil {
-		return err
-	}
-	out, err := exec.Command("sync", "-f", r.root).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("sync: %w: %s", err, out)
-	}
-	return nil
+// unpack unpacks an image, as a pull does after the download.
+func (r *secondRuntime) unpack(archive string) error { return r.ctr("images", "import", archive) }
+
+// sync has all of the filesystem on the disk, as the runtime does with image_pull_with_sync_fs.
+func (r *secondRuntime) sync() { lab.Administer(r.t, "sync", "-f", r.root) }
+
+// waited returns for how many seconds some thread of the runtime has waited for a resource.
+func (r *secondRuntime) waited(resource string) float64 {
+	return pressure(r.t, filepath.Join(cgroup.Root, "system.slice", r.unit+".service", resource+".pressure")).Seconds()
 }
 
 func (r *secondRuntime) stop() {
