@@ -17,6 +17,9 @@ type Budget struct {
 	Guarantee, Reserve blkio.Percent
 }
 
+// beyondReserve returns the part of a disk that pods have.
+func (b *Budget) beyondReserve() float64 { return 1 - float64(b.Reserve)/(100*100) }
+
 // part returns the part of what pods have of a disk that is guaranteed.
 func (b *Budget) part() float64 { return float64(b.Guarantee) / float64(100*100-b.Reserve) }
 
@@ -30,11 +33,14 @@ type BudgetUse struct {
 	Sum  float64 // of the weights of the active pods, as if there were no budget
 	Pods int     // that are active
 	// Least is the sum of weights at which the pods have what is guaranteed, beside the other active pods. Granted is the part of the
-	// disk that they have at least. Both are 0 without a guarantee.
+	// disk that they have at least by the whole numbers of the kernel. Both are 0 without a guarantee.
 	Least, Granted float64
 	// IsSplit is true if pods below several roots are active. All roots have the same weight, so no guarantee holds across them.
 	IsSplit bool
 }
+
+// IsKept reports whether the pods have what is guaranteed, but for 2 % of it: weights are whole numbers.
+func (u *BudgetUse) IsKept() bool { return u.Granted >= 0.98*float64(u.Guarantee)/(100*100) }
 
 // Factor returns the factor by which the budget scales the weights of the active pods: 1 while their sum is within its bounds.
 func (u *BudgetUse) Factor() float64 { return u.beside(0) }
@@ -99,10 +105,6 @@ func (u uses) guarantee(all float64) {
 		of.Least = of.part() * all
 		if now := of.within(of.Sum); now >= of.Least || of.Pods == 0 { // beside the others alone
 			of.Least = of.part() * (all - now) / (1 - of.part())
-		}
-		if of.Pods > 0 {
-			part := min(max(of.within(of.Sum), of.Least)/all, 1) // the cgroups above were read earlier, and can lack the pods' first operations
-			of.Granted = part * (1 - float64(of.Reserve)/(100*100))
 		}
 	}
 }

@@ -122,8 +122,8 @@ func TestFlat(t *testing.T) {
 		}
 		eachActive(root, 1, weights, func(c Cgroup, fraction float64) {
 			want := float64(c.Weight) / float64(total)
-			if math.Abs(fractions[c.Path]-want) > 1e-9 {
-				t.Errorf("seed %d: %s has a fraction of %f, want %f", seed, c.Path, fractions[c.Path], want)
+			if math.Abs(fractions[c.Path]-fraction) > 1e-9 {
+				t.Errorf("seed %d: %s has a fraction of %f, and the kernel gives it %f", seed, c.Path, fractions[c.Path], fraction)
 			}
 			// Scaling rounds to a whole weight at each of three levels.
 			if math.Abs(fraction/want-1) > 0.02 {
