@@ -39,6 +39,7 @@ type Queue struct {
 	// disks only: not on dm and md devices, zram, and the head of an NVMe multipath disk.
 	RequestBased bool
 	Scheduler    string // "mq-deadline", "bfq", "none"
+	LowLatency   string // of bfq: "0", or "1" by default
 }
 
 // Disks returns all whole disks, sorted by number. It leaves out hidden ones, which are the
@@ -88,6 +89,7 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 			Rotational:   s.text(dir+"/queue/rotational") == "1",
 			RequestBased: s.exists(dir + "/mq"), // blk_mq_sysfs_register in block/blk-mq-sysfs.c makes it
 			Scheduler:    activeScheduler(s.text(dir + "/queue/scheduler")),
+			LowLatency:   s.text(dir + "/queue/iosched/low_latency"),
 		},
 		Size:     s.count(dir+"/size") * sectorSize,
 		Seq:      s.count(dir + "/diskseq"),

@@ -21,13 +21,19 @@ func SetQueue(sysfs string, dev blkio.Dev, file, value string) error {
 		_, err = f.WriteString(value)
 		err = errors.Join(err, f.Close())
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, unix.EINVAL):
-		err = fmt.Errorf("%w (the kernel does not have it)", err)
-	case errors.Is(err, unix.EROFS):
-		err = fmt.Errorf("%w (in a pod, set schedulers: true in the values of the chart)", err)
 	}
-	return fmt.Errorf("set queue/%s to %s: %w", file, value, err)
+	return fmt.Errorf("set queue/%s to %s: %w%s", file, value, err, remedy(err))
+}
+
+// remedy returns what to do about an error of a queue.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return " (the kernel does not have it)"
+	case errors.Is(err, unix.EROFS):
+		return " (in a pod, set schedulers: true in the values of the chart; to give up bfq, first remove weights: bfq from the node policy, and this value later)"
+	}
+	return ""
 }
