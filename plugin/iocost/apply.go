@@ -118,7 +118,7 @@ func (a *actual) apply(want Setup, keep bool) State {
 	switch {
 	case s.By == BFQ && s.Enabled:
 		s.Err = a.schedule(&want)
-		s.Works = s.Err == nil
+		s.Works = s.Err == nil || errors.Is(s.Err, errLowLatency) // the weights are kept all the same
 		return s
 	case s.By == BFQ && keep && !s.Chosen && own.Scheduler != "": // a rule can enforce weights under mode: observe
 		s.Works = own.IsBFQ && want.Scheduler == BFQ
@@ -154,14 +154,14 @@ func (a *actual) replaceModel(dev blkio.Dev, want string) error {
 
 // identify drops the record of a former disk with the same device number. Its settings were removed with it,
 // and those that the kernel has now are from another program. A setting that the kernel still has as it was
-// written stays recorded: a loop device keeps its settings when it gets another file.
+// written stays recorded: a loop device keeps its settings when it gets another file. bfq without low_latency is such a setting.
 func (a *actual) identify(s *Setup) error {
 	dev, own := s.Disk.Dev, a.owned[s.Disk.Dev]
 	if isText(own.Disk, s.Identity) || own.Disk == "" || s.Identity == "" {
 		return nil
 	}
 	own.Disk, own.IsBFQ = s.Identity, false
-	if s.Scheduler != BFQ {
+	if s.Scheduler != BFQ || s.LowLatency == "1" {
 		own.Scheduler = ""
 	}
 	if !a.hasModel(dev, own.Model) {

@@ -2,6 +2,7 @@ package iocost
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -10,6 +11,10 @@ import (
 
 // BFQ is the scheduler that divides a disk by weights.
 const BFQ = "bfq"
+
+// errLowLatency is about a disk with bfq whose low_latency was enabled later, also by a change of the scheduler and back. It is not written
+// again: that would be a contest with another program.
+var errLowLatency = errors.New("another program has enabled bfq's low_latency, which favours single processes over weights: write 0 to queue/iosched/low_latency of the disk")
 
 // schedule sets the scheduler of a disk to bfq, once. low_latency would raise the weights of single processes.
 //
@@ -23,6 +28,8 @@ func (a *actual) schedule(want *Setup) error {
 	switch {
 	case own.IsBFQ && want.Scheduler != BFQ:
 		return fmt.Errorf("another program has changed the scheduler to %s: remove weights: bfq from the node policy, and add it again to use bfq", want.Scheduler)
+	case own.IsBFQ && want.LowLatency == "1":
+		return errLowLatency
 	case own.IsBFQ:
 		return nil
 	}

@@ -121,7 +121,7 @@ type effect struct {
 func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.Weights) effect {
 	out := effect{known: true, reason: s.Reason, chosen: s.Chosen}
 	switch {
-	case s.Works && s.Enabled:
+	case s.Works && s.Enabled && (s.By == "" || s.Err == nil):
 		out.reason = ""
 	case s.Err != nil:
 		out.reason = s.Err.Error()
