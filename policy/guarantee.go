@@ -47,8 +47,28 @@ func (p *Policy) Promised() string {
 		sum.Short(), p.Reserve.Short(), (mostPromised - sum - p.Reserve).Short())
 	if p.Mode == ModeObserve {
 		text += "; mode: observe keeps nothing of it"
+	} else if staged := p.staged(); len(staged) > 0 {
+		text += "; nothing is kept for " + strings.Join(staged, ", ") + ": no rule for their pods enforces"
 	}
 	return text
+}
+
+// staged returns the classes and namespaces with a guarantee whose rules do not enforce, so that it is not in force.
+func (p *Policy) staged() (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(p.Classes)) {
+		c := p.Classes[name]
+		if c.guarantee != 0 && !slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class == c && r.Mode != ModeObserve }) {
+			out = append(out, "class "+name)
+		}
+	}
+	for i := range p.Budgets {
+		for _, name := range p.Budgets[i].Namespaces {
+			if r := p.ruleFor(&PodFacts{Namespace: name}); p.Budgets[i].Guarantee != 0 && r != nil && r.Mode == ModeObserve {
+				out = append(out, "namespace "+name)
+			}
+		}
+	}
+	return out
 }
 
 // guaranteed returns the sum of all guarantees. Each class and each namespace has one of its own.

@@ -59,6 +59,16 @@ rules:
 	if got := parsed(t, budgets+"mode: observe").Promised(); !strings.HasSuffix(got, "; mode: observe keeps nothing of it") {
 		t.Error(got)
 	}
+	const staged = budgets + `
+classes: {fast: {guarantee: 5%}, lost: {guarantee: 5%}, slow: {guarantee: 5%}}
+rules:
+- {name: some, match: {namespaces: [db], qos: [BestEffort]}, mode: observe}
+- {name: fast, match: {namespaces: [gold]}, class: fast, mode: observe}
+- {name: slow, class: slow}
+`
+	if got := parsed(t, staged).Promised(); !strings.HasSuffix(got, "10% can still be guaranteed; nothing is kept for class fast, class lost, namespace gold: no rule for their pods enforces") {
+		t.Errorf("with rules that do not enforce: %q", got)
+	}
 	if got := parsed(t, "reserve: {system: 10%}\nbudgets: [{namespaces: [a], weight: 5}]").Promised(); got != "" {
 		t.Errorf("without guarantees: %q", got)
 	}
