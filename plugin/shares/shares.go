@@ -41,9 +41,6 @@ type Share struct {
 	Fraction float64
 	// Factor is the factor by which a budget has scaled the weight of the cgroup, or of the pod above; 1 without one.
 	Factor float64
-	// Given is true for a weight that the caller has stated, which is in force already unless
-	// it was scaled.
-	Given bool
 }
 
 // Distribute returns the shares of all cgroups below roots, parents before children, in the
@@ -80,8 +77,7 @@ func (u uses) appendShares(out []Share, most float64, siblings []Cgroup, of Shar
 			rivals += weights[i]
 		}
 		s := Share{
-			Path: c.Path, Weight: uint32(weights[i]), Given: c.Weight != 0,
-			Fraction: of.Fraction * weights[i] / rivals, Factor: of.Factor * u.factor(c, u.sum(c)),
+			Path: c.Path, Weight: uint32(weights[i]), Fraction: of.Fraction * weights[i] / rivals, Factor: of.Factor * u.factor(c, u.sum(c)),
 		}
 		if in := u[c.Budget]; c.Active && in != nil && in.Guarantee != 0 {
 			in.Granted = min(in.Granted+s.Fraction*in.beyondReserve(), in.beyondReserve())
