@@ -14,8 +14,9 @@ import (
 
 // WeightBudget is what a policy makes of the weights of a group of pods on each disk. The zero value changes nothing.
 type WeightBudget struct {
-	Class string // the class whose pods are the group; "" for those of a namespace
-	Most  uint32 // the largest sum of weights; 0 for none
+	Namespace string // whose pods are the group; "" for those of a class
+	Class     string // whose pods are the group; "" for those of a namespace
+	Weight    uint32 // the largest sum of weights; 0 for none
 	// Guarantee is the least part of the disk; 0 for none. Reserve is the part that is kept from all pods.
 	Guarantee, Reserve blkio.Percent
 }
@@ -27,14 +28,13 @@ func (p *Policy) weightBudget(c *Class, namespace string) WeightBudget {
 		return WeightBudget{Class: c.Name, Guarantee: c.guarantee, Reserve: p.Reserve}
 	}
 	b := p.firstBudget(namespace)
-	if b == nil {
-		return WeightBudget{}
+	switch {
+	case b != nil && b.Guarantee != 0 && p.Mode != ModeObserve:
+		return WeightBudget{Namespace: namespace, Weight: b.Weight, Guarantee: b.Guarantee, Reserve: p.Reserve}
+	case b != nil && b.Weight != 0:
+		return WeightBudget{Namespace: namespace, Weight: b.Weight}
 	}
-	out := WeightBudget{Most: b.Weight}
-	if b.Guarantee != 0 && p.Mode != ModeObserve {
-		out.Guarantee, out.Reserve = b.Guarantee, p.Reserve
-	}
-	return out
+	return WeightBudget{}
 }
 
 // Promised says how much of each disk is promised to namespaces and classes, and how much is left. It returns "" without guarantees.

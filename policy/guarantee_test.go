@@ -28,19 +28,22 @@ rules:
 	}{
 		{budgets, "gold", WeightBudget{Guarantee: 1250, Reserve: 1000}},
 		{budgets, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
-		{budgets, "db", WeightBudget{Most: 500, Guarantee: 3000, Reserve: 1000}},
-		{budgets, "web", WeightBudget{Most: 100}},
+		{budgets, "db", WeightBudget{Weight: 500, Guarantee: 3000, Reserve: 1000}},
+		{budgets, "web", WeightBudget{Weight: 100}},
 		{budgets + "rules: [{name: staged, match: {namespaces: [gold]}, mode: observe}]", "gold", WeightBudget{}},
 		{budgets + "mode: observe", "gold", WeightBudget{}},
-		{budgets + "mode: observe\nrules: [{name: first, match: {namespaces: [db]}, mode: enforce}]", "db", WeightBudget{Most: 500}},
+		{budgets + "mode: observe\nrules: [{name: first, match: {namespaces: [db]}, mode: enforce}]", "db", WeightBudget{Weight: 500}},
 		{classes, "gold", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
 		{classes, "db", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
 		{classes, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
-		{classes, "web", WeightBudget{Most: 100}},
+		{classes, "web", WeightBudget{Weight: 100}},
 		{classes + "- {name: staged, match: {namespaces: [web]}, class: fast, mode: observe}", "web", WeightBudget{}},
-		{strings.Replace(classes, "class: fast}", "class: fast, mode: enforce}", 1) + "mode: observe", "db", WeightBudget{Most: 500}},
+		{strings.Replace(classes, "class: fast}", "class: fast, mode: enforce}", 1) + "mode: observe", "db", WeightBudget{Weight: 500}},
 	} {
 		pod := parsed(t, tt.text).ForPod(&PodFacts{Namespace: tt.namespace}, annotation.Parse(nil))
+		if tt.want != (WeightBudget{}) && tt.want.Class == "" {
+			tt.want.Namespace = tt.namespace
+		}
 		if got := pod.WeightBudget(); got != tt.want {
 			t.Errorf("%s in %s: %+v, want %+v", tt.namespace, tt.text, got, tt.want)
 		}

@@ -209,8 +209,8 @@ func TestWeightBudget(t *testing.T) {
 			t.Errorf("%s: %q, -want +got:\n%s", tt.name, r.Errors, diff)
 		}
 		for _, j := range *asked {
-			if j.Budget.Most != tt.budget {
-				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget.Most, tt.budget)
+			if j.Budget.Weight != tt.budget {
+				t.Errorf("%s: the pod joins with a budget of %d, want %d", tt.name, j.Budget.Weight, tt.budget)
 			}
 		}
 		for _, w := range r.Weights {

@@ -93,9 +93,7 @@ const joiningPath = "joining"
 
 // treeOf returns a pod all of whose containers are active, and the paths of these.
 func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
-	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Active: true}
-	b := pod.Budget
-	tree.Budget = shares.Budget{Class: b.Class, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
+	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Budget: pod.Budget, Active: true}
 	for i, weight := range pod.Containers {
 		paths = append(paths, fmt.Sprint(joiningPath, "/", i))
 		tree.Children = append(tree.Children, shares.Cgroup{Path: paths[i], Weight: weight, Active: true})

@@ -5,27 +5,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Budget bounds the sum of the weights of a group of pods. The zero value bounds nothing.
-type Budget struct {
-	Namespace string // "" for a class
-	Class     string // whose pods are the group; "" for a namespace
-	Weight    uint32 // the largest sum; 0 for none
-	// Guarantee is the least part of a disk for the pods together; 0 for none. Reserve is the part that no pods have.
-	Guarantee, Reserve blkio.Percent
-}
-
-// beyondReserve returns the part of a disk that pods have.
-func (b *Budget) beyondReserve() float64 { return 1 - float64(b.Reserve)/(100*100) }
-
-// part returns the part of what pods have of a disk that is guaranteed.
-func (b *Budget) part() float64 { return float64(b.Guarantee) / float64(100*100-b.Reserve) }
-
-func (b *Budget) compare(other *Budget) int {
-	return cmp.Or(cmp.Compare(b.Class, other.Class), cmp.Compare(b.Namespace, other.Namespace), cmp.Compare(b.Weight, other.Weight))
-}
+type Budget = policy.WeightBudget
 
 // BudgetUse is the use of a budget on one disk.
 type BudgetUse struct {
@@ -37,6 +21,16 @@ type BudgetUse struct {
 	Least, Granted float64
 	// IsSplit is true if pods below several roots are active. All roots have the same weight, so no guarantee holds across them.
 	IsSplit bool
+}
+
+// beyondReserve returns the part of a disk that pods have.
+func (u *BudgetUse) beyondReserve() float64 { return 1 - float64(u.Reserve)/(100*100) }
+
+// part returns the part of what pods have of a disk that is guaranteed.
+func (u *BudgetUse) part() float64 { return float64(u.Guarantee) / float64(100*100-u.Reserve) }
+
+func (u *BudgetUse) compare(other *BudgetUse) int {
+	return cmp.Or(cmp.Compare(u.Class, other.Class), cmp.Compare(u.Namespace, other.Namespace), cmp.Compare(u.Weight, other.Weight))
 }
 
 // IsKept reports whether the pods have what is guaranteed, but for 2 % of it: weights are whole numbers.
@@ -91,7 +85,7 @@ func (u uses) guarantee(all float64) {
 	}
 	perPart := func(of *BudgetUse) float64 { return of.within(of.Sum) / of.part() }
 	slices.SortFunc(guaranteed, func(a, b *BudgetUse) int {
-		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), a.compare(&b.Budget))
+		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), a.compare(b))
 	})
 	// The sum of one that has less than its part is raised. That makes the parts of the others smaller, so those that lack most are first.
 	free, left := all, 1.0
@@ -145,9 +139,7 @@ func (u uses) factor(c *Cgroup, weight float64) float64 {
 
 // sorted returns the uses by active pods, by class and namespace.
 func (u uses) sorted() (out []BudgetUse) {
-	for _, of := range slices.SortedFunc(maps.Values(u), func(a, b *BudgetUse) int {
-		return a.compare(&b.Budget)
-	}) {
+	for _, of := range slices.SortedFunc(maps.Values(u), (*BudgetUse).compare) {
 		if of.Pods > 0 {
 			out = append(out, *of)
 		}

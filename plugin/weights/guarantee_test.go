@@ -20,7 +20,7 @@ func guaranteeing(t *testing.T) *node {
 	n := newNode(t)
 	n.policy.Reserve = 1000
 	n.policy.Budgets = []policy.NamespaceBudget{{Namespaces: []string{"prod"}, Guarantee: 4500}}
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Guarantee: 4500, Reserve: 1000})
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Namespace: "prod", Guarantee: 4500, Reserve: 1000}}
 	return n
 }
 
@@ -125,7 +125,7 @@ func TestGuaranteeOfTwoKubelets(t *testing.T) {
 // TestGuaranteeOfClass verifies that a guarantee of a class is reported and logged by the class, without the namespace of its pods.
 func TestGuaranteeOfClass(t *testing.T) {
 	n := guaranteeing(t)
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Class: "fast", Guarantee: 4500, Reserve: 1000})
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Class: "fast", Guarantee: 4500, Reserve: 1000}}
 	n.disks[2].RequestBased = false
 	n.pass()
 	r := n.pass()

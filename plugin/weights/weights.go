@@ -31,7 +31,7 @@ import (
 type Demand struct {
 	Weighted []Weighted
 	// Budgets has the budgets of running pods, by path of their cgroups.
-	Budgets map[string]shares.Budget
+	Budgets map[string]policy.WeightBudget
 	// Unlisted is true until the runtime has listed its containers. Then the weights of pods stay as they are.
 	Unlisted bool
 	// Complete is false while there may be running pods with an unknown demand, such as before the runtime has
@@ -59,17 +59,6 @@ func (w *Weighted) String() string {
 		return "pod " + w.Namespace + "/" + w.Pod
 	}
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
-}
-
-// Bound adds the budget of a pod, which it has in common with the other pods of its class or namespace.
-func (d *Demand) Bound(cgroup, namespace string, b policy.WeightBudget) {
-	if d.Budgets == nil {
-		d.Budgets = map[string]shares.Budget{}
-	}
-	if b.Class != "" {
-		namespace = ""
-	}
-	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Class: b.Class, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
 }
 
 // given returns the weights by the path of the cgroup.
