@@ -15,6 +15,7 @@ budgets:
 - {namespaces: [db], guarantee: 30%, weight: 500, limits: ["* wbps=1Gi"]}
 - {namespaces: ["*"], weight: 100}
 `
+
 const guaranteesOfClasses = guarantees + `
 classes: {fast: {guarantee: 25%}, slow: {weight: 10}}
 rules:
