@@ -14,8 +14,9 @@ import (
 
 // WeightBudget is what a policy makes of the weights of a group of pods on each disk. The zero value changes nothing.
 type WeightBudget struct {
-	Class string // the class whose pods are the group; "" for those of a namespace
-	Most  uint32 // the largest sum of weights; 0 for none
+	Namespace string // whose pods are the group; "" for those of a class
+	Class     string // whose pods are the group; "" for those of a namespace
+	Weight    uint32 // the largest sum of weights; 0 for none
 	// Guarantee is the least part of the disk; 0 for none. Reserve is the part that is kept from all pods.
 	Guarantee, Reserve blkio.Percent
 }
@@ -27,14 +28,13 @@ func (p *Policy) weightBudget(c *Class, namespace string) WeightBudget {
 		return WeightBudget{Class: c.Name, Guarantee: c.guarantee, Reserve: p.Reserve}
 	}
 	b := p.firstBudget(namespace)
-	if b == nil {
-		return WeightBudget{}
+	switch {
+	case b != nil && b.Guarantee != 0 && p.Mode != ModeObserve:
+		return WeightBudget{Namespace: namespace, Weight: b.Weight, Guarantee: b.Guarantee, Reserve: p.Reserve}
+	case b != nil && b.Weight != 0:
+		return WeightBudget{Namespace: namespace, Weight: b.Weight}
 	}
-	out := WeightBudget{Most: b.Weight}
-	if b.Guarantee != 0 && p.Mode != ModeObserve {
-		out.Guarantee, out.Reserve = b.Guarantee, p.Reserve
-	}
-	return out
+	return WeightBudget{}
 }
 
 // Promised says how much of each disk is promised to namespaces and classes, and how much is left. It returns "" without guarantees.
@@ -47,8 +47,28 @@ func (p *Policy) Promised() string {
 		sum.Short(), p.Reserve.Short(), (mostPromised - sum - p.Reserve).Short())
 	if p.Mode == ModeObserve {
 		text += "; mode: observe keeps nothing of it"
+	} else if staged := p.staged(); len(staged) > 0 {
+		text += "; nothing is kept for " + strings.Join(staged, ", ") + ": no rule for their pods enforces"
 	}
 	return text
+}
+
+// staged returns the classes and namespaces with a guarantee whose rules do not enforce, so that it is not in force.
+func (p *Policy) staged() (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(p.Classes)) {
+		c := p.Classes[name]
+		if c.guarantee != 0 && !slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class == c && r.Mode != ModeObserve }) {
+			out = append(out, "class "+name)
+		}
+	}
+	for i := range p.Budgets {
+		for _, name := range p.Budgets[i].Namespaces {
+			if r := p.ruleFor(&PodFacts{Namespace: name}); p.Budgets[i].Guarantee != 0 && r != nil && r.Mode == ModeObserve {
+				out = append(out, "namespace "+name)
+			}
+		}
+	}
+	return out
 }
 
 // guaranteed returns the sum of all guarantees. Each class and each namespace has one of its own.

@@ -7,57 +7,77 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestGuarantee verifies what a policy guarantees, and what of the disks it can still promise.
-func TestGuarantee(t *testing.T) {
-	const budgets = `
+// These guarantee parts of disks to namespaces, and to a class as well.
+const guarantees = `
 reserve: {system: 10%}
 budgets:
 - {namespaces: [gold, silver], guarantee: 12.5%}
 - {namespaces: [db], guarantee: 30%, weight: 500, limits: ["* wbps=1Gi"]}
 - {namespaces: ["*"], weight: 100}
 `
-	const classes = budgets + `
+
+const guaranteesOfClasses = guarantees + `
 classes: {fast: {guarantee: 25%}, slow: {weight: 10}}
 rules:
 - {name: fast, match: {namespaces: [gold, db]}, class: fast}
 - {name: slow, match: {namespaces: [silver]}, class: slow}
 `
+
+// TestGuarantee verifies what a policy guarantees to a pod.
+func TestGuarantee(t *testing.T) {
 	for _, tt := range []struct {
 		text, namespace string
 		want            WeightBudget
 	}{
-		{budgets, "gold", WeightBudget{Guarantee: 1250, Reserve: 1000}},
-		{budgets, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
-		{budgets, "db", WeightBudget{Most: 500, Guarantee: 3000, Reserve: 1000}},
-		{budgets, "web", WeightBudget{Most: 100}},
-		{budgets + "rules: [{name: staged, match: {namespaces: [gold]}, mode: observe}]", "gold", WeightBudget{}},
-		{budgets + "mode: observe", "gold", WeightBudget{}},
-		{budgets + "mode: observe\nrules: [{name: first, match: {namespaces: [db]}, mode: enforce}]", "db", WeightBudget{Most: 500}},
-		{classes, "gold", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
-		{classes, "db", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
-		{classes, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
-		{classes, "web", WeightBudget{Most: 100}},
-		{classes + "- {name: staged, match: {namespaces: [web]}, class: fast, mode: observe}", "web", WeightBudget{}},
-		{strings.Replace(classes, "class: fast}", "class: fast, mode: enforce}", 1) + "mode: observe", "db", WeightBudget{Most: 500}},
+		{guarantees, "gold", WeightBudget{Guarantee: 1250, Reserve: 1000}},
+		{guarantees, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
+		{guarantees, "db", WeightBudget{Weight: 500, Guarantee: 3000, Reserve: 1000}},
+		{guarantees, "web", WeightBudget{Weight: 100}},
+		{guarantees + "rules: [{name: staged, match: {namespaces: [gold]}, mode: observe}]", "gold", WeightBudget{}},
+		{guarantees + "mode: observe", "gold", WeightBudget{}},
+		{guarantees + "mode: observe\nrules: [{name: first, match: {namespaces: [db]}, mode: enforce}]", "db", WeightBudget{Weight: 500}},
+		{guaranteesOfClasses, "gold", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
+		{guaranteesOfClasses, "db", WeightBudget{Class: "fast", Guarantee: 2500, Reserve: 1000}},
+		{guaranteesOfClasses, "silver", WeightBudget{Guarantee: 1250, Reserve: 1000}},
+		{guaranteesOfClasses, "web", WeightBudget{Weight: 100}},
+		{guaranteesOfClasses + "- {name: staged, match: {namespaces: [web]}, class: fast, mode: observe}", "web", WeightBudget{}},
+		{strings.Replace(guaranteesOfClasses, "class: fast}", "class: fast, mode: enforce}", 1) + "mode: observe", "db", WeightBudget{Weight: 500}},
 	} {
 		pod := parsed(t, tt.text).ForPod(&PodFacts{Namespace: tt.namespace}, annotation.Parse(nil))
+		if tt.want != (WeightBudget{}) && tt.want.Class == "" {
+			tt.want.Namespace = tt.namespace
+		}
 		if got := pod.WeightBudget(); got != tt.want {
 			t.Errorf("%s in %s: %+v, want %+v", tt.namespace, tt.text, got, tt.want)
 		}
 	}
-	p := parsed(t, budgets)
+}
+
+// TestPromised verifies what a policy says that it guarantees, and can still promise.
+func TestPromised(t *testing.T) {
+	p := parsed(t, guarantees)
 	const promised = "of each disk with io.cost 55% is guaranteed and 10% is reserved; 25% can still be guaranteed"
 	if got := p.Promised(); got != promised || !p.BoundsWeights() {
 		t.Errorf("%q, want %q", got, promised)
 	}
-	if got := parsed(t, classes).Promised(); got != "of each disk with io.cost 80% is guaranteed and 10% is reserved; 0% can still be guaranteed" {
+	if got := parsed(t, guaranteesOfClasses).Promised(); got != "of each disk with io.cost 80% is guaranteed and 10% is reserved; 0% can still be guaranteed" {
 		t.Errorf("with a class: %q", got)
 	}
 	if p := parsed(t, "reserve: {system: 10%}\nclasses: {fast: {guarantee: 25%}}"); !p.BoundsWeights() {
 		t.Error("the guarantee of a class needs no io.cost")
 	}
-	if got := parsed(t, budgets+"mode: observe").Promised(); !strings.HasSuffix(got, "; mode: observe keeps nothing of it") {
+	if got := parsed(t, guarantees+"mode: observe").Promised(); !strings.HasSuffix(got, "; mode: observe keeps nothing of it") {
 		t.Error(got)
+	}
+	const staged = guarantees + `
+classes: {fast: {guarantee: 5%}, lost: {guarantee: 5%}, slow: {guarantee: 5%}}
+rules:
+- {name: some, match: {namespaces: [db], qos: [BestEffort]}, mode: observe}
+- {name: fast, match: {namespaces: [gold]}, class: fast, mode: observe}
+- {name: slow, class: slow}
+`
+	if got := parsed(t, staged).Promised(); !strings.HasSuffix(got, "10% can still be guaranteed; nothing is kept for class fast, class lost, namespace gold: no rule for their pods enforces") {
+		t.Errorf("with rules that do not enforce: %q", got)
 	}
 	if got := parsed(t, "reserve: {system: 10%}\nbudgets: [{namespaces: [a], weight: 5}]").Promised(); got != "" {
 		t.Errorf("without guarantees: %q", got)

@@ -73,7 +73,7 @@ budgets:
 	} {
 		p, facts := parsed(t, tt.text), &PodFacts{Namespace: tt.namespace, Handler: tt.handler}
 		pod := p.ForPod(facts, annotation.Parse(nil))
-		if got := pod.WeightBudget().Most; got != tt.want || (pod.Budget() != nil) != tt.limits || p.Concerns(facts) != tt.limits {
+		if got := pod.WeightBudget().Weight; got != tt.want || (pod.Budget() != nil) != tt.limits || p.Concerns(facts) != tt.limits {
 			t.Errorf("%s in %s: %d, limits %t, concerned %t", tt.namespace, tt.text, got, pod.Budget() != nil, p.Concerns(facts))
 		}
 		if d, err := pod.Container(db()); err != nil || (len(d.Uses) > 0) != tt.limits {

@@ -46,6 +46,7 @@ type Queue struct {
 	// disks only: not on dm and md devices, zram, and the head of an NVMe multipath disk.
 	RequestBased bool
 	Scheduler    string // "mq-deadline", "bfq", "none"
+	LowLatency   string // of bfq: "0", or "1" by default
 }
 
 // Disks returns all whole disks, sorted by number. It leaves out hidden ones, which are the
@@ -95,6 +96,7 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 			Rotational:   s.text(dir+"/queue/rotational") == "1",
 			RequestBased: s.exists(dir + "/mq"), // blk_mq_sysfs_register in block/blk-mq-sysfs.c makes it
 			Scheduler:    activeScheduler(s.text(dir + "/queue/scheduler")),
+			LowLatency:   s.text(dir + "/queue/iosched/low_latency"),
 		},
 		Size:     s.count(dir+"/size") * sectorSize,
 		Seq:      s.count(dir + "/diskseq"),
@@ -170,15 +172,21 @@ func SetQueue(sysfs string, dev blkio.Dev, file, value string) error {
 		_, err = f.WriteString(value)
 		err = errors.Join(err, f.Close())
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, unix.EINVAL):
-		err = fmt.Errorf("%w (the kernel does not have it)", err)
-	case errors.Is(err, unix.EROFS):
-		err = fmt.Errorf("%w (in a pod, set schedulers: true in the values of the chart)", err)
 	}
-	return fmt.Errorf("set queue/%s to %s: %w", file, value, err)
+	return fmt.Errorf("set queue/%s to %s: %w%s", file, value, err, remedy(err))
+}
+
+// remedy returns what to do about an error of a queue.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return " (the kernel does not have it)"
+	case errors.Is(err, unix.EROFS):
+		return " (in a pod, set schedulers: true in the values of the chart; to give up bfq, first remove weights: bfq from the node policy, and this value later)"
+	}
+	return ""
 }
 
 // DiskStat counts the I/O of a disk since it appeared.

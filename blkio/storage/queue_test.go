@@ -5,7 +5,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -26,6 +29,9 @@ func TestSetQueue(t *testing.T) {
 	}
 	if err := SetQueue(sysfs, vdb, "scheduler", "bfq"); err != nil {
 		t.Error(err)
+	}
+	if got := remedy(&fs.PathError{Op: "open", Path: file, Err: unix.EROFS}); !strings.Contains(got, "first remove weights: bfq from the node policy") {
+		t.Errorf("on a read-only /sys: %q", got)
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != "bfq" {
 		t.Errorf("the file has %q, %v", got, err)

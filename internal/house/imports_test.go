@@ -84,7 +84,7 @@ plugin/enforce          pure    io/fs blkio blkio/cgroupfs plugin/enforce/plan p
 plugin/handover         pure    blkio blkio/cgroupfs plugin/bounded plugin/inventory plugin/recovery plugin/reminder policy logrus
 plugin/iocost           pure    blkio blkio/cgroupfs blkio/diskmodel policy
 plugin/iocost/follow    pure    blkio blkio/diskmodel
-plugin/shares           pure    blkio blkio/cgroupfs
+plugin/shares           pure    blkio blkio/cgroupfs policy
 plugin/weights          pure    io/fs blkio blkio/calibrate blkio/cgroupfs blkio/diskmodel blkio/storage plugin/bounded plugin/health
                                 plugin/iocost plugin/iocost/follow plugin/recovery plugin/reminder plugin/shares policy logrus prometheus
 plugin/burst            pure    blkio blkio/cgroupfs blkio/hostfs plugin/recovery plugin/reminder logrus prometheus golang.org/x/sync/errgroup

@@ -115,7 +115,7 @@ func (c *Checker) guarantees(namespace string, pod *policy.Pod) (notes []string)
 
 // noteWeightBudget adds a note on what the weights of the pod are worth under the budget for its namespace.
 func (o *outcome) noteWeightBudget(total *policy.Desired) {
-	most := o.pod.Policy.WeightBudget().Most
+	most := o.pod.Policy.WeightBudget().Weight
 	if most == 0 || len(o.running) == 0 {
 		return
 	}

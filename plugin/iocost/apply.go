@@ -61,17 +61,9 @@ func Clear(cgroups *cgroupfs.Hierarchy, queue Queue, disks []Setup, dryRun bool)
 		errs = append(errs, a.identify(&disks[i]))
 	}
 	for _, dev := range slices.SortedFunc(maps.Keys(a.owned), blkio.Dev.Compare) {
-		for _, l := range a.removal(dev) {
-			steps = append(steps, fmt.Sprintf("write %s %q", l.file, dev.String()+" "+l.text))
-		}
-		for _, scheduler := range a.restoration(dev, schedulers[dev]) {
-			steps = append(steps, fmt.Sprintf("write queue/scheduler of %s %q", dev, scheduler))
-		}
-		if !dryRun {
-			errs = append(errs, a.remove(dev), a.restore(dev, schedulers[dev]))
-		}
+		errs = append(errs, a.remove(dev), a.restore(dev, schedulers[dev]))
 	}
-	return steps, errors.Join(errs...)
+	return a.steps, errors.Join(errs...)
 }
 
 // actual has the settings of the kernel, and those of them that are this program's.
@@ -84,6 +76,7 @@ type actual struct {
 	owned  map[blkio.Dev]owned
 	room   int // largest size of the record, in bytes
 	dryRun bool
+	steps  []string // a line for each write, also for those that dryRun leaves out
 	// unsupported is blkio.ErrNotSupported on a kernel without io.cost.
 	unsupported error
 }
@@ -118,7 +111,7 @@ func (a *actual) apply(want Setup, keep bool) State {
 	switch {
 	case s.By == BFQ && s.Enabled:
 		s.Err = a.schedule(&want)
-		s.Works = s.Err == nil
+		s.Works = s.Err == nil || errors.Is(s.Err, errLowLatency) // the weights are kept all the same
 		return s
 	case s.By == BFQ && keep && !s.Chosen && own.Scheduler != "": // a rule can enforce weights under mode: observe
 		s.Works = own.IsBFQ && want.Scheduler == BFQ
@@ -154,14 +147,14 @@ func (a *actual) replaceModel(dev blkio.Dev, want string) error {
 
 // identify drops the record of a former disk with the same device number. Its settings were removed with it,
 // and those that the kernel has now are from another program. A setting that the kernel still has as it was
-// written stays recorded: a loop device keeps its settings when it gets another file.
+// written stays recorded: a loop device keeps its settings when it gets another file. bfq without low_latency is such a setting.
 func (a *actual) identify(s *Setup) error {
 	dev, own := s.Disk.Dev, a.owned[s.Disk.Dev]
 	if isText(own.Disk, s.Identity) || own.Disk == "" || s.Identity == "" {
 		return nil
 	}
 	own.Disk, own.IsBFQ = s.Identity, false
-	if s.Scheduler != BFQ {
+	if s.Scheduler != BFQ || s.LowLatency == "1" {
 		own.Scheduler = ""
 	}
 	if !a.hasModel(dev, own.Model) {
@@ -224,30 +217,23 @@ func (a *actual) hasQOS(dev blkio.Dev, line string) bool {
 // remove gives a device back to the kernel, as far as this program has set it. A device that is
 // not there any more has nothing to remove.
 func (a *actual) remove(dev blkio.Dev) error {
-	for _, l := range a.removal(dev) {
+	own := a.owned[dev]
+	for _, l := range []struct{ file, ours, text string }{{blkio.IOCostQOS, own.QOS, noQOS}, {blkio.IOCostModel, own.Model, noModel}} {
+		if l.ours == "" {
+			continue
+		}
 		if err := a.write(dev, l.file, l.text); err != nil && !errors.Is(err, blkio.ErrNoDevice) {
 			return err
 		}
 	}
-	own := a.owned[dev]
 	own.Model, own.QOS = "", ""
 	return a.record(dev, own)
 }
 
-// line is a write to a control file of io.cost, without the device.
-type line struct{ file, text string }
-
-// removal returns the lines that give a device back to the kernel.
-func (a *actual) removal(dev blkio.Dev) (out []line) {
-	if own := a.owned[dev]; own.QOS != "" {
-		out = append(out, line{blkio.IOCostQOS, noQOS})
-	}
-	if own := a.owned[dev]; own.Model != "" {
-		out = append(out, line{blkio.IOCostModel, noModel})
-	}
-	return out
-}
-
 func (a *actual) write(dev blkio.Dev, file, line string) error {
-	return a.writer(a.root, blkio.Line{File: file, Text: dev.String() + " " + line, Dev: dev})
+	line = dev.String() + " " + line
+	if a.steps = append(a.steps, fmt.Sprintf("write %s %q", file, line)); a.dryRun {
+		return nil
+	}
+	return a.writer(a.root, blkio.Line{File: file, Text: line, Dev: dev})
 }

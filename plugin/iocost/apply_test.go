@@ -43,6 +43,7 @@ type kernel struct {
 	schedulers map[blkio.Dev]string
 	queue      []string
 	noQueue    error
+	lowLatency string // of all disks with bfq
 }
 
 func newKernel(t *testing.T) *kernel {

@@ -2,6 +2,7 @@ package iocost
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -10,6 +11,10 @@ import (
 
 // BFQ is the scheduler that divides a disk by weights.
 const BFQ = "bfq"
+
+// errLowLatency is about a disk with bfq whose low_latency was enabled later, also by a change of the scheduler and back. It is not written
+// again: that would be a contest with another program.
+var errLowLatency = errors.New("another program has enabled bfq's low_latency, which favours single processes over weights: write 0 to queue/iosched/low_latency of the disk")
 
 // schedule sets the scheduler of a disk to bfq, once. low_latency would raise the weights of single processes.
 //
@@ -23,6 +28,8 @@ func (a *actual) schedule(want *Setup) error {
 	switch {
 	case own.IsBFQ && want.Scheduler != BFQ:
 		return fmt.Errorf("another program has changed the scheduler to %s: remove weights: bfq from the node policy, and add it again to use bfq", want.Scheduler)
+	case own.IsBFQ && want.LowLatency == "1":
+		return errLowLatency
 	case own.IsBFQ:
 		return nil
 	}
@@ -45,30 +52,27 @@ func (a *actual) schedule(want *Setup) error {
 	return a.record(dev, own)
 }
 
-// restoration returns the schedulers to set so that a disk has its former one, and no weights of this program. There are none if another
-// program has changed it since: with another scheduler than bfq the kernel drops all weights and settings of bfq. If bfq was never seen in
-// force, a write of it can still be under way in the kernel, and the former one is set after it.
+// restore gives a disk its former scheduler back, and none of the weights of this program. It writes nothing if another program has changed
+// the scheduler since: with another one than bfq the kernel drops all weights and settings of bfq. If bfq was never seen in force, a write of
+// it can still be under way in the kernel, and the former one is set after it.
 //
 // Source: bfq_exit_queue in block/bfq-iosched.c.
-func (a *actual) restoration(dev blkio.Dev, now string) []string {
-	own := a.owned[dev]
-	switch former := own.Scheduler; {
-	case former == "" || now == "" || now != BFQ && own.IsBFQ:
-		return nil
-	case former == BFQ:
-		return []string{"none", BFQ}
-	default:
-		return []string{former}
-	}
-}
-
-// restore gives a disk its former scheduler back.
 func (a *actual) restore(dev blkio.Dev, now string) error {
 	own := a.owned[dev]
-	if own.Scheduler == "" {
+	var schedulers []string
+	switch former := own.Scheduler; {
+	case former == "":
 		return nil
+	case now == "" || now != BFQ && own.IsBFQ:
+	case former == BFQ:
+		schedulers = []string{"none", BFQ}
+	default:
+		schedulers = []string{former}
 	}
-	for _, scheduler := range a.restoration(dev, now) {
+	for _, scheduler := range schedulers {
+		if a.steps = append(a.steps, fmt.Sprintf("write queue/scheduler of %s %q", dev, scheduler)); a.dryRun {
+			continue
+		}
 		if err := a.queue(dev, "scheduler", scheduler); err != nil {
 			return err
 		}

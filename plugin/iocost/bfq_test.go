@@ -16,7 +16,7 @@ import (
 // schedule applies a setup with bfq, or without it, on a disk with the scheduler that it has now.
 func (k *kernel) schedule(byBFQ bool) State {
 	k.t.Helper()
-	return k.apply(Setup{Disk: vda, Identity: "diskseq 1", Scheduler: k.schedulers[vda.Dev], By: map[bool]string{true: BFQ}[byBFQ], Enabled: byBFQ})[0]
+	return k.apply(Setup{Disk: vda, Identity: "diskseq 1", Scheduler: k.schedulers[vda.Dev], LowLatency: k.lowLatency, By: map[bool]string{true: BFQ}[byBFQ], Enabled: byBFQ})[0]
 }
 
 // wantQueue compares the writes to the queue since the last call.
@@ -87,6 +87,26 @@ func TestBFQForeign(t *testing.T) {
 	}
 }
 
+// TestBFQLowLatency verifies that low_latency that another program enables later is an error, and stays, while the weights are kept.
+func TestBFQLowLatency(t *testing.T) {
+	k := newKernel(t)
+	k.schedulers[vda.Dev], k.lowLatency = BFQ, "1"
+	if s := k.schedule(true); !s.Works || s.Err != nil {
+		t.Errorf("%+v", s)
+	}
+	k.wantQueue("iosched/low_latency 0")
+	for range 2 {
+		if s := k.schedule(true); !s.Works || !errors.Is(s.Err, errLowLatency) {
+			t.Errorf("%+v", s)
+		}
+	}
+	k.wantQueue()
+	k.lowLatency = "0"
+	if s := k.schedule(true); !s.Works || s.Err != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestBFQFails verifies that an error is tried again, and that nothing is left of it.
 func TestBFQFails(t *testing.T) {
 	for _, err := range []error{unix.EINVAL, unix.EIO} {
@@ -112,16 +132,24 @@ func TestBFQFails(t *testing.T) {
 	}
 }
 
-// TestBFQSwapped verifies that another disk under the same number keeps its scheduler.
+// TestBFQSwapped verifies that another disk under the same number keeps its scheduler, also if that is bfq. A loop device that gets another
+// file keeps the bfq of this program, and gets its former scheduler back.
 func TestBFQSwapped(t *testing.T) {
-	k := newKernel(t)
-	k.schedulers[vda.Dev] = "none"
-	k.schedule(true)
-	k.queue = nil
-	k.apply(Setup{Disk: vda, Identity: "diskseq 2", Scheduler: "mq-deadline"})
-	k.wantQueue()
-	if got := k.attribute(); got != "" {
-		t.Errorf("the record is %s", got)
+	for _, next := range []Setup{{Scheduler: "mq-deadline"}, {Scheduler: BFQ, LowLatency: "1"}, {Scheduler: BFQ}} {
+		k := newKernel(t)
+		k.schedulers[vda.Dev] = "none"
+		k.schedule(true)
+		k.queue = nil
+		next.Disk, next.Identity = vda, "diskseq 2"
+		k.apply(next)
+		if next.Scheduler == BFQ && next.LowLatency == "" {
+			k.wantQueue("scheduler none")
+		} else {
+			k.wantQueue()
+		}
+		if got := k.attribute(); got != "" {
+			t.Errorf("the record is %s", got)
+		}
 	}
 }
 

@@ -70,6 +70,7 @@ type Disk struct {
 	// Unsupported is why the disk cannot have io.cost, "" if it can.
 	Unsupported string
 	Scheduler   string // in force
+	LowLatency  string // of bfq, "1" for a new one
 	// HasWeights is true while a container with a weight uses the disk.
 	HasWeights  bool
 	Calibration Known
@@ -78,9 +79,9 @@ type Disk struct {
 
 // Setup is the wanted setup of io.cost on a disk, or of bfq.
 type Setup struct {
-	Disk      blkio.Disk
-	Identity  string // as in Disk
-	Scheduler string // as in Disk
+	Disk blkio.Disk
+	// Identity, Scheduler and LowLatency are as in Disk.
+	Identity, Scheduler, LowLatency string
 	// By is BFQ where the operator has chosen bfq in place of io.cost, otherwise "". With bfq, Enabled is about bfq, and Model is nil.
 	By string
 	// Below are the disks that the disk is made of. io.cost works on these. The caller of Decide sets it.
@@ -103,7 +104,7 @@ type Setup struct {
 // Decide returns the wanted setup for a disk. It is pure.
 func Decide(p *policy.Policy, d *Disk) Setup {
 	rule := p.DiskRule(d.Facts)
-	s := Setup{Disk: d.Disk, Identity: d.Identity, Scheduler: d.Scheduler}
+	s := Setup{Disk: d.Disk, Identity: d.Identity, Scheduler: d.Scheduler, LowLatency: d.LowLatency}
 	if rule.Weights == policy.WeightsBFQ && d.Unsupported == "" {
 		s.By = BFQ
 	}

@@ -70,7 +70,7 @@ func parseRecord(data []byte) (map[blkio.Dev]owned, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[dev] = o.short() // earlier versions have recorded the texts
+		out[dev] = o
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package iocost
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -29,24 +30,19 @@ func (s *State) IsForeign(file string) bool { return slices.Contains(s.Foreign, 
 // CostModel returns the model that io.cost works with, or would work with if it was enabled, and
 // its origin. It is nil if only the kernel has one, and io.cost was never set up on the disk.
 func (s *State) CostModel() (*blkio.CostModel, Origin) {
-	switch {
-	case s.IsForeign(blkio.IOCostModel):
-		return s.KernelModel, Foreign
-	case s.Model != nil:
-		return s.Model, s.ModelOrigin
-	}
-	return s.KernelModel, s.ModelOrigin
+	return inForce(s.IsForeign(blkio.IOCostModel), s.Model, s.KernelModel, s.ModelOrigin)
 }
 
 // CostQOS is CostModel for the QOS.
 func (s *State) CostQOS() (*blkio.CostQOS, Origin) {
-	switch {
-	case s.IsForeign(blkio.IOCostQOS):
-		return s.KernelQOS, Foreign
-	case s.QOS != nil:
-		return s.QOS, s.QOSOrigin
+	return inForce(s.IsForeign(blkio.IOCostQOS), s.QOS, s.KernelQOS, s.QOSOrigin)
+}
+
+func inForce[T any](isForeign bool, wanted, kernels *T, from Origin) (*T, Origin) {
+	if isForeign {
+		return kernels, Foreign
 	}
-	return s.KernelQOS, s.QOSOrigin
+	return cmp.Or(wanted, kernels), from
 }
 
 // HasShortPeriod reports whether the disk does too few operations in a period of io.cost for weights

@@ -213,13 +213,13 @@ func valuesOf(s policy.Settings) (out []blkio.Value) {
 // Weighted returns the demand of pods for weights. Containers in observe mode have none; weights that were
 // cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {
-	out := weights.Demand{Complete: true}
+	out := weights.Demand{Complete: true, Budgets: map[string]policy.WeightBudget{}}
 	pol := n.Policy()
 	if !pol.Enforces() {
 		return out
 	}
 	if !n.isListed.Load() {
-		out = weights.Demand{Unknown: "the runtime has not listed what runs", Unlisted: true}
+		out.Complete, out.Unknown, out.Unlisted = false, "the runtime has not listed what runs", true
 	}
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -238,7 +238,7 @@ func (n *Node) Weighted() weights.Demand {
 func (g *group) bound(pol *policy.Policy, out *weights.Demand) {
 	for _, pod := range g.pods { // all are in the same namespace
 		if b := pod.request.now.Load().Under(pol).WeightBudget(); g.cgroup != "" && b != (policy.WeightBudget{}) {
-			out.Bound(g.cgroup, pod.namespace, b)
+			out.Budgets[g.cgroup] = b
 		}
 	}
 }

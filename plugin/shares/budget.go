@@ -5,24 +5,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Budget bounds the sum of the weights of a group of pods. The zero value bounds nothing.
-type Budget struct {
-	Namespace string // "" for a class
-	Class     string // whose pods are the group; "" for a namespace
-	Weight    uint32 // the largest sum; 0 for none
-	// Guarantee is the least part of a disk for the pods together; 0 for none. Reserve is the part that no pods have.
-	Guarantee, Reserve blkio.Percent
-}
-
-// part returns the part of what pods have of a disk that is guaranteed.
-func (b *Budget) part() float64 { return float64(b.Guarantee) / float64(100*100-b.Reserve) }
-
-func (b *Budget) compare(other *Budget) int {
-	return cmp.Or(cmp.Compare(b.Class, other.Class), cmp.Compare(b.Namespace, other.Namespace), cmp.Compare(b.Weight, other.Weight))
-}
+type Budget = policy.WeightBudget
 
 // BudgetUse is the use of a budget on one disk.
 type BudgetUse struct {
@@ -30,11 +17,24 @@ type BudgetUse struct {
 	Sum  float64 // of the weights of the active pods, as if there were no budget
 	Pods int     // that are active
 	// Least is the sum of weights at which the pods have what is guaranteed, beside the other active pods. Granted is the part of the
-	// disk that they have at least. Both are 0 without a guarantee.
+	// disk that they have at least by the whole numbers of the kernel. Both are 0 without a guarantee.
 	Least, Granted float64
 	// IsSplit is true if pods below several roots are active. All roots have the same weight, so no guarantee holds across them.
 	IsSplit bool
 }
+
+// beyondReserve returns the part of a disk that pods have.
+func (u *BudgetUse) beyondReserve() float64 { return 1 - float64(u.Reserve)/(100*100) }
+
+// part returns the part of what pods have of a disk that is guaranteed.
+func (u *BudgetUse) part() float64 { return float64(u.Guarantee) / float64(100*100-u.Reserve) }
+
+func (u *BudgetUse) compare(other *BudgetUse) int {
+	return cmp.Or(cmp.Compare(u.Class, other.Class), cmp.Compare(u.Namespace, other.Namespace), cmp.Compare(u.Weight, other.Weight))
+}
+
+// IsKept reports whether the pods have what is guaranteed, but for 2 % of it: weights are whole numbers.
+func (u *BudgetUse) IsKept() bool { return u.Granted >= 0.98*float64(u.Guarantee)/(100*100) }
 
 // Factor returns the factor by which the budget scales the weights of the active pods: 1 while their sum is within its bounds.
 func (u *BudgetUse) Factor() float64 { return u.beside(0) }
@@ -85,7 +85,7 @@ func (u uses) guarantee(all float64) {
 	}
 	perPart := func(of *BudgetUse) float64 { return of.within(of.Sum) / of.part() }
 	slices.SortFunc(guaranteed, func(a, b *BudgetUse) int {
-		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), a.compare(&b.Budget))
+		return cmp.Or(cmp.Compare(perPart(a), perPart(b)), a.compare(b))
 	})
 	// The sum of one that has less than its part is raised. That makes the parts of the others smaller, so those that lack most are first.
 	free, left := all, 1.0
@@ -99,10 +99,6 @@ func (u uses) guarantee(all float64) {
 		of.Least = of.part() * all
 		if now := of.within(of.Sum); now >= of.Least || of.Pods == 0 { // beside the others alone
 			of.Least = of.part() * (all - now) / (1 - of.part())
-		}
-		if of.Pods > 0 {
-			part := min(max(of.within(of.Sum), of.Least)/all, 1) // the cgroups above were read earlier, and can lack the pods' first operations
-			of.Granted = part * (1 - float64(of.Reserve)/(100*100))
 		}
 	}
 }
@@ -143,9 +139,7 @@ func (u uses) factor(c *Cgroup, weight float64) float64 {
 
 // sorted returns the uses by active pods, by class and namespace.
 func (u uses) sorted() (out []BudgetUse) {
-	for _, of := range slices.SortedFunc(maps.Values(u), func(a, b *BudgetUse) int {
-		return a.compare(&b.Budget)
-	}) {
+	for _, of := range slices.SortedFunc(maps.Values(u), (*BudgetUse).compare) {
 		if of.Pods > 0 {
 			out = append(out, *of)
 		}

@@ -1,6 +1,7 @@
 package shares
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -137,12 +138,8 @@ func (k *Keeper) pass(now time.Time, d Demand) (Result, error) {
 	if k.last = next; waits {
 		k.last = nil
 	}
-	distinct := map[string]error{}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, blkio.ErrGone) })
 	for _, err := range errs {
-		if errors.Is(err, blkio.ErrGone) {
-			continue
-		}
-		distinct[err.Error()] = err
 		on, isOnDisk := errors.AsType[*DiskError](err)
 		if isOnDisk && next.failed[on.Dev] == nil {
 			next.failed[on.Dev] = err
@@ -151,10 +148,8 @@ func (k *Keeper) pass(now time.Time, d Demand) (Result, error) {
 			k.last = nil
 		}
 	}
-	errs = nil
-	for _, text := range slices.Sorted(maps.Keys(distinct)) {
-		errs = append(errs, distinct[text])
-	}
+	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	errs = slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
 	skipped := k.skipped()
 	return Result{next.shares, next.used, k.topLevel.squeezed, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
 }

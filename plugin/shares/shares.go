@@ -36,14 +36,11 @@ type Share struct {
 	// Weight is the value for io.weight. It is right in proportion to the cgroup's siblings
 	// only: where a sum exceeds the kernel's 10000, all siblings are scaled down alike.
 	Weight uint32
-	// Fraction of the disk, from 0 to 1, that the cgroup can use at least while all active cgroups ask for more
+	// Fraction of the disk, from 0 to 1, by Weight, that the cgroup can use at least while all active cgroups ask for more
 	// than they get. For an idle cgroup it is the fraction that it would get if only this cgroup became active.
 	Fraction float64
 	// Factor is the factor by which a budget has scaled the weight of the cgroup, or of the pod above; 1 without one.
 	Factor float64
-	// Given is true for a weight that the caller has stated, which is in force already unless
-	// it was scaled.
-	Given bool
 }
 
 // Distribute returns the shares of all cgroups below roots, parents before children, in the
@@ -64,14 +61,15 @@ func distribute(most float64, roots ...Cgroup) ([]Share, []BudgetUse) {
 // appendShares adds the shares of siblings, which divide the share of their parent, and of the cgroups below them.
 func (u uses) appendShares(out []Share, most float64, siblings []Cgroup, of Share) []Share {
 	weights := make([]float64, len(siblings))
-	var active float64
 	for i := range siblings {
 		weights[i] = u.due(&siblings[i])
-		if siblings[i].Active {
+	}
+	scale, active := scaleOf(most, weights), 0.0
+	for i := range siblings {
+		if weights[i] = scale(weights[i]); siblings[i].Active {
 			active += weights[i]
 		}
 	}
-	scale := scaleOf(most, weights)
 	for i := range siblings {
 		c := &siblings[i]
 		rivals := active
@@ -79,8 +77,10 @@ func (u uses) appendShares(out []Share, most float64, siblings []Cgroup, of Shar
 			rivals += weights[i]
 		}
 		s := Share{
-			Path: c.Path, Weight: scale(weights[i]), Given: c.Weight != 0,
-			Fraction: of.Fraction * weights[i] / rivals, Factor: of.Factor * u.factor(c, u.sum(c)),
+			Path: c.Path, Weight: uint32(weights[i]), Fraction: of.Fraction * weights[i] / rivals, Factor: of.Factor * u.factor(c, u.sum(c)),
+		}
+		if in := u[c.Budget]; c.Active && in != nil && in.Guarantee != 0 {
+			in.Granted = min(in.Granted+s.Fraction*in.beyondReserve(), in.beyondReserve())
 		}
 		out = append(out, s)
 		out = u.appendShares(out, most, c.Children, s)
@@ -126,7 +126,7 @@ const precise = 50
 
 // scaleOf returns how the weights of siblings fit into the kernel's range of whole numbers, up to kernelMost. All are multiplied by the same factor, a
 // power of two where possible: then it seldom changes with the weights.
-func scaleOf(kernelMost float64, weights []float64) func(float64) uint32 {
+func scaleOf(kernelMost float64, weights []float64) func(float64) float64 {
 	largest, smallest, factor := 1.0, math.Inf(1), 1.0
 	for _, w := range weights {
 		largest = max(largest, w)
@@ -139,7 +139,5 @@ func scaleOf(kernelMost float64, weights []float64) func(float64) uint32 {
 		factor *= 2
 	}
 	factor = min(factor, most)
-	return func(weight float64) uint32 {
-		return uint32(max(math.Round(weight*factor), blkio.MinWeight))
-	}
+	return func(weight float64) float64 { return max(math.Round(weight*factor), blkio.MinWeight) }
 }

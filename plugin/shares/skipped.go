@@ -14,23 +14,15 @@ type Skipped struct {
 	Err  error
 }
 
-// maxNamed is how many cgroups the error of a pass names.
-const maxNamed = 3
-
-// skippedError returns a line with the first cgroups, and the number of the others. It is nil for none.
+// skippedError returns a line with the first cgroup, and the number of the others. It is nil for none.
 func skippedError(all []Skipped) error {
-	var texts []string
-	for i, s := range all {
-		if i == maxNamed {
-			texts = append(texts, fmt.Sprintf("and %d more", len(all)-i))
-			break
-		}
-		texts = append(texts, s.String())
-	}
-	if len(texts) == 0 {
+	switch len(all) {
+	case 0:
 		return nil
+	case 1:
+		return errors.New(all[0].String())
 	}
-	return errors.New(strings.Join(texts, "; "))
+	return fmt.Errorf("%s (and %d more)", all[0], len(all)-1)
 }
 
 // String names the cgroup and the cause.

@@ -134,14 +134,13 @@ func TestUnreadableOutsidePods(t *testing.T) {
 	k.wantSkipped(vda)
 }
 
-// TestSkippedText verifies that one line names the first cgroups, however many there are.
+// TestSkippedText verifies that one line names the first cgroup, however many there are.
 func TestSkippedText(t *testing.T) {
 	var all []Skipped
 	for i := range 5 {
 		all = append(all, Skipped{fmt.Sprint("pods/", i), &cgroupfs.CgroupError{Op: "read", Name: "io.stat", Cgroup: fmt.Sprint("pods/", i), Err: unix.EACCES}})
 	}
-	const want = "skip cgroup pods/0: read io.stat: permission denied; skip cgroup pods/1: read io.stat: permission denied; " +
-		"skip cgroup pods/2: read io.stat: permission denied; and 2 more"
+	const want = "skip cgroup pods/0: read io.stat: permission denied (and 4 more)"
 	if got := fmt.Sprint(skippedError(all)); got != want || skippedError(nil) != nil {
 		t.Errorf("%s", got)
 	}

@@ -150,3 +150,53 @@ func TestBFQRestart(t *testing.T) {
 		t.Errorf("once no rule enforces a weight: %v, %v", n.bfq, n.queue)
 	}
 }
+
+// TestBFQLowLatency verifies that low_latency which another program enables is told once, with the weights that it makes worth less. They
+// are kept all the same.
+func TestBFQLowLatency(t *testing.T) {
+	n := guaranteeing(t)
+	n.loadBFQ()
+	n.policy.Disks, n.demand.Weighted = byBFQ().Disks, weighted
+	n.pass()
+	n.disks[2].LowLatency = "1"
+	n.now = n.now.Add(setUpEvery)
+	r := n.pass()
+	n.pass()
+	n.want(container+"/io.bfq.weight", "default 100\n254:16 300")
+	const want = "another program has enabled bfq's low_latency"
+	if d := r.Disks[2]; !d.Enabled || !strings.HasPrefix(d.Error, want) || !strings.HasPrefix(r.Shares[0].Reason, want) || !strings.HasPrefix(r.Budgets[0].Reason, want) {
+		t.Errorf("%+v, %+v, %+v", d, r.Shares, r.Budgets)
+	}
+	if logged := len(n.warnings(want)); logged != 1 {
+		t.Errorf("logged %d times: %v", logged, n.log.AllEntries())
+	}
+}
+
+// warnings returns the errors in the log that have a text.
+func (n *node) warnings(text string) (out []string) {
+	for _, e := range n.log.AllEntries() {
+		if err, isErr := e.Data["error"].(error); isErr && strings.Contains(err.Error(), text) {
+			out = append(out, err.Error())
+		}
+	}
+	return out
+}
+
+// TestBFQOfStack verifies that a disk without a scheduler of its own that the policy gives to bfq is told at the first pass, and by Preview,
+// unless the policy gives all disks below it to bfq as well.
+func TestBFQOfStack(t *testing.T) {
+	for _, names := range [][]string{{"dm-*"}, {"dm-*", "vda"}, {"dm-*", "vda", "vdb"}} {
+		n := newNode(t)
+		n.loadBFQ()
+		n.policy = byBFQ()
+		n.policy.Disks[0].Match.Names = names
+		n.pass()
+		n.pass()
+		const want = "the node policy has weights: bfq for disk dm-0, which has no scheduler of its own: match the disks below it, vda and vdb"
+		_, err := Preview(n.keeper.cfg.Cgroups, n.policy, n)
+		isTold := len(names) < 3
+		if told := len(n.warnings(want)); told > 1 || (told == 1) != isTold || (err != nil) != isTold || isTold && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: logged %v, Preview: %v", names, n.log.AllEntries(), err)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 func TestBudget(t *testing.T) {
 	n := newNode(t)
 	n.policy.Budgets = []policy.NamespaceBudget{{Namespaces: []string{"prod"}, Weight: 60}}
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Most: 60})
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Namespace: "prod", Weight: 60}}
 	n.pass()
 	n.pass()
 	n.want("io.cost.qos", "254:0 enable=1 ctrl=auto\n254:16 enable=1 ctrl=auto")
@@ -38,7 +38,7 @@ func TestBudget(t *testing.T) {
 	n.pass()
 	n.want(pod+"/io.weight", before)
 	n.demand = Demand{Complete: true, Weighted: weighted}
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Most: 600}) // a new policy
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Namespace: "prod", Weight: 600}} // a new policy
 	n.pass()
 	n.want(pod+"/io.weight", before)
 	if r = n.pass(); r.Budgets[0].Factor != 1 || r.Shares[0].Scaled != 0 {
@@ -56,7 +56,7 @@ func TestBudget(t *testing.T) {
 func TestBudgetOfPods(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = append(weighted, Weighted{Namespace: "prod", Pod: "db-0", Cgroup: pod, Disks: []blkio.Disk{vdb}, Weights: blkio.Weights{Default: 900}})
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Most: 225})
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Namespace: "prod", Weight: 225}}
 	n.pass()
 	r := n.pass()
 	n.want(pod+"/io.weight", "default 100\n254:16 225")

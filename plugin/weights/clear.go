@@ -15,7 +15,7 @@ func Clear(cgroups *cgroupfs.Hierarchy, disks Disks, dryRun bool) (steps []strin
 	all, disksErr := disks.Disks()
 	setups := make([]iocost.Setup, len(all))
 	for i := range all {
-		setups[i] = iocost.Setup{Disk: all[i].Disk, Identity: identity(&all[i]), Scheduler: all[i].Scheduler}
+		setups[i] = iocost.Setup{Disk: all[i].Disk, Identity: identity(&all[i]), Scheduler: all[i].Scheduler, LowLatency: all[i].LowLatency}
 	}
 	more, err := iocost.Clear(cgroups, disks.SetQueue, setups, dryRun)
 	return append(steps, more...), errors.Join(sharesErr, disksErr, err)

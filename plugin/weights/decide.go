@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -15,17 +16,25 @@ import (
 
 // decide returns the setup of io.cost that the policy wants on each disk, for run as for reports. weighted
 // reports whether a container or pod with a weight uses a disk. With an error about the facts of a disk, the
-// disk is decided without them.
+// disk is decided without them. An error is also about a disk that the policy gives to bfq in vain.
 func decide(p *policy.Policy, known Disks, disks []storage.DiskInfo, weighted func(blkio.Disk) bool) ([]iocost.Setup, error) {
 	var wants []iocost.Setup
 	var errs []error
+	byBFQ := map[blkio.Dev]bool{}
 	for i := range disks {
 		facts, err := factsOf(known, &disks[i])
 		errs = append(errs, err)
+		byBFQ[facts.Dev] = p.DiskRule(facts.Facts).Weights == policy.WeightsBFQ
 		facts.HasWeights = weighted(facts.Disk)
 		want := iocost.Decide(p, facts)
 		want.Below = disks[i].Below
 		wants = append(wants, want)
+	}
+	for i := range disks {
+		if d := &disks[i]; byBFQ[d.Dev] && slices.ContainsFunc(d.Below, func(below blkio.Disk) bool { return !byBFQ[below.Dev] }) {
+			errs = append(errs, fmt.Errorf("the node policy has weights: bfq for disk %s, which has no scheduler of its own: match the disks below it, %s",
+				d.Name, strings.Join(blkio.DiskNames(d.Below), " and ")))
+		}
 	}
 	return wants, errors.Join(errs...)
 }
@@ -52,7 +61,7 @@ func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]ioco
 func factsOf(known Disks, d *storage.DiskInfo) (*iocost.Disk, error) {
 	out := &iocost.Disk{
 		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
-		Unsupported: whyUnsupported(d), Scheduler: d.Scheduler,
+		Unsupported: whyUnsupported(d), Scheduler: d.Scheduler, LowLatency: d.LowLatency,
 	}
 	if out.Unsupported != "" {
 		return out, nil

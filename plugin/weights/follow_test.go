@@ -34,6 +34,7 @@ type twoLimitsNode struct {
 	rates    map[string]float64 // operations of 4 KiB in a second of others
 	counters map[string]*blkio.Stat
 	isIdle   bool
+	passDue  time.Time
 }
 
 // inBubble runs a test with a node, in time that passes only in sleep.
@@ -61,8 +62,8 @@ func (n *twoLimitsNode) sleep(d time.Duration) {
 		if !n.isIdle {
 			n.work(step.Seconds())
 		}
-		if !time.Now().Before(n.keeper.follower.due(n.keeper.passDue)) {
-			n.keeper.turn(time.Now())
+		if !time.Now().Before(n.keeper.follower.due(n.passDue)) {
+			n.passDue = n.keeper.turn(time.Now(), n.passDue)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -19,7 +20,7 @@ func guaranteeing(t *testing.T) *node {
 	n := newNode(t)
 	n.policy.Reserve = 1000
 	n.policy.Budgets = []policy.NamespaceBudget{{Namespaces: []string{"prod"}, Guarantee: 4500}}
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Guarantee: 4500, Reserve: 1000})
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Namespace: "prod", Guarantee: 4500, Reserve: 1000}}
 	return n
 }
 
@@ -124,7 +125,7 @@ func TestGuaranteeOfTwoKubelets(t *testing.T) {
 // TestGuaranteeOfClass verifies that a guarantee of a class is reported and logged by the class, without the namespace of its pods.
 func TestGuaranteeOfClass(t *testing.T) {
 	n := guaranteeing(t)
-	n.demand.Bound(pod, "prod", policy.WeightBudget{Class: "fast", Guarantee: 4500, Reserve: 1000})
+	n.demand.Budgets = map[string]policy.WeightBudget{pod: {Class: "fast", Guarantee: 4500, Reserve: 1000}}
 	n.disks[2].RequestBased = false
 	n.pass()
 	r := n.pass()
@@ -137,5 +138,15 @@ func TestGuaranteeOfClass(t *testing.T) {
 	}
 	if err, _ := last.Data["error"].(error); err == nil || !strings.Contains(err.Error(), "the guarantee of class fast is not kept on disk vdb") {
 		t.Errorf("logged %v", err)
+	}
+}
+
+// TestGuaranteeRounded verifies that a guarantee which the kernel's whole numbers do not keep is reported as not kept, with what is kept.
+func TestGuaranteeRounded(t *testing.T) {
+	used := shares.BudgetUse{Budget: shares.Budget{Namespace: "prod", Guarantee: 8000, Reserve: 1000}, Pods: 1, Sum: 100, Least: 80800, Granted: 0.73519}
+	now := divided{Result: shares.Result{Used: map[blkio.Dev][]shares.BudgetUse{vdb.Dev: {used}}}}
+	got := now.budgetSums(vdb, effect{})
+	if len(got) != 1 || got[0].Granted != "73.52%" || !strings.HasPrefix(got[0].Reason, "weights are whole numbers") || notKept(got) == nil {
+		t.Errorf("%+v", got)
 	}
 }

@@ -121,7 +121,7 @@ type effect struct {
 func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.Weights) effect {
 	out := effect{known: true, reason: s.Reason, chosen: s.Chosen}
 	switch {
-	case s.Works && s.Enabled:
+	case s.Works && s.Enabled && (s.By == "" || s.Err == nil):
 		out.reason = ""
 	case s.Err != nil:
 		out.reason = s.Err.Error()
@@ -180,7 +180,9 @@ func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum
 		}
 		sum.Key, sum.Granted, sum.Budget = health.KeyGuarantee, "0%", u.Guarantee.Short()
 		if sum.Reason == "" {
-			sum.Granted = blkio.Percent(math.Round(u.Granted * 100 * 100)).Short()
+			if sum.Granted = blkio.Percent(math.Round(u.Granted * 100 * 100)).Short(); !u.IsKept() {
+				sum.Reason = "weights are whole numbers from 1 on, so the pods with the least weights get more than they are due"
+			}
 		}
 		out = append(out, sum)
 	}

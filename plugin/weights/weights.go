@@ -31,7 +31,7 @@ import (
 type Demand struct {
 	Weighted []Weighted
 	// Budgets has the budgets of running pods, by path of their cgroups.
-	Budgets map[string]shares.Budget
+	Budgets map[string]policy.WeightBudget
 	// Unlisted is true until the runtime has listed its containers. Then the weights of pods stay as they are.
 	Unlisted bool
 	// Complete is false while there may be running pods with an unknown demand, such as before the runtime has
@@ -59,17 +59,6 @@ func (w *Weighted) String() string {
 		return "pod " + w.Namespace + "/" + w.Pod
 	}
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
-}
-
-// Bound adds the budget of a pod, which it has in common with the other pods of its class or namespace.
-func (d *Demand) Bound(cgroup, namespace string, b policy.WeightBudget) {
-	if d.Budgets == nil {
-		d.Budgets = map[string]shares.Budget{}
-	}
-	if b.Class != "" {
-		namespace = ""
-	}
-	d.Budgets[cgroup] = shares.Budget{Namespace: namespace, Class: b.Class, Weight: b.Most, Guarantee: b.Guarantee, Reserve: b.Reserve}
 }
 
 // given returns the weights by the path of the cgroup.
@@ -121,7 +110,6 @@ type Keeper struct {
 	writes  bounded.Calls
 	report  atomic.Pointer[health.Weights]
 
-	passDue  time.Time
 	follower *follower
 }
 
@@ -133,6 +121,7 @@ type setUp struct {
 	states []iocost.State
 	// complete is Demand.Complete.
 	complete bool
+	err      error // lasts until the next time
 }
 
 // New returns a Keeper.
@@ -190,19 +179,21 @@ func pause(took time.Duration) time.Duration {
 // safe ones.
 func (k *Keeper) Run(ctx context.Context) {
 	defer k.follower.restore()
+	var passDue time.Time
 	for ctx.Err() == nil {
-		k.turn(time.Now())
-		reminder.Sleep(ctx, time.Until(k.follower.due(k.passDue)))
+		passDue = k.turn(time.Now(), passDue)
+		reminder.Sleep(ctx, time.Until(k.follower.due(passDue)))
 	}
 }
 
-// turn makes a pass and looks, as far as they are due.
-func (k *Keeper) turn(now time.Time) {
-	if !now.Before(k.passDue) {
+// turn makes a pass and looks, as far as they are due. It returns when the next pass is due.
+func (k *Keeper) turn(now, passDue time.Time) time.Time {
+	if !now.Before(passDue) {
 		k.pass(now)
-		k.passDue = time.Now().Add(pause(time.Since(now)))
+		passDue = time.Now().Add(pause(time.Since(now)))
 	}
 	k.follower.look(time.Now())
+	return passDue
 }
 
 // pass sets up io.cost and the weights of pods. Without a disk with io.cost it only asks for the demand of the
@@ -259,7 +250,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	p, used := k.cfg.Policy(), k.recent.disks(now, demand)
 	same := p == k.setUp.policy && demand.Complete == k.setUp.complete && slices.Equal(used, k.setUp.disks)
 	if same && !k.follower.isBroken && now.Sub(k.setUp.at) < setUpEvery {
-		return nil
+		return k.setUp.err
 	}
 	disks, err := k.cfg.Disks.Disks()
 	if err != nil {
@@ -278,12 +269,13 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	}
 	works := working(states)
 	changed := !maps.Equal(works, working(k.setUp.states))
-	k.setUp = setUp{at: now, policy: p, disks: used, states: states, complete: demand.Complete}
+	err = errors.Join(unread, err, setUpError(states))
+	k.setUp = setUp{at: now, policy: p, disks: used, states: states, complete: demand.Complete, err: err}
 	k.follower.follow(states, safe)
 	if changed {
 		k.cfg.Changed(works)
 	}
-	return errors.Join(unread, err, setUpError(states))
+	return err
 }
 
 // maxNamed is how many of the disks with the same error an error names. The report has all.

@@ -188,12 +188,6 @@ func (x *Sums[P]) Without(own P, at blkio.Address) (out Granted) {
 
 // Known returns what the pods are granted as far as it is known, in any order. name is that of the disk, "" if it is unknown.
 func (x *Sums[P]) Known(yield func(name string, at blkio.Address, granted Granted)) {
-	if len(x.undecided) == 0 { // mostly it is so
-		for at, of := range x.total {
-			yield(of.name, at, of.granted())
-		}
-		return
-	}
 	all := map[blkio.Address]sum{}
 	for at, of := range x.total {
 		all[at] = *of

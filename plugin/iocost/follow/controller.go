@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -245,19 +244,12 @@ func (c *Controller) harm(d *Decision) (why string, queued bool) {
 	return "", false
 }
 
-// mostNames is how many cgroups a reason names.
-const mostNames = 3
-
+// names returns the name of the first cgroup, and the number of the others.
 func (c *Controller) names(cgroups []string) string {
-	var out []string
-	for i, cgroup := range cgroups {
-		if i == mostNames {
-			out = append(out, fmt.Sprintf("%d more", len(cgroups)-i))
-			break
-		}
-		out = append(out, c.Name(cgroup))
+	if len(cgroups) == 1 {
+		return c.Name(cgroups[0])
 	}
-	return strings.Join(out, ", ")
+	return fmt.Sprintf("%s and %d more", c.Name(cgroups[0]), len(cgroups)-1)
 }
 
 // charge returns what a use costs by the safe model.

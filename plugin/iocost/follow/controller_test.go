@@ -102,10 +102,10 @@ func TestSafePrices(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	if got := controller.names([]string{"a", "b", "c"}); got != "cgroup a, cgroup b, cgroup c" {
+	if got := controller.names([]string{"a"}); got != "cgroup a" {
 		t.Error(got)
 	}
-	if got := controller.names([]string{"a", "b", "c", "d", "e"}); got != "cgroup a, cgroup b, cgroup c, 2 more" {
+	if got := controller.names([]string{"a", "b", "c"}); got != "cgroup a and 2 more" {
 		t.Error(got)
 	}
 }

@@ -47,12 +47,14 @@ func TestBFQ(t *testing.T) {
 		}
 		return err
 	})
-	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
+	for i, k := range pair { // the files are there before anything is measured
+		b.own(t, k, b.shareFile(i))
+	}
 	for _, c := range []shareCase{
 		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds / 2},
 		{"direct writes", []string{"--rw=randwrite", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds / 2},
 	} {
-		b.shares(t, pair, c, bfqRounds, 6) // in single runs bfq divides the disk otherwise
+		b.shares(t, pair, c, bfqRounds, 6) // in single runs bfq takes one container for the waker of the other
 	}
 	if got := b.otherSchedulers(); got != others {
 		t.Errorf("other disks have the schedulers\n%s\nwant\n%s", got, others)
