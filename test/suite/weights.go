@@ -55,6 +55,9 @@ func weightTables() []weightTable {
 		{test: "TestShareFigures", cases: "I/O", columns: []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
+		{test: "TestMixedShares", cases: "I/O", columns: []weightColumn{
+			{"part", "share of weight 300 beside 200, %"}, {"operations", "of the operations, %"}, {"bytes", "of the bytes, %"},
+		}},
 		{test: "TestBFQ", cases: "I/O", columns: []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
@@ -70,6 +73,7 @@ func weightTables() []weightTable {
 		{test: "TestCostOverhead", cases: "one container alone", columns: []weightColumn{
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
 		}},
+		{test: "TestNullDisk", cases: "reads on the disk of null_blk", columns: []weightColumn{{"part", "part, %"}}},
 		{test: "TestUnpack", cases: "beside", columns: []weightColumn{
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},

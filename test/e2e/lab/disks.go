@@ -35,6 +35,30 @@ func SCSIDisks(t *testing.T, n int, parameters ...string) []string {
 	return found
 }
 
+// NullDisk makes a disk of the kernel's null_blk, with an ext4 filesystem in memory. It is called nullb0 until the test ends.
+// settings are files of null_blk's configfs.
+func NullDisk(t *testing.T, settings map[string]string) string {
+	t.Helper()
+	const name = "nullb0"
+	dir := filepath.Join("/sys/kernel/config/nullb", name)
+	Administer(t, "modprobe", "null_blk", "nr_devices=0")
+	t.Cleanup(func() { Administer(t, "modprobe", "-r", "null_blk") })
+	Administer(t, "mkdir", dir)
+	t.Cleanup(func() { Administer(t, "rmdir", dir) })
+	set := func(file, value string) {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, value := range settings {
+		set(file, value)
+	}
+	set("memory_backed", "1")
+	set("power", "1")
+	Administer(t, "mkfs.ext4", "-q", "-O", "^has_journal", "/dev/"+name)
+	return name
+}
+
 // Administer runs a program of the node, in cleanups, too, when the test's own
 // context has ended.
 func Administer(t *testing.T, command ...string) {

@@ -1,0 +1,49 @@
+package weights
+
+import (
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
+	"github.com/nri-blkio/nri-blkio/test/generated"
+)
+
+// nullDisk are settings of null_blk with two limits. One queue has eight requests, each of which takes 5.3 ms: 1,500 operations in
+// a second. mbps lets 51/50 MiB pass in each of the 50 ticks of a second. A request that does not fit to what is left of a tick waits for the next
+// one, with all behind it, so requests must be small parts of a tick.
+var nullDisk = map[string]string{
+	"submit_queues": "1", "hw_queue_depth": "8", "irqmode": "2", "completion_nsec": "5333333",
+	"mbps": "51", "max_sectors": "256", "blocksize": "4096", "size": "1024", "no_sched": "1",
+}
+
+// TestNullDisk measures on a disk of the kernel's null_blk what TestModelFollows and TestMixedShares measure on that of the
+// hypervisor.
+//
+//e2e:proof
+func TestNullDisk(t *testing.T) {
+	b := newSlowBench(t, lab.NullDisk(t, nullDisk))
+	saved, limits := b.calibratedWithLimits()
+	cases := []struct{ figure, name string }{
+		{"4k", "one container alone, 4 KiB: of the disk"},
+		{"32k", "one container alone, 32 KiB: of the disk"},
+		{"1M", "one container alone, 1 MiB: of the disk"},
+		{"both", "4 KiB beside 1 MiB with equal weights: of the operations + of the bytes"},
+	}
+	rows := make([]generated.Row, len(cases))
+	for range figureRounds {
+		got := b.follows(saved, "auto", limits)
+		for i, c := range cases {
+			rows[i].Add(map[string]float64{"part": got[c.figure]})
+		}
+	}
+	for i, c := range cases {
+		publish(t, &rows[i], c.name)
+	}
+	defer b.startFor(t, "--policy", lab.PolicyFile(t, anyWeight), "--calibration-dir", saved)()
+	pair := b.pair()
+	b.awaitCost(true)
+	small, large := []string{"--rw=randread", "--bs=4k"}, []string{"--rw=randread", "--bs=1M"}
+	b.mixed(pair, []mixedCase{
+		{"4 KiB (300) beside 4 KiB (200): share of the one with 300", small, small},
+		{"4 KiB (300) beside 1 MiB (200): share of the one with 300", large, small},
+	})
+}
