@@ -73,7 +73,7 @@ func (b *slowBench) pair() (pair [2]held) {
 // containers has, for some seconds in which both do I/O at depth 16.
 func (b *slowBench) divide(pair [2]held, c mixedCase) map[string]float64 {
 	b.Helper()
-	const settle, window = 5 * time.Second, 12 * time.Second
+	const settle, window = 3 * time.Second, 10 * time.Second
 	for i, args := range [][]string{c.light, c.heavy} {
 		_, stop := b.startFio(pair[i].Cgroup, append([]string{"--direct=1", "--ioengine=libaio", "--iodepth=16", "--filename=" + b.shareFile(i)}, args...)...)
 		defer stop()
