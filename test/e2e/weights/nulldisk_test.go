@@ -23,6 +23,15 @@ var nullDisk = map[string]string{
 func TestNullDisk(t *testing.T) {
 	b := newSlowBench(t, lab.NullDisk(t, nullDisk))
 	saved, limits := b.calibratedWithLimits()
+	stop := b.startFor(t, "--policy", lab.PolicyFile(t, anyWeight+"disks: [{follow: \"off\"}]\n"), "--calibration-dir", saved)
+	pair := b.pair()
+	b.awaitCost(true)
+	small, large := []string{"--rw=randread", "--bs=4k"}, []string{"--rw=randread", "--bs=1M"}
+	b.mixed(pair, []mixedCase{
+		{"4 KiB (300) beside 4 KiB (200): the share of 300", small, small},
+		{"4 KiB (300) beside 1 MiB (200): the share of 300", large, small},
+	})
+	stop()
 	cases := []struct{ figure, name string }{
 		{"4k", "one container alone, 4 KiB: of the disk"},
 		{"32k", "one container alone, 32 KiB: of the disk"},
@@ -41,14 +50,6 @@ func TestNullDisk(t *testing.T) {
 	for i, c := range cases {
 		publish(t, &rows[i], c.name)
 	}
-	defer b.startFor(t, "--policy", lab.PolicyFile(t, anyWeight+"disks: [{follow: \"off\"}]\n"), "--calibration-dir", saved)()
-	pair := b.pair()
-	b.awaitCost(true)
-	small, large := []string{"--rw=randread", "--bs=4k"}, []string{"--rw=randread", "--bs=1M"}
-	b.mixed(pair, []mixedCase{
-		{"4 KiB (300) beside 4 KiB (200): the share of 300", small, small},
-		{"4 KiB (300) beside 1 MiB (200): the share of 300", large, small},
-	})
 }
 
 // withoutCost returns the sum of the percentages of both limits that reads of 4 KiB beside those of 1 MiB use.
