@@ -73,7 +73,6 @@ func weightTables() []weightTable {
 		{test: "TestCostOverhead", cases: "one container alone", columns: []weightColumn{
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
 		}},
-		{test: "TestNullDisk", cases: "reads on the disk of null_blk", columns: []weightColumn{{"part", "part, %"}}},
 		{test: "TestUnpack", cases: "beside", columns: []weightColumn{
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},

@@ -35,51 +35,6 @@ func SCSIDisks(t *testing.T, n int, parameters ...string) []string {
 	return found
 }
 
-// NullDisk makes a disk of the kernel's null_blk, with an ext4 filesystem in memory, until the test ends. settings are files of
-// null_blk's configfs. null_blk has no serial number, without which no calibration is saved, so the disk is a SCSI disk of the
-// kernel's own target, which passes all to null_blk.
-func NullDisk(t *testing.T, settings map[string]string) string {
-	t.Helper()
-	Administer(t, "modprobe", "null_blk", "nr_devices=0")
-	Administer(t, "modprobe", "-a", "target_core_iblock", "tcm_loop")
-	const config = "/sys/kernel/config/"
-	null, store, port := config+"nullb/nullb0", config+"target/core/iblock_0/null", config+"target/loopback/naa.6001405000000001/tpgt_1"
-	for _, dir := range []string{null, filepath.Dir(store), store, filepath.Dir(port), port, port + "/lun/lun_0"} {
-		Administer(t, "mkdir", "-p", dir)
-		t.Cleanup(func() { Administer(t, "rmdir", dir) })
-	}
-	set := func(file, value string) {
-		if err := os.WriteFile(file, []byte(value), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, value := range settings {
-		set(filepath.Join(null, name), value)
-	}
-	set(null+"/memory_backed", "1")
-	set(null+"/power", "1")
-	set(store+"/control", "udev_path=/dev/nullb0")
-	set(store+"/wwn/vpd_unit_serial", "null")
-	set(store+"/enable", "1")
-	set(port+"/nexus", "naa.6001405000000002")
-	Administer(t, "ln", "-s", store, port+"/lun/lun_0/null")
-	t.Cleanup(func() { Administer(t, "rm", port+"/lun/lun_0/null") })
-	var disk string
-	Eventually(t, "the disk is there", func() error {
-		found, err := filepath.Glob("/sys/devices/tcm_loop_0/*/host*/target*/*/block/*")
-		if err == nil && len(found) != 1 {
-			return fmt.Errorf("disks of tcm_loop are %v, want one", found)
-		}
-		disk = filepath.Base(found[0])
-		return err
-	})
-	for _, name := range []string{"nullb0", disk} { // otherwise sequential requests become fewer and larger ones
-		set("/sys/block/"+name+"/queue/nomerges", "2")
-	}
-	Administer(t, "mkfs.ext4", "-q", "-O", "^has_journal", "/dev/"+disk)
-	return disk
-}
-
 // Administer runs a program of the node, in cleanups, too, when the test's own
 // context has ended.
 func Administer(t *testing.T, command ...string) {

@@ -187,14 +187,14 @@ func (b *slowBench) interruptCalibration(state string, reached func(did diskWork
 	})
 }
 
-// diskWork has the operations and bytes that a disk has done.
+// diskWork has the operations and bytes that the shared disk has done.
 type diskWork struct{ reads, writes, bytes float64 }
 
 // diskWork reads the counters of Documentation/block/stat.rst: the first is that of reads, the third
 // that of the sectors read, the fifth and the seventh those of writes.
 func (b *slowBench) diskWork() diskWork {
 	b.Helper()
-	data, err := os.ReadFile("/sys/block/" + b.name + "/stat")
+	data, err := os.ReadFile("/sys/block/" + sharedDisk + "/stat")
 	if err != nil {
 		b.Fatal(err)
 	}

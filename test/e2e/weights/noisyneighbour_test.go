@@ -114,7 +114,7 @@ func (b *slowBench) startFor(t *testing.T, args ...string) (stop func()) {
 // also returns another disk with the same victim. The victim has a file there as well.
 func (b *slowBench) also(t *testing.T, disk string) *slowBench {
 	t.Helper()
-	other := &slowBench{T: t, name: disk, dir: t.TempDir(), number: lab.Know(t, disk), victim: b.victim}
+	other := &slowBench{T: t, dir: t.TempDir(), number: lab.Know(t, disk), victim: b.victim}
 	lab.Administer(t, "mount", "/dev/"+disk, other.dir)
 	t.Cleanup(func() { lab.Administer(t, "umount", other.dir) })
 	for _, at := range []*slowBench{b, other} { // the neighbour reads it

@@ -30,9 +30,9 @@ const sharedDisk = noise.SharedDisk
 // slowBench is a throttled disk with the logs of containers and the data of a victim.
 type slowBench struct {
 	*testing.T
-	name, dir, number string
-	victim            lab.Writer
-	pods              int
+	dir, number string
+	victim      lab.Writer
+	pods        int
 }
 
 func newSlowBench(t *testing.T, disk string) *slowBench {
@@ -49,7 +49,7 @@ func mountSlow(t *testing.T, disk string) *slowBench {
 	dir := t.TempDir()
 	lab.Administer(t, "mount", "/dev/"+disk, dir)
 	t.Cleanup(func() { lab.Administer(t, "umount", dir) })
-	return &slowBench{T: t, name: disk, dir: dir, number: number, victim: lab.NewWriter(t, "victim")}
+	return &slowBench{T: t, dir: dir, number: number, victim: lab.NewWriter(t, "victim")}
 }
 
 // neighbour describes a container beside the victim. It may write 2 MiB/s to each disk.
