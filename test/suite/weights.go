@@ -55,6 +55,9 @@ func weightTables() []weightTable {
 		{test: "TestShareFigures", cases: "I/O", columns: []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
+		{test: "TestMixedShares", cases: "I/O", columns: []weightColumn{
+			{"part", "share of weight 300 beside 200, %"}, {"operations", "of the operations, %"}, {"bytes", "of the bytes, %"},
+		}},
 		{test: "TestBFQ", cases: "I/O", columns: []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},

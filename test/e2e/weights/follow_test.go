@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/lab"
 	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
@@ -95,9 +94,9 @@ func (b *slowBench) follows(t *testing.T, saved, follow string) (f followFigures
 
 // didIO returns an error unless a container does I/O now.
 func didIO(b *slowBench, k held) error {
-	before := b.counter(cgroup.Dir(k.Cgroup), "rios")
+	before := b.operations([]string{k.Cgroup})[0]
 	time.Sleep(time.Second)
-	if b.counter(cgroup.Dir(k.Cgroup), "rios") < before+10 {
+	if b.operations([]string{k.Cgroup})[0] < before+10 {
 		return errors.New("it does less than 10 operations in a second")
 	}
 	return nil
