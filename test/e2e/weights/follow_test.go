@@ -110,8 +110,8 @@ func (b *slowBench) follows(t *testing.T, saved, follow string) (f followFigures
 func didIO(b *slowBench, k held) error {
 	before := b.counter(cgroup.Dir(k.Cgroup), "rios")
 	time.Sleep(time.Second)
-	if b.counter(cgroup.Dir(k.Cgroup), "rios") < before+10 {
-		return errors.New("it does less than 10 operations in a second")
+	if b.counter(cgroup.Dir(k.Cgroup), "rios") == before {
+		return errors.New("it does nothing for a second")
 	}
 	return nil
 }
