@@ -29,11 +29,10 @@
 // mixes loses more than one second of its due within five. The share of a steady mix that waits for io.cost stays that of the
 // safe model or grows, because no size costs more than by the safe model.
 //
-// A victim of small reads uses 96 % of the operations, so each operation of a neighbour is one of the victim's. The controller
-// keeps the price of an operation of 4 KiB then, and lowers that of further bytes. A neighbour with a hundredth of the weight
-// gets 12 % of what the victim leaves, 24 % if it reads 1 MiB only, in place of 1 %. The victim keeps its reads ([TestFullLimit]).
-// With three times the neighbour's weight besides, its writes use 80 % of the bytes, and the victim keeps 98 % of its reads. With
-// five times the weight, the disk's own queue fills, and the victim keeps 3 %.
+// The controller does not give a neighbour more of what a victim of small reads leaves. The victim uses 96 % of the
+// operations, so each operation of the neighbour is one of the victim's. In the simulation, with an operation at its full
+// price, a byte for free and three times the neighbour's weight, the neighbour's writes use 80 % of the bytes, and the victim
+// keeps 98 % of its reads. With five times the weight, the disk's own queue fills, and the victim keeps 3 %.
 //
 // # Ways that were tried
 //
@@ -58,6 +57,8 @@
 //   - Steps that add at most 20 % of the disk: one write more for each mix, and no fewer losses.
 //   - A model of 85 % for two seconds after a harm, to drain the disk's queue: it costs each victim more than it saves.
 //   - Looks at each second while moved: victims lose up to 2.5 seconds instead of 1.
-//   - Steps in which any limit may fill whose price stays, not only one that the mix uses up by the safe model: on a disk that
-//     is 1.5 % slower than its calibration, one of 320 mixes loses 1.3 seconds.
+//   - A move while one limit is full, in which an operation of 4 KiB keeps its price and only further bytes become cheaper.
+//     Beside a victim of small reads, a neighbour with a hundredth of its weight gets 12 % of what the victim leaves, 24 % if it
+//     reads 1 MiB only, in place of 1 %. But what it has saved for one request by the former price pays for 24 by the new one,
+//     which come at once: for a quarter to half a second the victim has 1 to 4 % of its reads. So it was on a node as well.
 package costsim

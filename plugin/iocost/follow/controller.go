@@ -82,11 +82,10 @@ func (d *Decision) Interval() time.Duration {
 const (
 	stableLooks = 10   // of a stable mix
 	memory      = 32   // looks
-	room        = .91  // above this part a limit is full: its price stays
+	room        = .91  // the disk must do less than this part of both limits
 	mostTarget  = .95  // part of each limit to move to
 	leastTarget = .75  // after steps that exceeded their target
 	full        = .98  // above this part of a limit the disk's own queue decides
-	burst       = .1   // seconds of its work that a disk may do at once after a pause
 	leastGain   = .05  // of a write, in parts of the limits
 	steady      = .25  // by which a cgroup may differ from its mean in a stable mix
 	due         = .95  // part of the baseline that each cgroup keeps
@@ -151,8 +150,8 @@ func (c *Controller) consider(d Decision, now time.Duration) Decision {
 		d.Reason = unstable
 	case mean.Took > mostTime:
 		d.Reason = tooSlow
-	case min(o, b) >= room:
-		d.Reason = fmt.Sprintf("the disk does at least %.0f %% of both limits", 100*room)
+	case max(o, b) >= room:
+		d.Reason = fmt.Sprintf("the disk does at least %.0f %% of a limit", 100*room)
 	case len(waiting(mean.Uses)) == 0:
 		d.Reason = "no cgroup waits for io.cost"
 	default:
@@ -184,7 +183,7 @@ func (c *Controller) step(d Decision, now time.Duration, mean Look) Decision {
 	nowOps, nowBytes := c.predict(mean.Uses, prices{}, nil)
 	// The kernel's own I/O belongs to no cgroup that io.cost holds back. With merges, cgroups do more operations than the disk.
 	rest := max(0, o-nowOps, b-nowBytes)
-	m, toOps, toBytes := c.best(mean.Uses, c.full(d.baseline), d.target-rest)
+	m, toOps, toBytes := c.best(mean.Uses, d.target-rest)
 	if gain := toOps + toBytes - nowOps - nowBytes; gain >= leastGain {
 		d.use, d.gain = o+b, gain
 		return d.write(now, Probing, m, fmt.Sprintf("%s wait for io.cost: from %.0f and %.0f to %.0f and %.0f %% of operations and bytes",
@@ -216,10 +215,9 @@ func (c *Controller) back(d Decision, now time.Duration, why string, queued bool
 
 // harm returns why the model must not stay, or "". queued is true if the disk's own queue decides.
 func (c *Controller) harm(d *Decision) (why string, queued bool) {
-	last, held := d.looks[len(d.looks)-1], waiting(d.baseline)
+	last := d.looks[len(d.looks)-1]
 	for _, name := range slices.Sorted(maps.Keys(last.Uses)) {
-		// A cgroup that the safe model holds back to little is meant to do more.
-		if counts(last.Uses[name]) && !counts(d.baseline[name]) && !slices.Contains(held, name) {
+		if counts(last.Uses[name]) && !counts(d.baseline[name]) {
 			return c.Name(name) + " began to use the disk", false
 		}
 	}
@@ -239,11 +237,7 @@ func (c *Controller) harm(d *Decision) (why string, queued bool) {
 				return fmt.Sprintf("%s has %.0f %% of what it had by the safe model", c.Name(name), 100*part), max(o, b) > room
 			}
 		}
-		most := max(o, b)
-		if n == len(d.looks) { // what came together during the stop of the queue
-			most -= burst / seconds
-		}
-		if n == 8 && most > full || n == 4 && most > 1.01 || n == 2 && most > 1.05 {
+		if most := max(o, b); n == 8 && most > full || n == 4 && most > 1.01 || n == 2 && most > 1.05 {
 			return fmt.Sprintf("the disk does %.0f %% of a limit: its own queue decides", 100*most), true
 		}
 	}

@@ -87,7 +87,7 @@ func TestSafePrices(t *testing.T) {
 	c.Safe.RSeqIOPS, c.Safe.WSeqIOPS, c.Safe.Wbps = 2066, 1960, 64<<20
 	for _, size := range []float64{4 << 10, 32 << 10, 256 << 10, 1 << 20} {
 		ops := .9 / c.charge(Use{Ops: 1, Bytes: size})
-		m, _, _ := c.best(map[string]Use{"a": {Weight: 1, Ops: ops, Bytes: ops * size, Cost: 1, Wait: 1}}, limits{}, mostTarget)
+		m, _, _ := c.best(map[string]Use{"a": {Weight: 1, Ops: ops, Bytes: ops * size, Cost: 1, Wait: 1}}, mostTarget)
 		for _, tt := range []struct{ bps, iops, safeBps, safeIOPS uint64 }{
 			{m.Rbps, m.RSeqIOPS, c.Safe.Rbps, c.Safe.RSeqIOPS},
 			{m.Rbps, m.RRandIOPS, c.Safe.Rbps, c.Safe.RRandIOPS},

@@ -17,7 +17,6 @@ type followFigures struct {
 	alone      float64 // reads of 32 KiB, nothing else
 	ops, bytes float64 // reads of 4 KiB beside reads of 1 MiB, with the same weight
 	victim     float64 // reads of 4 KiB that begin beside both, with ten times their weight
-	kept, left float64 // those reads beside reads of 1 MiB with a hundredth of their weight, and the part of the bytes that the disk does then
 }
 
 // TestModelFollows measures how much of a disk with two limits containers use by a model that follows the mix, and by one that
@@ -42,8 +41,7 @@ func TestModelFollows(t *testing.T) {
 	pinned := b.follows(t, saved, "off")
 	moved := b.follows(t, saved, "auto")
 	for name, f := range map[string]followFigures{"the model stays": pinned, "the model follows": moved} {
-		t.Logf("%s: alone with 32 KiB: %.3f; 4 KiB beside 1 MiB: %.2f of the operations + %.2f of the bytes = %.2f; victim: %.0f reads/s; %.0f reads/s beside a hundredth of its weight, and %.2f of the bytes",
-			name, f.alone, f.ops, f.bytes, f.ops+f.bytes, f.victim, f.kept, f.left)
+		t.Logf("%s: alone with 32 KiB: %.3f; 4 KiB beside 1 MiB: %.2f of the operations + %.2f of the bytes = %.2f; victim: %.0f reads/s", name, f.alone, f.ops, f.bytes, f.ops+f.bytes, f.victim)
 	}
 	if pinned.alone > .65 || moved.alone < .9 {
 		t.Errorf("one container alone has %.3f and %.3f of the disk, want about 0.57 and at least 0.9", pinned.alone, moved.alone)
@@ -51,11 +49,8 @@ func TestModelFollows(t *testing.T) {
 	if moved.ops+moved.bytes < 1.2*(pinned.ops+pinned.bytes) {
 		t.Errorf("4 KiB beside 1 MiB use %.2f and %.2f of both limits, want a fifth more", pinned.ops+pinned.bytes, moved.ops+moved.bytes)
 	}
-	if moved.victim < .9*pinned.victim || moved.kept < .9*pinned.kept {
-		t.Errorf("the victim reads %.0f and %.0f/s when it begins, and %.0f and %.0f/s later, want at least nine tenths", pinned.victim, moved.victim, pinned.kept, moved.kept)
-	}
-	if moved.left < pinned.left+.05 {
-		t.Errorf("beside the victim the disk does %.2f and %.2f of the bytes, want a twentieth more", pinned.left, moved.left)
+	if moved.victim < .9*pinned.victim {
+		t.Errorf("the victim reads %.0f/s and %.0f/s, want at least nine tenths", pinned.victim, moved.victim)
 	}
 }
 
@@ -67,8 +62,7 @@ func (b *slowBench) follows(t *testing.T, saved, follow string) (f followFigures
 	small := b.holder(fmt.Sprint("small", b.pods), lab.Annotations{lab.Weight + "containers": "100"})
 	large := b.holder(fmt.Sprint("large", b.pods), lab.Annotations{lab.Weight + "containers": "100"})
 	victim := b.holder(fmt.Sprint("victim", b.pods), lab.Annotations{lab.Weight + "containers": "1000"})
-	low := b.holder(fmt.Sprint("low", b.pods), lab.Annotations{lab.Weight + "containers": "10"})
-	for _, k := range []held{small, large, victim, low} {
+	for _, k := range []held{small, large, victim} {
 		defer b.end(k.pod)
 	}
 	b.awaitCost(true)
@@ -94,13 +88,6 @@ func (b *slowBench) follows(t *testing.T, saved, follow string) (f followFigures
 	began := time.Now()
 	time.Sleep(10 * time.Second)
 	f.victim = float64(b.operations([]string{victim.Cgroup})[0]-before) / time.Since(began).Seconds()
-	stopSmall()
-	stopLarge()
-	defer run(low, "1M", "4")()
-	b.settle(t, safe, follow == "auto")
-	before, began = b.operations([]string{victim.Cgroup})[0], time.Now()
-	_, f.left = b.use()
-	f.kept = float64(b.operations([]string{victim.Cgroup})[0]-before) / time.Since(began).Seconds()
 	t.Logf("follow %s: %+v, io.cost.model %s", follow, f, b.costLine("io.cost.model"))
 	return f
 }
@@ -109,8 +96,8 @@ func (b *slowBench) follows(t *testing.T, saved, follow string) (f followFigures
 func didIO(b *slowBench, k held) error {
 	before := b.operations([]string{k.Cgroup})[0]
 	time.Sleep(time.Second)
-	if b.operations([]string{k.Cgroup})[0] == before {
-		return errors.New("it does nothing for a second")
+	if b.operations([]string{k.Cgroup})[0] < before+10 {
+		return errors.New("it does less than 10 operations in a second")
 	}
 	return nil
 }
