@@ -28,7 +28,8 @@ annotations.
 
 --all also disables io.cost where nri-blkio has enabled it, and removes the weights
 of the cgroups above containers. A running plugin does both itself, within its
---resync, unless its policy keeps io.cost enabled (weights: on, or a reserve). --all
+--resync, unless its policy keeps io.cost enabled (weights: on, or a reserve); one that
+was killed counts as running for some seconds, and a line says so. --all
 asks before it clears, and needs --yes if stdin is not a terminal.
 --undo removes the marks, and a running plugin restores the limits within its
 --resync (30 s by default).

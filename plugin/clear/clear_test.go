@@ -138,11 +138,15 @@ func TestClearNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, _, err := run(t, n, tt.request); err != nil {
+			got, _, err := run(t, n, tt.request)
+			if err != nil {
 				t.Error(err)
 			}
 			if cleared := disks.reads > 0; cleared != tt.want {
 				t.Errorf("cleared %t, want %t", cleared, tt.want)
+			}
+			if left := strings.Contains(strings.Join(got, "\n"), "leave io.cost"); left != tt.running {
+				t.Errorf("%q; said that they are left %t, want %t", got, left, tt.running)
 			}
 		})
 	}

@@ -108,7 +108,7 @@ func TestBudgetUse(t *testing.T) {
 	root := group("pods",
 		bound("a", 100, group("p", container("p/c", 300, true))), bound("a", 100, group("q", container("q/c", 100, false))),
 		bound("b", 50, group("r", container("r/c", 50, true))), bound("c", 70, group("s", container("s/c", 100, false))), group("x", container("x/c", 60, true)))
-	all, used := Distribute(root)
+	all, used := distribute(blkio.MaxWeight, root)
 	want := []BudgetUse{{Budget: Budget{Namespace: "a", Weight: 100}, Sum: 300, Pods: 1}, {Budget: Budget{Namespace: "b", Weight: 50}, Sum: 50, Pods: 1}}
 	if diff := cmp.Diff(want, used); diff != "" {
 		t.Errorf("uses: -want +got:\n%s", diff)
@@ -130,7 +130,7 @@ func TestBudgetUse(t *testing.T) {
 // TestBudgetsOfRoots verifies that a budget holds for the pods below all cgroups above pods.
 func TestBudgetsOfRoots(t *testing.T) {
 	one, other := group("pods", tenant("a", 100, 1, 100)...), group("more", tenant("a", 100, 3, 100)...)
-	_, used := Distribute(one, other)
+	_, used := distribute(blkio.MaxWeight, one, other)
 	if want := []BudgetUse{{Budget: Budget{Namespace: "a", Weight: 100}, Sum: 400, Pods: 4}}; !cmp.Equal(want, used) {
 		t.Errorf("%+v, want %+v", used, want)
 	}

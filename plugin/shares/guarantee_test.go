@@ -78,7 +78,7 @@ func TestGuarantees(t *testing.T) {
 // and that an idle namespace takes nothing from the others.
 func TestGuaranteeOfIdle(t *testing.T) {
 	root := group("pods", append(guaranteed(3600, []Cgroup{bound("a", 0, group("p", container("p/c", 100, false)))}), tenant("b", 10000, 10, 90)...)...)
-	all, used := Distribute(root)
+	all, used := distribute(blkio.MaxWeight, root)
 	if weights := weightsOf(all); weights["p"] != 600 || weights["b0"] != 90 {
 		t.Errorf("weights %v, want 600 for p beside ten of 90", weights)
 	}
@@ -89,11 +89,11 @@ func TestGuaranteeOfIdle(t *testing.T) {
 
 // TestGranted verifies which part of the disk is reported, with what is outside pods.
 func TestGranted(t *testing.T) {
-	_, used := Distribute(group("pods", append(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 0, 10, 100)...)...))
+	_, used := distribute(blkio.MaxWeight, group("pods", append(guaranteed(3600, tenant("a", 0, 1, 100)), tenant("b", 0, 10, 100)...)...))
 	if got := used[0]; math.Abs(got.Granted-0.36) > 1e-3 || got.Sum != 100 || math.Abs(got.Factor()-20./3) > 1e-9 {
 		t.Errorf("%+v, factor %f", got, got.Factor())
 	}
-	_, used = Distribute(group("pods", guaranteed(3600, tenant("a", 0, 1, 100))...))
+	_, used = distribute(blkio.MaxWeight, group("pods", guaranteed(3600, tenant("a", 0, 1, 100))...))
 	if got := used[0]; math.Abs(got.Granted-0.9) > 1e-9 || got.Factor() != 1 {
 		t.Errorf("alone: %+v, factor %f", got, got.Factor())
 	}
@@ -137,7 +137,7 @@ func TestGuaranteeProperties(t *testing.T) {
 				}
 			}
 		}
-		_, used := Distribute(root)
+		_, used := distribute(blkio.MaxWeight, root)
 		byNamespace, _ := kernelShares(root)
 		factors := map[string]float64{"": 1}
 		for _, u := range used {
@@ -174,7 +174,7 @@ func TestGrantedAtMostAll(t *testing.T) {
 		"a QoS class": {group("pods", Cgroup{Path: "other", Weight: 100, Active: true}, idle("slice", gold))},
 		"all roots":   {idle("pods", gold), idle("more")},
 	} {
-		if _, used := Distribute(roots...); len(used) != 1 || used[0].Granted > 0.9 || !used[0].IsKept() {
+		if _, used := distribute(blkio.MaxWeight, roots...); len(used) != 1 || used[0].Granted > 0.9 || !used[0].IsKept() {
 			t.Errorf("%s: %+v", name, used)
 		}
 	}
@@ -184,7 +184,7 @@ func TestGrantedAtMostAll(t *testing.T) {
 func TestSplit(t *testing.T) {
 	for _, isActive := range []bool{true, false} {
 		first, second := group("pods", guaranteed(3600, tenant("a", 0, 1, 100))...), group("more", container("c", 100, isActive))
-		if _, used := Distribute(first, second); len(used) != 1 || used[0].IsSplit != isActive {
+		if _, used := distribute(blkio.MaxWeight, first, second); len(used) != 1 || used[0].IsSplit != isActive {
 			t.Errorf("the other root is active: %t: %+v", isActive, used)
 		}
 	}

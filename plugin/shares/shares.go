@@ -8,7 +8,7 @@
 //
 // A budget bounds the sum of the weights of a namespace's active pods. Above it, they are scaled down in proportion.
 //
-// Distribute is pure. A Keeper reads the tree, and writes the results.
+// distribute is pure. A Keeper reads the tree, and writes the results.
 package shares
 
 import (
@@ -43,12 +43,9 @@ type Share struct {
 	Factor float64
 }
 
-// Distribute returns the shares of all cgroups below roots, parents before children, in the
+// distribute returns the shares of all cgroups below roots, parents before children, in the
 // order of the tree, and the use of budgets by namespace. A root itself competes with cgroups outside of the
-// tree; its weight is not decided here.
-func Distribute(roots ...Cgroup) ([]Share, []BudgetUse) { return distribute(blkio.MaxWeight, roots...) }
-
-// distribute is Distribute for weights up to most.
+// tree; its weight is not decided here. No weight is above most, the controller's maximum.
 func distribute(most float64, roots ...Cgroup) ([]Share, []BudgetUse) {
 	var out []Share
 	used := usesOf(roots)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 func container(path string, weight uint32, active bool) Cgroup {
@@ -22,7 +24,7 @@ func group(path string, children ...Cgroup) Cgroup {
 }
 
 func sharesOf(root Cgroup) []Share {
-	out, _ := Distribute(root)
+	out, _ := distribute(blkio.MaxWeight, root)
 	return out
 }
 
