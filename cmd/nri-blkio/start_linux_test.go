@@ -83,19 +83,25 @@ func startRuntime(t *testing.T, s *steps) (socket string) {
 	return socket
 }
 
-// silentApp is the program on a node where everything hangs but the registration: the mount table cannot be read, the
-// runtime's own socket does not answer, and neither the listener of metrics nor the BPF programs are ever ready.
-func silentApp(t *testing.T, host string, s *steps) *app {
+// hangingFile replaces a file by one whose reads hang until the writer, which never writes, is closed.
+func hangingFile(t *testing.T, name string) (writer *os.File) {
 	t.Helper()
-	table := filepath.Join(host, "proc/1/mountinfo")
-	if err := errors.Join(os.Remove(table), unix.Mkfifo(table, 0o600)); err != nil {
+	if err := errors.Join(os.Remove(name), unix.Mkfifo(name, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	writer, err := os.OpenFile(table, os.O_RDWR, 0) // which never writes
+	writer, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { writer.Close() })
+	return writer
+}
+
+// silentApp is the program on a node where everything hangs but the registration: the mount table cannot be read, the
+// runtime's own socket does not answer, and neither the listener of metrics nor the BPF programs are ever ready.
+func silentApp(t *testing.T, host string, s *steps) *app {
+	t.Helper()
+	hangingFile(t, filepath.Join(host, "proc/1/mountinfo"))
 	containerd := filepath.Join(host, "run/containerd/containerd.sock")
 	if err := os.MkdirAll(filepath.Dir(containerd), 0o755); err != nil {
 		t.Fatal(err)
@@ -186,11 +192,19 @@ func TestErrorsBesideRegistration(t *testing.T) {
 			if err := fakeHost(host); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(host, "proc/1/mountinfo"), []byte(tt.mounts), 0o600); err != nil {
-				t.Fatal(err)
-			}
 			var s steps
 			socket := startRuntime(t, &s)
+			if table := filepath.Join(host, "proc/1/mountinfo"); tt.mounts != "" {
+				if err := os.WriteFile(table, []byte(tt.mounts), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			} else { // An end of the connection before that is a data race in the runtime (nri v0.12.5, plugin.name and RegisterPlugin).
+				writer := hangingFile(t, table)
+				go func() {
+					defer writer.Close()
+					s.await(t, 1)
+				}()
+			}
 			a := fakeApp()
 			a.stdout, a.stderr, a.getenv = io.Discard, io.Discard, func(string) string { return "" }
 			a.newRepairer = func(repair.Config) (*repair.Repairer, error) { return nil, errors.New("not on this kernel") }
