@@ -86,8 +86,8 @@ func (c *Clearing) Run(n Node, to Reporter) (found bool, err error) {
 	return len(c.records)+len(steps) > 0, errors.Join(append(errs, err)...)
 }
 
-// node removes io.cost settings and the weights above containers, if the request is to clear all pods. It does
-// nothing if a plugin runs, because that one removes them when it finds the marks.
+// node removes io.cost settings and the weights above containers, if the request is to clear all pods. If a plugin
+// runs, it changes nothing, because that one removes them when it finds the marks.
 func (c *Clearing) node(n Node) (steps []string, err error) {
 	if c.Undo || c.Pod != (inspect.Filter{}) {
 		return nil, nil
@@ -96,8 +96,12 @@ func (c *Clearing) node(n Node) (steps []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if limits.Works() { // one that was killed a moment ago counts as well, so it is not silent
-		return []string{"leave io.cost, bfq and the weights above containers to the plugin, which works by its last report"}, nil
+	steps, err = weights.Clear(n.Cgroups, n.Disks, c.DryRun || limits.Works())
+	if !limits.Works() {
+		return steps, err
 	}
-	return weights.Clear(n.Cgroups, n.Disks, c.DryRun)
+	for i := range steps { // a plugin that was killed a moment ago counts as well, so this is not silent
+		steps[i] = "leave to the plugin, which works by its last report: " + steps[i]
+	}
+	return steps, nil
 }

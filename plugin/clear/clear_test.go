@@ -1,6 +1,7 @@
 package clear
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -47,7 +49,7 @@ func newNode(t *testing.T) Node {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{
 		"cgroup.controllers": "io\n", "io.cost.qos": "", "pods/db-0/db/io.max": "8:0 wbps=1048576\n", "pods/db-0/io.max": "",
-		"pods/db-0/log/io.max": "", "pods/web-0/web/io.max": "", "pods/web-0/io.max": "",
+		"pods/db-0/log/io.max": "", "pods/web-0/web/io.max": "", "pods/web-0/io.max": "", "pods/io.weight": "",
 	})
 	n := Node{Cgroups: fakenode.OpenCgroups(t, dir), Disks: noDisks{}, StateDir: t.TempDir()}
 	limit := policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: blkio.Dev{Major: 8}}, Amount: 1 << 20}}}
@@ -130,8 +132,10 @@ func TestClearNode(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
-			disks := &countedDisks{}
-			n.Disks = disks
+			pods := n.Cgroups.Cgroup("pods")
+			if err := pods.WriteXattr(shares.Attribute, []byte("8:0")); err != nil {
+				t.Fatal(err)
+			}
 			if tt.running {
 				report := health.Report{Part: health.Limits, State: health.Connected, At: time.Now()}
 				if err := hostfs.WriteJSON(health.File(n.StateDir, health.Limits), &report); err != nil {
@@ -142,25 +146,19 @@ func TestClearNode(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if cleared := disks.reads > 0; cleared != tt.want {
-				t.Errorf("cleared %t, want %t", cleared, tt.want)
+			const write = `pods: write io.weight "8:0 default"`
+			if said := slices.Contains(got, write); said != tt.want {
+				t.Errorf("%q, said %t, want %t", got, said, tt.want)
 			}
-			if left := strings.Contains(strings.Join(got, "\n"), "leave io.cost"); left != tt.running {
-				t.Errorf("%q; said that they are left %t, want %t", got, left, tt.running)
+			if left := slices.Contains(got, "leave to the plugin, which works by its last report: "+write); left != tt.running {
+				t.Errorf("%q, left to the plugin %t, want %t", got, left, tt.running)
+			}
+			kept, err := pods.ReadXattr(shares.Attribute)
+			if isKept := len(kept) > 0; err != nil || isKept == (tt.want && !tt.request.DryRun) {
+				t.Errorf("kept %t, %v", isKept, err)
 			}
 		})
 	}
-}
-
-// countedDisks counts how often the disks are read.
-type countedDisks struct {
-	noDisks
-	reads int
-}
-
-func (d *countedDisks) Disks() ([]storage.DiskInfo, error) {
-	d.reads++
-	return nil, nil
 }
 
 // TestClearGoesOn verifies that a record that cannot be parsed, or a cgroup that cannot be written, keeps no other
