@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,7 +114,8 @@ func eventually(t *testing.T, what string, ready func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("not in time: %s\n%s", what, stacks[:runtime.Stack(stacks, true)]) // seen once of a plugin that did not connect again
 		}
 	}
 }
