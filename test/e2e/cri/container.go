@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,22 +31,56 @@ func (k *Container) Start(ctx context.Context) error {
 	return err
 }
 
+// stopTimeout bounds the end of a container. containerd 2.4.2 gives the handling of an exit 10 s, and if that fails,
+// as it does when the removal of the root waits for the disk, it tries again after 1, 2, 4, … seconds
+// (handleEventTimeout, backOffInitDuration). The sixth attempt ends after 91 s, the eighth after 207 s.
+const stopTimeout = 4 * time.Minute
+
 // Stop kills the container's program.
 func (k *Container) Stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	_, err := k.client.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: k.ID})
 	if err != nil {
-		return fmt.Errorf("stop container %s: %w", k.ID, err)
+		return fmt.Errorf("stop container %s %s: %w\nthe runtime's last lines of it:\n%sblocked threads:\n%s",
+			k.Name, k.ID, err, k.journal(), blocked())
 	}
 	return nil
 }
 
+// journal returns what the runtime logged last of the container.
+func (k *Container) journal() string {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "journalctl", "-u", "containerd", "-u", "crio", "-g", k.ID, "-n", "20", "-o", "cat").CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%s%v\n", out, err)
+	}
+	return string(out)
+}
+
+// blocked returns a line for each thread of the node that waits without a signal being able to end that: its
+// name and where in the kernel it is.
+func blocked() string {
+	var b strings.Builder
+	stats, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/stat") // fails for a bad pattern only
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		name, rest, ok := strings.Cut(string(stat), ") ")
+		if err != nil || !ok || !strings.HasPrefix(rest, "D") { // a thread that has ended
+			continue
+		}
+		stack, err := os.ReadFile(filepath.Join(filepath.Dir(file), "stack"))
+		fmt.Fprintln(&b, name+")", strings.Fields(string(stack)), err)
+	}
+	return b.String()
+}
+
 // Remove stops and removes the container.
 func (k *Container) Remove(ctx context.Context) error {
+	stop := k.Stop(ctx)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	stop := k.Stop(ctx)
 	_, err := k.client.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: k.ID})
 	if err := errors.Join(stop, err); err != nil {
 		return fmt.Errorf("remove container %s: %w", k.ID, err)

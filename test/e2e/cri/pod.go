@@ -173,7 +173,7 @@ func (p *Pod) RemoveSandbox(ctx context.Context) error {
 
 // Remove stops and removes the pod with its containers.
 func (p *Pod) Remove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.client.removeCgroup(ctx, p.Cgroup), os.RemoveAll(p.config.LogDirectory))
 	if err != nil {
