@@ -20,18 +20,24 @@ import (
 func SCSIDisks(t *testing.T, n int, parameters ...string) []string {
 	t.Helper()
 	Administer(t, append([]string{"modprobe", "scsi_debug", "delay=0"}, parameters...)...)
-	t.Cleanup(func() { Administer(t, "modprobe", "-r", "scsi_debug") })
+	t.Cleanup(func() {
+		// udev opens a disk for a moment after each change of it.
+		Eventually(t, "scsi_debug is not in use", func() error { return Runs("modprobe", "-r", "scsi_debug") })
+	})
 	var found []string
 	Eventually(t, "the disks are there", func() (err error) {
 		found, err = filepath.Glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
 		if err == nil && len(found) != n {
 			err = fmt.Errorf("the kernel has %d disks of scsi_debug, want %d", len(found), n)
 		}
+		for i, disk := range found {
+			found[i] = filepath.Base(disk)
+			if err == nil { // the disk's directory is there before it has a name and a number
+				_, err = cgroup.Disk(found[i])
+			}
+		}
 		return err
 	})
-	for i, disk := range found {
-		found[i] = filepath.Base(disk)
-	}
 	return found
 }
 
