@@ -115,7 +115,7 @@ func eventually(t *testing.T, what string, ready func() bool) {
 	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<20)
-			t.Fatalf("not in time: %s\n%s", what, stacks[:runtime.Stack(stacks, true)]) // seen once of a plugin that did not connect again
+			t.Fatalf("not in time: %s\n%s", what, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
 }
@@ -301,19 +301,18 @@ func TestPreinstalled(t *testing.T) {
 	for version, want := range map[string]error{"1.7.24~ds1": errListsNothing, "v1.7.27": errListsNothing, "v2.0.0": nil} {
 		t.Run(version, func(t *testing.T) {
 			r := newContainerd(t, version, 10*time.Second, &listed{})
-			conn, err := net.Dial("unix", r.socket)
+			// As the runtime hands it to the process. The stub closes the descriptor, so nothing else here may own it:
+			// a second close would be that of another connection, which then never learns of its end.
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { conn.Close() })
-			f, err := conn.(*net.UnixConn).File() // as the runtime hands it to the process
-			if err != nil {
+			if err := unix.Connect(fd, &unix.SockaddrUnix{Name: r.socket}); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { f.Close() })
 			t.Setenv(api.PluginNameEnvVar, "nri-blkio")
 			t.Setenv(api.PluginIdxEnvVar, "90")
-			t.Setenv(api.PluginSocketEnvVar, strconv.Itoa(int(f.Fd())))
+			t.Setenv(api.PluginSocketEnvVar, strconv.Itoa(fd))
 			p := newPlugin(t, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
