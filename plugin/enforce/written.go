@@ -52,6 +52,12 @@ func (w *Written) note(c *change) {
 	}
 }
 
+// Left returns what was written to one cgroup alone, and false for nothing.
+func (w *Written) Left(cgroup string) (Written, bool) {
+	r, found := w.of[cgroup]
+	return Written{of: map[string]record.Record{cgroup: r}}, found
+}
+
 // sweep forgets cgroups that were removed.
 func (w *Written) sweep(cgroups *cgroupfs.Hierarchy) {
 	for path := range w.of {

@@ -125,7 +125,7 @@ func (s *state) concern(g *group, recorded bool) {
 	delete(s.bystanders, g)
 	if recorded = recorded || known != unrecorded; !recorded { // an unread cgroup may have a record
 		// No limit has delayed the writes of the pod so far. So its cgroup needs no limit for the data of containers that have ended.
-		g.drain = lifecycle.Drain{}
+		g.drain.Forget()
 	}
 	for _, p := range g.pods {
 		for _, c := range p.containers {

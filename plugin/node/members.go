@@ -20,7 +20,7 @@ import (
 func newState(wake signal) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
-		bystanders: map[*group]reading{}, indexes: newIndexes(), live: map[string]live{},
+		bystanders: map[*group]reading{}, written: map[string]enforce.Written{}, indexes: newIndexes(), live: map[string]live{},
 	})
 }
 
@@ -126,6 +126,8 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	g := s.groups[key]
 	if g == nil {
 		g = newGroup(cgroup, key)
+		*g.written = s.written[cgroup]
+		delete(s.written, cgroup)
 		s.groups[key] = g
 	}
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
@@ -183,6 +185,9 @@ func (s *state) leave(p *pod, e lifecycle.Event) {
 func (s *state) drop(g *group) {
 	if len(g.pods) == 0 && len(g.token) == 0 && s.groups[g.key] == g {
 		delete(s.groups, g.key)
+		if left, some := g.written.Left(g.cgroup); some {
+			s.written[g.cgroup] = left
+		}
 	}
 }
 

@@ -47,7 +47,6 @@ func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
 	if rng.IntN(2) == 0 && p.claim != "" { // those that were granted have to stay
 		text = modelClaims[len(modelClaims)-1-rng.IntN(2)]
 	}
-	runs := len(r.in(p.current(), modelRunning)) > 0
 	r.note("%s: its claim has the limits %q", p.name, text)
 	r.tell(func() {
 		p.claim = text
@@ -59,7 +58,7 @@ func (r *modelRuntime) editClaim(p *modelPod, rng *rand.Rand) {
 			}
 		}
 		p.claimed = p.claimed || modelVolumesOf(text).HasLimits()
-		r.write(p, runs, true)
+		r.write(p, true)
 	}, p)
 }
 

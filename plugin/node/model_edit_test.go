@@ -90,11 +90,10 @@ func (r *modelRuntime) edit(p *modelPod, rng *rand.Rand) {
 		r.editClaim(p, rng)
 		return
 	}
-	runs := len(r.in(p.current(), modelRunning)) > 0
 	r.note("%s: edited to tier %q, %v", p.name, tier, annotations)
 	r.tell(func() {
 		p.annotations, p.tier, p.edited = annotations, tier, true
-		r.write(p, runs, false)
+		r.write(p, false)
 	}, p)
 }
 
@@ -109,16 +108,15 @@ func (r *modelRuntime) editNamespace(rng *rand.Rand) {
 		r.team = team
 		for _, p := range pods {
 			if p.hasDocument {
-				r.write(p, false, false)
+				r.write(p, false)
 			}
 		}
 	}, pods...)
 }
 
-// write writes the next document of a pod. runs is false if its containers may have begun while the plugin did not know
-// them. onlyClaims is true if nothing but the limits of claims has changed. The caller holds mu.
-func (r *modelRuntime) write(p *modelPod, runs, onlyClaims bool) {
-	p.begun, p.unsettled, p.hasDocument = p.begun && runs, true, true
+// write writes the next document of a pod. onlyClaims is true if nothing but the limits of claims has changed. The caller holds mu.
+func (r *modelRuntime) write(p *modelPod, onlyClaims bool) {
+	p.unsettled, p.hasDocument = true, true
 	edited := !onlyClaims && (len(p.documents) == 0 || !maps.Equal(p.document().annotations, ownOf(p.annotations)))
 	p.documents = append(p.documents, modelDocument{ownOf(p.annotations), p.tier, r.team, p.claim})
 	for _, sb := range p.sandboxes {

@@ -12,6 +12,7 @@ type modelKnown struct {
 	containers map[string]bool       // whether it runs, by ID
 	bystanding map[string]bool       // containers of pods of no concern
 	left       []string              // data that ended containers left
+	written    int                   // cgroups of pods that have left
 	requests   map[string]modelFacts // the facts by which it decides, by sandbox
 	rejected   map[string]error      // why it rejects others, by sandbox
 	late       map[string]bool       // pods with a live container for which the budget had no room, by their UID
@@ -22,6 +23,7 @@ func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	out.written = len(s.written)
 	left := func(what string, count int) {
 		if count != 0 {
 			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))

@@ -95,7 +95,7 @@ func runModel(t *testing.T, seed uint64) int {
 		}
 	}
 	r.rest()
-	if known := r.plugin.known(); len(known.sandboxes)+len(known.containers)+len(known.left) > 0 {
+	if known := r.plugin.known(); len(known.sandboxes)+len(known.containers)+len(known.left)+known.written > 0 {
 		t.Errorf("seed %d: all pods were removed, and the plugin knows %v", seed, known)
 	}
 	return r.events

@@ -112,6 +112,9 @@ type state struct {
 	indexes
 	// live has what the API server knows about pods now, by their UID. The pods may not be here yet. The values do not change.
 	live map[string]live
+	// written has what this process wrote to the cgroups of groups that have left, until the cgroups are removed: a later sandbox may
+	// be in one of them, and the record may not have been stored.
+	written map[string]enforce.Written
 	// namespaceKeys are the keys of the labels of namespaces that requests keep, nil for none.
 	namespaceKeys []string
 	arrivals      int // pods and containers that became part of the state

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -199,11 +200,29 @@ func (n *Node) listing(running []cgroupfs.Cgroup) (out Listing) {
 	return out
 }
 
-// findRemovedBystanders forgets the bystanders without a cgroup.
+// findRemovedBystanders forgets the bystanders without a cgroup, and what was written to cgroups that were removed.
 func (n *Node) findRemovedBystanders() {
 	for _, p := range n.bystanding() {
 		n.findRemovedPods(p.group)
 	}
+	for _, cgroup := range n.leftWritten() {
+		if !n.cgroups.Cgroup(cgroup).Exists() {
+			n.forgetWritten(cgroup)
+		}
+	}
+}
+
+// leftWritten returns the cgroups of groups that have left to which this process wrote.
+func (n *Node) leftWritten() []string {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return slices.Collect(maps.Keys(s.written))
+}
+
+func (n *Node) forgetWritten(cgroup string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	delete(s.written, cgroup)
 }
 
 // lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.

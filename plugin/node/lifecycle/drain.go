@@ -178,6 +178,14 @@ func (d *Drain) Apply(id string, do Actions, w Writes) {
 // EndUnseen notes a container that ended before the plugin knew it.
 func (d *Drain) EndUnseen() { d.handle(EndedUnseen) }
 
+// Forget closes all containers, and forgets the data that those before left: no limit has delayed its writes.
+func (d *Drain) Forget() {
+	d.open = nil
+	if d.changes++; d.phase != Unused {
+		d.phase = Drained
+	}
+}
+
 // Change notes another change of the pod.
 func (d *Drain) Change() { d.handle(PodChanged) }
 

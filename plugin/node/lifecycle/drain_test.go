@@ -172,6 +172,23 @@ func TestDrainTakesActions(t *testing.T) {
 	}
 }
 
+// TestDrainForgets verifies that a pod has nothing left after Forget, and that one which was used stays so.
+func TestDrainForgets(t *testing.T) {
+	for _, want := range []DrainPhase{Unused, Drained} {
+		var d Drain
+		if want == Drained {
+			d.Begin("a")
+			d.Begin("b")
+			d.End("b", false)
+		}
+		asked := d.changes
+		d.Forget()
+		if d.Phase() != want || len(d.open) > 0 || d.changes == asked {
+			t.Errorf("phase %v with %d open after %d changes, want %v", d.Phase(), len(d.open), d.changes, want)
+		}
+	}
+}
+
 // drainModel is the drain of a pod as two sets and a flag.
 type drainModel struct {
 	open            map[string]bool
