@@ -63,12 +63,26 @@ func (p *Policy) staged() (out []string) {
 	}
 	for i := range p.Budgets {
 		for _, name := range p.Budgets[i].Namespaces {
-			if r := p.ruleFor(&PodFacts{Namespace: name}); p.Budgets[i].Guarantee != 0 && r != nil && r.Mode == ModeObserve {
+			if p.Budgets[i].Guarantee != 0 && p.onlyObserves(name) {
 				out = append(out, "namespace "+name)
 			}
 		}
 	}
 	return out
+}
+
+// onlyObserves reports whether the rules enforce nothing for any pod of a namespace.
+func (p *Policy) onlyObserves(namespace string) bool {
+	for i := range p.Rules {
+		switch r := &p.Rules[i]; {
+		case !matchesAny(r.Match.Namespaces, namespace):
+		case r.Mode != ModeObserve:
+			return false
+		case r.Match.isForAllOf():
+			return true
+		}
+	}
+	return false // the policy's mode is for the others
 }
 
 // guaranteed returns the sum of all guarantees. Each class and each namespace has one of its own.

@@ -79,6 +79,14 @@ rules:
 	if got := parsed(t, staged).Promised(); !strings.HasSuffix(got, "10% can still be guaranteed; nothing is kept for class fast, class lost, namespace gold: no rule for their pods enforces") {
 		t.Errorf("with rules that do not enforce: %q", got)
 	}
+	const partly = guarantees + `
+rules:
+- {name: db, match: {namespaces: [gold], podSelector: {matchLabels: {app: db}}}}
+- {name: others, match: {namespaces: [gold]}, mode: observe}
+`
+	if got := parsed(t, partly).Promised(); got != promised {
+		t.Errorf("with a rule for some pods: %q, want %q", got, promised)
+	}
 	if got := parsed(t, "reserve: {system: 10%}\nbudgets: [{namespaces: [a], weight: 5}]").Promised(); got != "" {
 		t.Errorf("without guarantees: %q", got)
 	}

@@ -71,7 +71,12 @@ func (m *PodMatch) selectsPod(pod *PodFacts) bool {
 
 // isForAll reports whether each pod is selected.
 func (m *PodMatch) isForAll() bool {
-	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && len(m.QOS) == 0 && (m.Selector == nil || m.Selector.Empty()) && m.NamespaceSelector == nil
+	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && m.isForAllOf()
+}
+
+// isForAllOf reports whether each pod of the namespaces is selected.
+func (m *PodMatch) isForAllOf() bool {
+	return len(m.QOS) == 0 && (m.Selector == nil || m.Selector.Empty()) && m.NamespaceSelector == nil
 }
 
 // ruleFor returns the first rule that matches a pod, or nil.

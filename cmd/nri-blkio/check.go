@@ -103,7 +103,7 @@ func (a *app) checkCommand() *cobra.Command {
 	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
 	f.BoolVar(&o.offline, "offline", false, "check without a node: report what only a node can know as unknown")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
-	o.output.add(cmd)
+	o.output.add(cmd, outputWide)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
 	return cmd

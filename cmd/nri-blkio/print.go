@@ -26,10 +26,11 @@ type output string
 
 const (
 	outputTable output = "table"
-	outputWide  output = "wide" // a table with all columns
 	outputJSON  output = "json"
 	outputYAML  output = "yaml"
-	outputName  output = "name" // the names of pods; only of commands that add it
+	// Only some commands add these.
+	outputWide output = "wide" // a table with all columns
+	outputName output = "name" // the names of pods
 )
 
 func (o output) write(out *bytes.Buffer, result any, write func(*bytes.Buffer)) error {
@@ -46,9 +47,12 @@ func (o output) write(out *bytes.Buffer, result any, write func(*bytes.Buffer)) 
 // isDocument reports whether programs read the output.
 func (o output) isDocument() bool { return o == outputJSON || o == outputYAML }
 
-func (o *output) add(cmd *cobra.Command, more ...string) {
+func (o *output) add(cmd *cobra.Command, more ...output) {
 	*o = outputTable
-	flag := outputFlag{o, append([]string{string(outputTable), string(outputWide), string(outputJSON), string(outputYAML)}, more...)}
+	flag := outputFlag{o, nil}
+	for _, format := range append([]output{outputTable, outputJSON, outputYAML}, more...) {
+		flag.formats = append(flag.formats, string(format))
+	}
 	cmd.Flags().VarP(&flag, "output", "o", strings.Join(flag.formats, ", "))
 	completes(cmd, "output", flag.formats...)
 }

@@ -12,12 +12,12 @@ func TestOutputFlag(t *testing.T) {
 	for value, ok := range map[string]bool{"table": true, "wide": true, "json": true, "yaml": true, "name": false, "xml": false, "": false} {
 		var o output
 		cmd := &cobra.Command{}
-		o.add(cmd)
+		o.add(cmd, outputWide)
 		err := cmd.Flags().Set("output", value)
 		if (err == nil) != ok || ok && string(o) != value {
 			t.Errorf("%q: %q, %v", value, o, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "(write table, wide, json, yaml)") {
+		if err != nil && !strings.Contains(err.Error(), "(write table, json, yaml, wide)") {
 			t.Error(err)
 		}
 	}

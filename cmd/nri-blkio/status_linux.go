@@ -122,7 +122,7 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback, validator\nor cluster);\nexit with 1 unless it is connected (writeback: unless it runs)")
 	cmd.Flags().BoolVar(&o.removed, "removed", false, "print only what is still in force; exit with 1 unless the limits part runs\nin mode observe, and nothing of nri-blkio is in force")
 	a.opts.addVolumeFlags(cmd)
-	o.output.add(cmd, string(outputName))
+	o.output.add(cmd, outputWide, outputName)
 	f := cmd.Flags()
 	f.BoolVar(&o.brief, "brief", false, "print one line: the number of limits in force, or the problems")
 	f.BoolVarP(&o.watch, "watch", "w", false, "print it again every two seconds")

@@ -183,12 +183,16 @@ func (a *app) screen(o output) screen {
 
 func (s screen) isTerminal() bool { return s.height > 0 }
 
-// show writes a text. On a terminal it cuts what does not fit.
+// show writes a text. On a terminal it cuts what does not fit, and says so.
 func (s screen) show(text []byte) error {
 	if s.isTerminal() {
 		const home, noWrap, wrap, eraseLine, eraseBelow = "\x1b[H", "\x1b[?7l", "\x1b[?7h", "\x1b[K", "\x1b[J"
 		lines := bytes.SplitAfter(text, []byte("\n"))
-		text = bytes.Join(lines[:min(len(lines), s.height-1)], nil)
+		if rest := bytes.Count(text, []byte("\n")) - (s.height - 1); rest > 0 {
+			kept := max(s.height-2, 0)
+			lines = append(lines[:kept], fmt.Appendf(nil, "and %d more lines: enlarge the terminal, or use --once\n", rest+1))
+		}
+		text = bytes.Join(lines, nil)
 		text = []byte(home + noWrap + string(bytes.ReplaceAll(text, []byte("\n"), []byte(eraseLine+"\n"))) + eraseBelow + wrap)
 	}
 	_, err := s.out.Write(text)

@@ -213,7 +213,9 @@ func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Wei
 	}
 	for _, child := range c.children {
 		if !child.isUnread() {
-			out.Children = append(out.Children, child.onDisk(dev, now, given, budgets))
+			below := child.onDisk(dev, now, given, budgets)
+			out.Active = out.Active || below.Active // the child was read later, and may have begun in between
+			out.Children = append(out.Children, below)
 		}
 	}
 	return out

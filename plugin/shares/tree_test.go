@@ -71,3 +71,25 @@ func TestReplacedChild(t *testing.T) {
 		t.Errorf("the pod has %q, want %q", got, want)
 	}
 }
+
+// TestBeginsMeanwhile verifies that a cgroup is active if one below it is. The kernel counts I/O in both, but the one below is read later.
+func TestBeginsMeanwhile(t *testing.T) {
+	k := newKernel(t, map[string]string{a: "default 200\n"})
+	k.use(vda, a)
+	k.pass(vda)
+	above := []string{"kubepods.slice", burstable}
+	before := k.read(burstable + "/io.stat")
+	k.use(vda, a)
+	for _, p := range above { // when they were read, they had changed, but not on vda
+		k.put(p+"/io.stat", before+"254:16 rbytes=0 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n")
+	}
+	k.pass(vda)
+	for c := k.keeper.top[0].onDisk(vda, k.now, nil, nil); ; c = c.Children[0] {
+		if !c.Active {
+			t.Errorf("%s is not active", c.Path)
+		}
+		if c.Path == a {
+			break
+		}
+	}
+}
