@@ -23,7 +23,6 @@ func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	out.written = len(s.written)
 	left := func(what string, count int) {
 		if count != 0 {
 			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
@@ -46,6 +45,7 @@ func (n *Node) known() modelKnown {
 		}
 	}
 	slices.Sort(out.sandboxes)
+	out.written = len(s.written)
 	hasLate := false // the budget is asked again about these pods, later
 	for _, g := range s.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
@@ -79,8 +79,7 @@ func (n *Node) known() modelKnown {
 	left("calls of the reconciler", n.inFlight.passes.Count())
 	left("pods being tidied up", len(n.exits.tidier.Turn))
 	syncs, waiting := n.exits.writeout.Syncs.Pending()
-	left("syncs under way", syncs)
-	left("hand-overs that wait for a sync", waiting)
+	left("syncs under way, or waited for", syncs+waiting)
 	return out
 }
 
