@@ -87,17 +87,28 @@ func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Loca
 	return of.in(s).unresolved(pol, now)
 }
 
-// isResolved reports whether no container of the group has to be searched for disks, or decided.
+// isResolved reports whether the disks of all containers of the group are found and all are decided, as far as that is possible.
+// A search that is under way counts as not done, however long it takes.
 func (g *group) isResolved(pol *policy.Policy, now *layers.Locations) bool {
-	out, hung := g.unresolved(pol, now)
-	return len(out)+len(hung) == 0
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if !c.isResolved(pol, now) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *container) isResolved(pol *policy.Policy, now *layers.Locations) bool {
+	return c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), now)
 }
 
 func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
-			case c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), now):
+			case c.isResolved(pol, now):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
 			case c.hangs():

@@ -113,6 +113,42 @@ func TestHungReadDelaysNoOther(t *testing.T) {
 	until("the read ends", func() bool { return len(n.peek().pods[sb.ID].group.token) == 0 })
 }
 
+// TestSearchBeginsBeforeSteady verifies that a pod whose disks are searched for again is not left out of passes, although the search
+// has not taken long yet: it may hang, and the passes say so.
+func TestSearchBeginsBeforeSteady(t *testing.T) {
+	k := fakenode.NewKernel(t)
+	n := newNode(t, k.Open(t, nil))
+	sb := limited("rootfs wbps=2Mi")
+	for _, cgroup := range []string{podCgroup, cgroupOf("a")} {
+		k.Make(cgroup, true)
+	}
+	start(t, n, sb, "a")
+	steady := func() bool {
+		n.pass(t.Context())
+		n.pass(t.Context())
+		s := n.state.Lock()
+		defer n.state.Unlock()
+		return s.pods[sb.ID].group.in(s).plan.policy != nil
+	}
+	if !steady() {
+		t.Fatal("the pod is not steady at first: the test cannot show anything")
+	}
+	s := n.state.Lock()
+	c := s.pods[sb.ID].containers[0]
+	c.token <- struct{}{}
+	c.search.began, c.search.found = time.Now(), 0
+	s.changed(c.pod.group.in(s))
+	s.markDirty(c.pod.group.in(s))
+	n.state.Unlock()
+	if steady() {
+		t.Error("a search is under way, and the pod is steady")
+	}
+	n.endSearch(c.identity, false)
+	if !steady() {
+		t.Error("the search has ended, and the pod is not steady")
+	}
+}
+
 // TestRaiseWaits verifies that Raise waits for another writer of the pod, and gives up if that one hangs.
 func TestRaiseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
