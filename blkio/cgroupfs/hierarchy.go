@@ -96,11 +96,6 @@ func OpenTree(dir string) (*Hierarchy, error) {
 	return h, nil
 }
 
-// OpenFakeTree is OpenFake with Fake.Write.
-func OpenFakeTree(dir string, write func(name, data string) error) (*Hierarchy, error) {
-	return OpenFake(dir, Fake{Write: write})
-}
-
 // OpenFake is OpenTree for a directory of plain files.
 func OpenFake(dir string, fake Fake) (*Hierarchy, error) {
 	h, err := OpenTree(dir)

@@ -129,7 +129,7 @@ func (r *runner) clusterPart() (part.Part, error) {
 	if err != nil {
 		return part.Part{}, named(err)
 	}
-	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), EventAPI: api, ReportAPI: api, Resync: r.resync, Log: r.log}
+	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), Resync: r.resync, Log: r.log}
 	if r.attachments {
 		c.Node = r.nodeName
 	}

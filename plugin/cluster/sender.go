@@ -212,19 +212,19 @@ func (s *sender) send(ctx context.Context, now time.Time, pod *eventsOfPod, i in
 // create creates or counts an Event, whichever it needs.
 func (s *sender) create(ctx context.Context, of podevent.Pod, was sent, e *podevent.Event) (created bool, err error) {
 	if was.created {
-		if err := s.request(ctx, s.part.EventAPI.CountEvent, of, e); !apierrors.IsNotFound(err) {
+		if err := s.request(ctx, s.part.API.CountEvent, of, e); !apierrors.IsNotFound(err) {
 			return false, err
 		}
 		// The API server has dropped it, since it is old.
 	}
-	err = s.request(ctx, s.part.EventAPI.CreateEvent, of, e)
+	err = s.request(ctx, s.part.API.CreateEvent, of, e)
 	if !apierrors.IsAlreadyExists(err) {
 		return true, err
 	}
 	if e.Count < 2 { // it was created before a restart
 		return false, nil
 	}
-	return false, s.request(ctx, s.part.EventAPI.CountEvent, of, e)
+	return false, s.request(ctx, s.part.API.CountEvent, of, e)
 }
 
 // request sends a request, and counts it. An answer of the API server is a success.
@@ -253,29 +253,14 @@ func isRefusal(err error) bool {
 // reportingController is how Events name the program.
 const reportingController = "nri-blkio"
 
-// EventAPI writes Events at the API server.
-type EventAPI interface {
-	// CreateEvent creates an Event of a pod. The error is that of an object that exists if it was created before.
-	CreateEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error
-	// CountEvent changes how often an existing Event has occurred, at least twice, and when it did last.
-	CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error
-}
-
-// Client is a client of the API server with all that the part asks for.
-type Client interface {
-	API
-	EventAPI
-	ReportAPI
-}
-
-// CreateEvent implements EventAPI.
+// CreateEvent implements API.
 func (c *client) CreateEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return c.eventGroup.Post().Namespace(of.Namespace).Resource("events").Body(newEvent(c.node, of, e)).Do(ctx).Error()
 }
 
-// CountEvent implements EventAPI.
+// CountEvent implements API.
 func (c *client) CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error {
 	patch, err := json.Marshal(map[string]any{"series": seriesOf(e)})
 	if err != nil { // not reached
