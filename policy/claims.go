@@ -88,7 +88,6 @@ func (v *Volumes) knownClaims() []claim {
 	return v.claims
 }
 
-// findClaim returns the index of a claim.
 func (v *Volumes) findClaim(name string) (int, bool) {
 	return slices.BinarySearchFunc(v.knownClaims(), name, func(c claim, name string) int { return strings.Compare(c.name, name) })
 }

@@ -34,7 +34,6 @@ type classDocument struct {
 	Guarantee *scalar `json:"guarantee"`
 }
 
-// class validates an element of classes.
 func (d *classDocument) class(v *validator, at *field.Path, name string, p *Policy) *Class {
 	c := &Class{Name: name}
 	if name == annotation.NoClass || !annotation.IsLabel(name) {

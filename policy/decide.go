@@ -102,7 +102,6 @@ func (e *evaluation) hasUnknown() bool {
 	return slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind() == annotation.Internal })
 }
 
-// count returns the number of values that were decided.
 func (e *evaluation) count() (n int) {
 	isSet := func(c *cell) {
 		if c.entry != nil {

@@ -71,7 +71,6 @@ type qosDocument struct {
 	Max scalar `json:"max"`
 }
 
-// rule validates an element of disks.
 func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
 	match := at.Child("match")
 	r := DiskRule{

@@ -114,7 +114,6 @@ func newDocument(p *Policy) *document {
 	return d
 }
 
-// policy validates the document.
 func (d *document) policy() (*Policy, field.ErrorList) {
 	v := validator{ruleNames: map[string]bool{}}
 	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)

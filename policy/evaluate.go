@@ -283,7 +283,6 @@ func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 	return errs
 }
 
-// sourceOf returns the source of a value.
 func (e *evaluation) sourceOf(c *cell) Source {
 	out := e.class
 	switch c.scope {

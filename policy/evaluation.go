@@ -185,7 +185,6 @@ func (e *evaluation) noMount(c *Container) *annotation.Problem {
 	return p
 }
 
-// classes evaluates a class.
 func (e *evaluation) classes(c *Class, from Source, cs []Container) {
 	e.class = from
 	e.entries(c.weights, cs, scopeClass)

@@ -56,7 +56,6 @@ type budgetDocument struct {
 	Guarantee *scalar `json:"guarantee"`
 }
 
-// budget validates an element of budgets.
 func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) NamespaceBudget {
 	b := NamespaceBudget{Namespaces: d.Namespaces}
 	if len(d.Namespaces) == 0 {

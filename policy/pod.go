@@ -78,7 +78,6 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	return out
 }
 
-// allow drops annotations, and limits of claims, that the rule does not allow.
 func (p *Pod) allow() {
 	if p.AllowsAnnotations() {
 		return

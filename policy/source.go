@@ -66,7 +66,6 @@ func claimName(claim, by string) string {
 	return claim + "/" + by
 }
 
-// isOfClaim reports whether the source is the limits of a claim.
 func (s Source) isOfClaim() bool { return s.Kind == FromClaim || s.Kind == FromDriver }
 
 // Origin returns what has asked for the value. The source of a backstop has none.

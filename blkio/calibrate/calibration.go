@@ -97,7 +97,6 @@ const (
 	unfit = 0.3
 )
 
-// warnings returns the doubts about a measurement.
 func (m *Measurement) warnings() []Warning {
 	out := m.Reads.warnings("reads")
 	if m.Writes == nil {
@@ -129,7 +128,6 @@ func (d *Direction) warnings(name string) (out []Warning) {
 	return out
 }
 
-// largest returns the largest throughput, in bytes per second.
 func (d *Direction) largest() (bps float64) {
 	for _, p := range slices.Concat(d.Sequential, d.Random) {
 		bps = max(bps, p.IOPS*float64(p.Size))

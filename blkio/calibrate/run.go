@@ -57,7 +57,6 @@ func Run(ctx context.Context, cfg Config) (*Calibration, error) {
 	return cfg.calibrate(ctx, disk)
 }
 
-// calibrate calibrates an open disk.
 func (cfg *Config) calibrate(ctx context.Context, disk io.ReaderAt) (*Calibration, error) {
 	cfg.Progress(0, "looking whether the disk is busy")
 	reasons, err := cfg.Node.obstacles(ctx, cfg.Disk)

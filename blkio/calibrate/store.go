@@ -120,7 +120,6 @@ func replace(file string, data []byte) error {
 	return nil
 }
 
-// fileOf returns the file of a disk's calibration.
 func fileOf(dir string, i Identity) (string, error) {
 	if err := i.Check(); err != nil {
 		return "", err

@@ -54,7 +54,6 @@ func cgroupOf(data string) string {
 	return "."
 }
 
-// obstacles returns the reasons that would distort a calibration of the disk now.
 func (n *Node) obstacles(ctx context.Context, d *storage.DiskInfo) (out []string, err error) {
 	qos, err := n.Cgroups.ReadIOCostQOS()
 	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {

@@ -103,7 +103,6 @@ func expandSlice(slice string) (string, error) {
 	return b.String(), nil
 }
 
-// cleanCgroup checks and cleans a path below the cgroup root.
 func cleanCgroup(p string) (string, error) {
 	if strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("contains a control character")

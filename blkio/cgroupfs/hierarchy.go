@@ -159,7 +159,6 @@ func (h *Hierarchy) openRooted(name string, flags int) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// readFile reads a whole file below the root.
 func (h *Hierarchy) readFile(name string) ([]byte, error) {
 	return h.readInto(make([]byte, 0, 1024), name)
 }

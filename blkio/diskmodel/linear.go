@@ -18,7 +18,6 @@ type Point struct {
 	IOPS float64 `json:"iops"` // operations per second
 }
 
-// bps returns the throughput in bytes per second.
 func (p Point) bps() float64 { return float64(p.Size) * p.IOPS }
 
 // Measured has the points of one direction, reads or writes.
@@ -72,7 +71,6 @@ func FitLinear(reads, writes Measured) (Fit, error) {
 	return f, f.Model.Check()
 }
 
-// summarize notes the ratios of the measured rates to the model's.
 func (f *Fit) summarize(ratios []float64) {
 	f.Headroom = 1
 	for _, ratio := range ratios {
@@ -158,7 +156,6 @@ func base(points []Point, perPage float64) (out float64) {
 	return out
 }
 
-// ratios returns the measured rate of each point divided by the model's.
 func (c costs) ratios(m Measured) (out []float64) {
 	for _, part := range []struct {
 		base   float64

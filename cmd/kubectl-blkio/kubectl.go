@@ -37,7 +37,6 @@ func (k *kubectl) run(ctx context.Context, stdin io.Reader, stdout io.Writer, ar
 	return err
 }
 
-// get returns what kubectl get writes.
 func (k *kubectl) get(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a plugin for authentication may ask its user
 	defer cancel()
@@ -49,7 +48,6 @@ func (k *kubectl) get(ctx context.Context, args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// exec runs a command in a pod.
 func (k *kubectl) exec(ctx context.Context, namespace, pod string, stdin io.Reader, command ...string) error {
 	args := []string{"exec", "--namespace=" + namespace, pod}
 	if stdin != nil {

@@ -91,7 +91,6 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 	return cmd
 }
 
-// parse reads the program's own flags, and returns the other arguments.
 func (a *app) parse(own *pflag.FlagSet, args []string) (rest []string, err error) {
 	mine, rest := split(own, args)
 	if err := own.Parse(mine); err != nil {
@@ -105,7 +104,6 @@ func (a *app) parse(own *pflag.FlagSet, args []string) (rest []string, err error
 	return rest, nil
 }
 
-// split returns the arguments that are flags of the program, with their values, and all others.
 func split(own *pflag.FlagSet, args []string) (mine, rest []string) {
 	for len(args) > 0 && args[0] != "--" {
 		text := strings.TrimLeft(args[0], "-")
@@ -133,7 +131,6 @@ func split(own *pflag.FlagSet, args []string) (mine, rest []string) {
 // isName reports whether an object can have a name (RFC 1123). None begins with "-", so kubectl takes none for a flag.
 var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`).MatchString
 
-// onNode runs a command on the node of a pod, or on --node.
 func (a *app) onNode(ctx context.Context, c nodeCommand, args []string) error {
 	node, command, stdin := a.node, append([]string{"/nri-blkio"}, strings.Fields(c.name)...), io.Reader(nil)
 	if c.pod == manifest {
@@ -184,7 +181,6 @@ type pod struct {
 	data     []byte // all of it, as JSON
 }
 
-// findPod reads a pod, [NAMESPACE/]NAME.
 func (a *app) findPod(ctx context.Context, text string) (*pod, error) {
 	name, args := text, []string{"pod", "--output=json"}
 	namespace, after, isQualified := strings.Cut(text, "/")

@@ -115,7 +115,6 @@ func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) []promethe
 	return []prometheus.Collector{documents}
 }
 
-// clusterPart returns the part that speaks with the API server.
 func (r *runner) clusterPart() (part.Part, error) {
 	if r.nodeName == "" {
 		return part.Part{}, usage(fmt.Errorf("--node-name: required with --only %s (or set %s)", health.Cluster, nodeNameEnv))

@@ -53,7 +53,6 @@ func named(err error) error {
 	return err
 }
 
-// statusOf returns the exit status for the error of a command.
 func statusOf(err error) exitStatus {
 	if err == nil {
 		return 0

@@ -61,7 +61,6 @@ func (a *app) preinstalled(args []string) []string {
 	return []string{"run"}
 }
 
-// nodeCommands returns the commands that need a Linux node.
 func (a *app) nodeCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.whyCommand(), a.topCommand(), a.syncCommand(), a.awaitCommand(),
@@ -75,7 +74,6 @@ const (
 	cgroupRootEnv = "NRI_BLKIO_CGROUP_ROOT"
 )
 
-// addNodeFlags adds the flags of all commands.
 func (a *app) addNodeFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.opts.hostRoot, "host-root", cmp.Or(a.getenv(hostRootEnv), "/"), "directory where the node's root filesystem is mounted\n(environment: "+hostRootEnv+")")
@@ -119,7 +117,6 @@ func (o *options) disks() weights.NodeDisks {
 	}
 }
 
-// storage opens the node's storage.
 func (o *options) storage() (*storage.Storage, error) { return storage.Open(o.storageConfig()) }
 
 // storageConfig names the files of the node, with the mounts of the node's first process. This process may
@@ -135,10 +132,8 @@ func (o *options) storageConfig() storage.Config {
 	}
 }
 
-// cgroups opens the node's cgroups.
 func (a *app) cgroups() (*cgroupfs.Hierarchy, error) { return a.openCgroups(a.opts.cgroupDir()) }
 
-// host opens the node for the reports.
 func (a *app) host() (*inspect.Host, error) {
 	o := &a.opts
 	kubeletRoot, err := o.kubeletDir()
@@ -209,7 +204,6 @@ func (o *options) checkRuntimeFlags() error {
 	return o.checkDir("--rootfs", o.runtime.Rootfs)
 }
 
-// checkDir returns an error unless dir is a directory of the node.
 func (o *options) checkDir(flag, dir string) error {
 	if !path.IsAbs(dir) {
 		return usage(fmt.Errorf("%s: %q is not an absolute path", flag, dir))
@@ -233,7 +227,6 @@ func (o *options) kubeletDir() (string, error) {
 	return o.kubeletRoot, o.checkDir("--kubelet-root", o.kubeletRoot)
 }
 
-// addVolumeFlags adds the flags of the commands that find volumes.
 func (o *options) addVolumeFlags(cmd *cobra.Command) {
 	o.addKubeletFlag(cmd)
 	const grace = "orphan-grace"

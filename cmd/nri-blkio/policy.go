@@ -32,7 +32,6 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 	return p, nil
 }
 
-// warnOf prints the likely mistakes of a policy.
 func (a *app) warnOf(p *policy.Policy) { terminal.Notes(a.stderr, "warning", p.Warnings()...) }
 
 // readSmall reads a file for package strict, which refuses a larger one.
@@ -53,7 +52,6 @@ func (o *options) parsePolicy(data []byte) (*policy.Policy, error) {
 	return o.withMode(p)
 }
 
-// withMode applies --mode.
 func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 	switch m := policy.Mode(o.mode); m {
 	case "":

@@ -213,7 +213,6 @@ func (r *runner) serveMetrics(ctx context.Context, parts part.Parts) error {
 	return nil
 }
 
-// logger returns the log of run, with the level and the format of the flags.
 func (a *app) logger() (*logrus.Logger, error) {
 	log := logrus.New()
 	log.SetOutput(a.stderr)

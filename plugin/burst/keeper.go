@@ -81,7 +81,6 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// step settles the accounts, and moves the limits for the next second.
 func (k *Keeper) step(ctx context.Context) {
 	room := k.cfg.Room()
 	if k.book == nil && room.IsZero() {

@@ -191,7 +191,6 @@ func (r *Result) fail(d policy.Desired, err error) {
 	}
 }
 
-// add adds the lines that the plugin would write to a cgroup, and its record.
 func (c *Checker) add(r *Result, rec *record.Record) {
 	c.addWrites(r, rec)
 	prefix := "pod: "
@@ -216,7 +215,6 @@ func (r *Result) positioned(err error) string {
 	return at.String() + ": " + err.Error()
 }
 
-// addWrites adds a line for each file and device.
 func (c *Checker) addWrites(r *Result, rec *record.Record) {
 	for _, l := range rec.Settings.Lines() {
 		w := Write{Container: rec.Container, File: l.File, Line: l.Text}

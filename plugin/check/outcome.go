@@ -65,7 +65,6 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	}
 }
 
-// total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
 	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
 	total, err := grant.Total(o.pod.Policy, o.pod.Seen, nil, o.controls.Missing)

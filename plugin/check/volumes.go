@@ -136,7 +136,6 @@ func needsCluster(m *manifest.Pod, pol *policy.Pod) string {
 	return strings.Join(names, ", ") + " need it"
 }
 
-// volumeOf returns the volume with a name, or nil.
 func volumeOf(pod *manifest.Pod, name string) *manifest.Volume {
 	if i := slices.IndexFunc(pod.Volumes, func(v manifest.Volume) bool { return v.Name == name }); i >= 0 {
 		return &pod.Volumes[i]
@@ -169,7 +168,6 @@ func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) 
 	return inventory.Mount{Source: dir, Destination: absolute(m.Path), Type: "bind", Options: inventory.ParseOptions(option, access)}
 }
 
-// inPod returns a path in the kubelet's directory of the pod.
 func (v *volumes) inPod(elem ...string) string {
 	return path.Join(append([]string{volumepath.Pods(v.kubeletRoot), podUID}, elem...)...)
 }
@@ -255,7 +253,6 @@ func isSeen(source string) bool { return volumeKinds[source].dir != "" && source
 // unmounted is the warning for a volume without a path on the node before it is mounted.
 const unmounted = "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"
 
-// source returns the data of a volume.
 func (v *volumes) source(vol *manifest.Volume) source {
 	kind := volumeKinds[vol.Source]
 	switch {

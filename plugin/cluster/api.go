@@ -71,7 +71,6 @@ type client struct {
 	decoder        runtime.Decoder // of objects
 }
 
-// config returns how to reach the API server.
 func (s Server) config() *rest.Config {
 	return &rest.Config{
 		Host:                      "https://" + net.JoinHostPort(s.Host, s.Port),
@@ -111,7 +110,6 @@ func NewAPI(s Server) (API, error) {
 	return c, nil
 }
 
-// group returns a client for one API group.
 func group(config *rest.Config, transport *http.Client, version schema.GroupVersion) (*rest.RESTClient, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion, c.APIPath = &version, "/apis"

@@ -49,7 +49,6 @@ type target interface {
 	change(key string, value any)
 }
 
-// follow watches an object until the context ends.
 func (p *Part) follow(ctx context.Context, o *object) {
 	f := follower{Part: p, ref: o.ref, object: o, to: o}
 	repeat(ctx, func(ctx context.Context) error {
@@ -102,7 +101,6 @@ func (f *follower) ready(ctx context.Context) error {
 	return f.limit.wait(ctx, f.object.tenant)
 }
 
-// noted notes the result of a request.
 func (f *follower) noted(ctx context.Context, err error) {
 	switch {
 	case f.object == nil:
@@ -113,7 +111,6 @@ func (f *follower) noted(ctx context.Context, err error) {
 	}
 }
 
-// list reads the state.
 func (f *follower) list(ctx context.Context) error {
 	if err := f.ready(ctx); err != nil {
 		return err

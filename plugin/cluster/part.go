@@ -208,7 +208,6 @@ func (p *Part) compare() error {
 	return err
 }
 
-// remind logs problems that are new or that last.
 func (p *Part) remind() {
 	now := time.Now()
 	answers, _, err := p.contact.state()

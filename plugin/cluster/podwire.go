@@ -171,7 +171,6 @@ func podEnvelope(data []byte) (*podObject, error) {
 	return decodePod(raw)
 }
 
-// decodePod reads a message of the kind Pod.
 func decodePod(data []byte) (*podObject, error) {
 	r := podReader{out: &podObject{}, cause: map[string]string{}}
 	var spec []byte

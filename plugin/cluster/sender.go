@@ -97,7 +97,6 @@ func (s *sender) changed(uid string, d *podevent.Document) {
 	}
 }
 
-// sendEvents sends Events until the context ends.
 func (p *Part) sendEvents(ctx context.Context) {
 	s := newSender(p)
 	reminder.Every(ctx, lookEvery, func(now time.Time) { s.step(ctx, now) })
@@ -172,7 +171,6 @@ func (p *eventsOfPod) isDue(i int, now time.Time) bool {
 	return !known || (p.Events[i].Count != was.count || !was.created) && now.Sub(was.at) >= countEvery
 }
 
-// pending returns the number of events that are due.
 func (s *sender) pending(now time.Time) (n int64) {
 	for _, pod := range s.pods {
 		for i := range pod.Events {
@@ -209,7 +207,6 @@ func (s *sender) send(ctx context.Context, now time.Time, pod *eventsOfPod, i in
 	return nil
 }
 
-// create creates or counts an Event, whichever it needs.
 func (s *sender) create(ctx context.Context, of podevent.Pod, was sent, e *podevent.Event) (created bool, err error) {
 	if was.created {
 		if err := s.request(ctx, s.part.API.CountEvent, of, e); !apierrors.IsNotFound(err) {
@@ -271,7 +268,6 @@ func (c *client) CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Ev
 	return c.eventGroup.Patch(types.MergePatchType).Namespace(of.Namespace).Resource("events").Name(of.ObjectName(e)).Body(patch).Do(ctx).Error()
 }
 
-// newEvent returns the Event for what has happened to a pod of a node.
 func newEvent(node string, of podevent.Pod, e *podevent.Event) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: of.Namespace, Name: of.ObjectName(e)},

@@ -96,7 +96,6 @@ type party struct {
 	pod podevent.Pod // zero if it is not known
 }
 
-// isPod reports whether the pod of the party is known.
 func (p *party) isPod() bool { return p.pod != podevent.Pod{} }
 
 // events returns the events of the pods that take part in a file.

@@ -224,7 +224,6 @@ func (c *change) carry() {
 	}
 }
 
-// writeRecord writes a record if it differs from the one on the cgroup.
 func (c *change) writeRecord(r record.Record) error {
 	switch {
 	case c.found.unread != nil:

@@ -43,7 +43,6 @@ func (c *Clearer) Undo(cg cgroupfs.Cgroup, r *record.Record) (steps []string, er
 	return []string{"remove the mark, the plugin restores the limits"}, nil
 }
 
-// remove removes the limits and the weight of a record.
 func (c *Clearer) remove(cg cgroupfs.Cgroup, r *record.Record) (steps []string, err error) {
 	var errs []error
 	for _, line := range r.Settings.Removals().Lines() {

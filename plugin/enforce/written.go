@@ -52,7 +52,6 @@ func (w *Written) note(c *change) {
 	}
 }
 
-// sweep forgets cgroups that were removed.
 func (w *Written) sweep(cgroups *cgroupfs.Hierarchy) {
 	for path := range w.of {
 		if !cgroups.Cgroup(path).Exists() {

@@ -127,7 +127,6 @@ func (s *Syncer) Pending() (syncs, waiting int) {
 	return syncs, waiting
 }
 
-// run syncs a filesystem until no hand-over waits for it.
 func (s *Syncer) run(ctx context.Context, key Volume) {
 	for all := s.take(key); len(all) > 0; all = s.take(key) {
 		last := all[len(all)-1] // the mountpoint of the last one is the most likely to exist still

@@ -98,7 +98,6 @@ func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orpha
 	return notes
 }
 
-// processes returns the sorted IDs of all processes.
 func (f *holderFinder) processes() []int {
 	entries, _ := fs.ReadDir(f.proc, ".") // as many as there are
 	var out []int

@@ -100,7 +100,6 @@ func (h history) addDisks(m *policy.Mount, below map[string]*blkio.Backing, unmo
 	}
 }
 
-// both is a backing with the disks of an earlier one as well.
 func (h history) both(now, before *blkio.Backing) *blkio.Backing {
 	if len(before.Disks) == 0 {
 		return now

@@ -38,7 +38,6 @@ func split(data []byte) []chunk {
 	return out
 }
 
-// isStart reports whether a line starts a document.
 func isStart(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("---"))
 	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)

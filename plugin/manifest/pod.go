@@ -14,7 +14,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// pod reads a pod template of an object.
 func (d *document) pod(object, template value, s *strays) {
 	spec := template.field("spec")
 	p := Pod{
@@ -76,7 +75,6 @@ func (p *Pod) addClaims(spec value, s *strays) {
 	}
 }
 
-// volume reads a volume, which has a field for its name and one for its source.
 func (v value) volume() Volume {
 	out := Volume{Name: v.field("name").text()}
 	for _, p := range v.pairs() {
@@ -106,7 +104,6 @@ func (v value) volume() Volume {
 	return out
 }
 
-// addContainer reads a container. One without a name gets one that stands for it.
 func (p *Pod) addContainer(v value, role Role) {
 	c := v.container(role)
 	if c.Name == "" {

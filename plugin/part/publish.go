@@ -43,7 +43,6 @@ func (p *Publisher) Publishing(state func() health.Report, run func(context.Cont
 	}
 }
 
-// publish publishes the state of a part until ctx ends.
 func (p *Publisher) publish(ctx context.Context, state func() health.Report) {
 	started := time.Now().UTC()
 	file := health.File(p.Dir, state().Part)

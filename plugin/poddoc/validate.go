@@ -77,7 +77,6 @@ func (d *Document) validateParts() error {
 // errOmitted is the error of a part that is there and omitted.
 var errOmitted = errors.New("omitted: a part that is there")
 
-// validateLabels validates the labels of an object.
 func validateLabels(field string, of map[string]string) error {
 	for key, value := range of {
 		if key == "" || len(key) > maxKey || len(value) > maxLabel || !isText(key) || !isText(value) {

@@ -216,7 +216,6 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	return r.pace.next(found, len(tasks))
 }
 
-// apply applies the policy.
 func (r *Repairer) apply(now time.Time) {
 	p := r.gate.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
@@ -225,7 +224,6 @@ func (r *Repairer) apply(now time.Time) {
 	r.budgets.set(now, &p.Writeback.Budget)
 }
 
-// act begins passes for tasks, and ends those that are needless.
 func (r *Repairer) act(now time.Time, tasks []task) {
 	r.metrics.gaveUp.Store(r.ledger.gaveUp)
 	for _, a := range r.ledger.takeMoved() {
@@ -263,7 +261,6 @@ func (p *pace) next(found, tasks int) time.Duration {
 	return p.idle
 }
 
-// set starts the timer of the next read.
 func (p *pace) set(timer *time.Timer, wait time.Duration) {
 	p.nextRead = time.Now().Add(wait)
 	timer.Reset(wait)

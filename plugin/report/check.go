@@ -56,7 +56,6 @@ func writeFindings(out *bytes.Buffer, findings []manifest.Finding) {
 	}
 }
 
-// writePod writes the limits of a pod, then the messages about it.
 func writePod(out *bytes.Buffer, r *check.Result, isWide bool) {
 	rule := ""
 	if r.Rule != "" {
@@ -104,7 +103,6 @@ func writeLimits(out *bytes.Buffer, writes []check.Write, isWide bool) {
 	t.Flush()
 }
 
-// writeEffects writes the effects of a pod's weights on the node's disks.
 func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
 	if len(weights) == 0 {
 		return

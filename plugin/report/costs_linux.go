@@ -9,7 +9,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
-// writeCosts writes io.cost of each physical disk by a policy, and warnings about the models.
 func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised string) {
 	if len(costs) == 0 {
 		return

@@ -14,7 +14,6 @@ const orphanHelp = `nri-blkio unmounts nothing. See that no pod of the cluster h
 kubelet: it looks for such volumes as it starts. What is still there then: umount MOUNTPOINT on the node, and detach
 or delete the volume as its driver says.`
 
-// writeOrphans writes the section of devices, with all that an operator needs to remove them.
 func writeOrphans(out *bytes.Buffer, orphans []inspect.Orphan) {
 	if len(orphans) == 0 {
 		return

@@ -89,7 +89,6 @@ func dial(host hostfs.Root, socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 }
 
-// containerdSockets returns the known places of containerd's socket.
 func containerdSockets() (out []string) {
 	for _, l := range locations() {
 		if !slices.Contains(out, l.socket) {

@@ -60,7 +60,6 @@ func (c *Config) Validate() error {
 
 func (c *Config) host() hostfs.Root { return hostfs.Root(filepath.Clean(cmp.Or(c.HostRoot, "/"))) }
 
-// endpoint returns the path of the socket.
 func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix://") }
 
 // Layers returns the directories in which the runtime with this name and version stores writable layers. The

@@ -220,7 +220,6 @@ func (k *Keeper) readTree(now time.Time) error {
 	return nil
 }
 
-// findTop finds the cgroups above all pods.
 func (k *Keeper) findTop() error {
 	var found []*cgroup
 	var skipped []Skipped

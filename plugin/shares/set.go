@@ -98,7 +98,6 @@ func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
 	return nil
 }
 
-// readOurs returns the disks that the attribute of the cgroup has.
 func (c *cgroup) readOurs() ([]blkio.Dev, error) {
 	if c.control.attribute == "" {
 		return slices.DeleteFunc(slices.Collect(maps.Keys(c.weights.Devices)), func(dev blkio.Dev) bool { return !slices.Contains(c.control.disks, dev) }), nil

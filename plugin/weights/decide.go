@@ -72,7 +72,6 @@ func factsOf(known Disks, d *storage.DiskInfo) (*iocost.Disk, error) {
 	return out, errors.Join(errs[:]...)
 }
 
-// identity returns iocost.Disk.Identity of a disk.
 func identity(d *storage.DiskInfo) string {
 	if d.Seq != 0 {
 		return fmt.Sprintf("diskseq %d", d.Seq)

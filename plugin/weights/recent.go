@@ -55,7 +55,6 @@ func (r recent) identify(now time.Time, disks []storage.DiskInfo) []blkio.Disk {
 	return r.sorted()
 }
 
-// sorted returns the disks, sorted by number.
 func (r recent) sorted() []blkio.Disk {
 	return slices.SortedFunc(maps.Keys(r), func(a, b blkio.Disk) int { return cmp.Or(a.Dev.Compare(b.Dev), cmp.Compare(a.Name, b.Name)) })
 }

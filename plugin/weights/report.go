@@ -22,7 +22,6 @@ type divided struct {
 // maxSkipped is the largest number of cgroups that the report names as skipped.
 const maxSkipped = 20
 
-// skippedTexts returns the texts about the skipped cgroups for the report.
 func (n *divided) skippedTexts() (out []string) {
 	for i, s := range n.Skipped {
 		if i == maxSkipped {
@@ -155,7 +154,6 @@ func (e effect) of(cgroup string) (due *shares.Share, reason string) {
 	}
 }
 
-// budgetSums returns the use of budgets on a disk.
 func (n *divided) budgetSums(disk blkio.Disk, on effect) (out []health.BudgetSum) {
 	for i := range n.Used[disk.Dev] {
 		u := &n.Used[disk.Dev][i]
@@ -202,7 +200,6 @@ func notKept(sums []health.BudgetSum) error {
 	return fmt.Errorf("the guarantee of %s is not kept on disk %s%s: %s", sums[0].Group(), sums[0].Disk, text, sums[0].Reason)
 }
 
-// nameOf returns the name of a cgroup for people.
 func (k *Keeper) nameOf(cgroup string) string {
 	name := "cgroup " + cgroup
 	weighted := k.cfg.Demand().Weighted

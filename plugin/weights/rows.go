@@ -81,7 +81,6 @@ func (e effects) shares(d *Demand) (out []health.Share, leftOut int) {
 	return out, total - len(out)
 }
 
-// compare orders by name.
 func (w Weighted) compare(other Weighted) int {
 	return cmp.Or(
 		cmp.Compare(w.Namespace, other.Namespace), cmp.Compare(w.Pod, other.Pod), cmp.Compare(w.Container, other.Container), cmp.Compare(w.Cgroup, other.Cgroup),

@@ -61,7 +61,6 @@ func (w *Weighted) String() string {
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
-// given returns the weights by the path of the cgroup.
 func (d *Demand) given() map[string]blkio.Weights {
 	out := make(map[string]blkio.Weights, len(d.Weighted))
 	for i := range d.Weighted {
@@ -205,7 +204,6 @@ func (k *Keeper) pass(now time.Time) {
 	}
 }
 
-// tryPass makes a pass, and returns its error.
 func (k *Keeper) tryPass(now time.Time) error {
 	demand := k.cfg.Demand()
 	err := k.setUpDisks(now, &demand)

@@ -45,12 +45,10 @@ func (s Subject) String() string {
 	return "a removed cgroup"
 }
 
-// isOfPod reports whether both are the same pod, or of it.
 func (s Subject) isOfPod(o Subject) bool {
 	return s.Pod != "" && s.Namespace == o.Namespace && s.Pod == o.Pod
 }
 
-// isWhole reports whether the subject is a pod as a whole.
 func (s Subject) isWhole() bool {
 	pod, container := split(s.Cgroup)
 	return pod != "" && container == ""

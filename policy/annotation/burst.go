@@ -112,7 +112,6 @@ func isBurst(name string) bool {
 	return found && KeysOf(limit) != nil
 }
 
-// unknownKey returns the problem of a key that is unknown.
 func unknownKey(name string) *Problem {
 	p := &Problem{Cause: "unknown key " + quote.Text(name), Hint: spelling.Hint(name, append(LimitKeys(), BurstKeys()...)...)}
 	if p.Hint == "" {

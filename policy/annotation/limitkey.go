@@ -49,7 +49,6 @@ func (e *Entry) repeats(name string) *Problem {
 	return nil
 }
 
-// set sets a key of limits.
 func (e *Entry) set(name string, rate blkio.Amount) {
 	keys := KeysOf(name)
 	for _, k := range keys {

@@ -280,7 +280,6 @@ func (e *Entry) setKey(word string, parse rateParser) *Problem {
 	return nil
 }
 
-// parseTarget parses the first word of an entry of an annotation.
 func parseTarget(word string) (Target, *Problem) {
 	t := Target{Text: word}
 	switch {

@@ -34,7 +34,6 @@ type Granted struct {
 	Undecided bool
 }
 
-// add adds what one more pod is granted.
 func (g *Granted) add(amount blkio.Amount) {
 	if g.Amount = Plus(g.Amount, amount); amount != 0 {
 		g.Pods++
