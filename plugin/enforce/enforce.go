@@ -2,10 +2,15 @@ package enforce
 
 import (
 	"bytes"
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -115,4 +120,117 @@ func (e *Enforcer) isUnchanged(t *plan.Target, last *seen, buf []byte) bool {
 		}
 	}
 	return true
+}
+
+func (c *change) write(lines []blkio.Line) ([]blkio.Line, error) {
+	written, err := writeLines(lines, c.Cgroup.Write, c.isRemoved)
+	c.hasRemoved = c.hasRemoved || len(written) < len(lines)
+	return written, err
+}
+
+// writeLines writes the lines and returns them without those whose disk has been removed from the node. No I/O
+// can go to such a disk, and its limit is written once the disk is back.
+func writeLines(lines []blkio.Line, write func(blkio.Line) error, isRemoved func(blkio.Dev) bool) ([]blkio.Line, error) {
+	var errs []error
+	var present []blkio.Line
+	for _, l := range lines {
+		err := write(l)
+		if !errors.Is(err, blkio.ErrNoDevice) || !isRemoved(l.Dev) {
+			present, errs = append(present, l), append(errs, err)
+		}
+	}
+	return present, errors.Join(errs...)
+}
+
+// isForeign reports whether another user may write the record.
+func (c *change) isForeign() bool {
+	dir, _ := record.PlaceOf(c.Cgroup, c.record.Kind)
+	return record.Foreign(dir)
+}
+
+// sweep removes the records of a pod that do not count any more. These are the records of containers whose
+// cgroups were removed, and those that containers have written on their own directories.
+func (e *Enforcer) sweep(p *plan.Plan) {
+	dirs := map[cgroupfs.Cgroup]bool{}
+	if p.Pod.Cgroup != "" {
+		dirs[e.Cgroups.Cgroup(p.Pod.Cgroup)] = true
+	}
+	for i := range p.Containers {
+		cg := e.Cgroups.Cgroup(p.Containers[i].Cgroup)
+		dir, _ := record.PlaceOf(cg, record.KindContainer)
+		dirs[dir] = true
+		_ = cg.RemoveXattr(record.Xattr) // it does no harm
+	}
+	for dir := range dirs {
+		recorded, err := dir.ListAbove(record.Xattr)
+		if err != nil {
+			continue // it was removed, and all records with it
+		}
+		for _, cg := range recorded {
+			if !cg.Exists() {
+				_ = record.Remove(cg, record.KindContainer) // the next pass tries again
+			}
+		}
+	}
+}
+
+// Controls finds out which controls have an effect on this node. It is safe for concurrent use.
+type Controls struct {
+	Cgroups *cgroupfs.Hierarchy
+	missing atomic.Pointer[[]string] // nil as long as no cgroup has the io controller
+	// enabled are the disks with io.cost enabled; nil if they are not known.
+	enabled atomic.Pointer[map[blkio.Dev]bool]
+	bfq     atomic.Pointer[map[blkio.Dev]bool] // plan.Controls.BFQ; nil before it is known
+}
+
+// Missing returns those of io.max and io.weight that the kernel does not have. On a node without containers no
+// cgroup has the io controller, so that is unknown. Then Missing returns none, and the next call reads it
+// again. If the kernel has no such file, the runtime fails the creation of the container, so no limit and no weight
+// is dropped silently.
+func (c *Controls) Missing() []string {
+	if known := c.missing.Load(); known != nil {
+		return *known
+	}
+	f, err := c.Cgroups.Probe()
+	if err != nil || f.IOMax == blkio.Unknown {
+		return nil
+	}
+	missing := f.Missing()
+	c.missing.Store(&missing)
+	return missing
+}
+
+// Refresh reads io.cost.qos of the root cgroup to find the disks that have io.cost enabled. It
+// reports whether these disks differ from those of the last call. The first call reports true.
+func (c *Controls) Refresh() bool {
+	qos, err := c.Cgroups.ReadIOCostQOS()
+	var enabled map[blkio.Dev]bool // unknown is no reason to warn
+	if err == nil || errors.Is(err, blkio.ErrNotSupported) && slices.Contains(c.Missing(), blkio.IOWeight) {
+		enabled = make(map[blkio.Dev]bool)
+	}
+	for dev, line := range qos {
+		if line.Enabled {
+			enabled[dev] = true
+		}
+	}
+	before := c.enabled.Swap(&enabled)
+	return before == nil || (*before == nil) != (enabled == nil) || !maps.Equal(*before, enabled)
+}
+
+// SetBFQ sets plan.Controls.BFQ.
+func (c *Controls) SetBFQ(disks map[blkio.Dev]bool) { c.bfq.Store(&disks) }
+
+// Work reports whether weights may have had an effect at the last call of Refresh.
+func (c *Controls) Work() bool { return c.Effect().Work() }
+
+// Effect returns the effect of controls on this node.
+func (c *Controls) Effect() plan.Controls {
+	out := plan.Controls{Missing: c.Missing()}
+	if bfq := c.bfq.Load(); bfq != nil {
+		out.BFQ = *bfq
+	}
+	if enabled := c.enabled.Load(); enabled != nil {
+		out.Enabled = *enabled
+	}
+	return out
 }
