@@ -71,7 +71,6 @@ func (v *validator) limits(at *field.Path, elements []string, check func(*annota
 	return l
 }
 
-// classNamed returns the class that a rule names.
 func (v *validator) classNamed(at *field.Path, name string, classes map[string]*Class) *Class {
 	if name == annotation.NoClass {
 		return nil

@@ -88,7 +88,6 @@ func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blk
 	}
 }
 
-// amountText formats the amount of a key in an entry, with its burst.
 func amountText(k blkio.Key, amount blkio.Amount, en *annotation.Entry) string {
 	text := annotation.FormatAmount(k, amount)
 	if b := en.Burst(k); !b.IsZero() {
@@ -197,7 +196,6 @@ func (e *evaluation) byName(cs []Container) {
 	}
 }
 
-// appendMatching adds a disk whose name the current entry matches.
 func (e *evaluation) appendMatching(to []blkio.Disk, c *Container, d blkio.Disk) []blkio.Disk {
 	if d.Dev.IsUnknown() || !e.entry.Target.MatchesDisk(d.Name, c.Links[d.Dev]) {
 		return to

@@ -163,7 +163,6 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 	return p, nil
 }
 
-// fill validates the fields about pods, and sets those of a policy.
 func (d *podsDocument) fill(p *Policy, v *validator) {
 	p.Bounds = d.Bounds.bounds(v, field.NewPath("bounds"), &Bounds{}, &p.Floors)
 	p.Bursts = v.bound(field.NewPath("bursts"), d.Bursts)

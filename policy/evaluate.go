@@ -83,7 +83,6 @@ func (p *Pod) foreign(c *Container) (Desired, error) {
 	return d, nil
 }
 
-// warnIgnored adds a warning if annotations of the pod, or limits of its claims, are ignored.
 func (p *Pod) warnIgnored(d *Desired) {
 	p.warnOfClaim(d)
 	ignores := func(reason annotation.Reason, text string) {

@@ -36,7 +36,6 @@ func IndexMounts(mounts []Mount) MountIndex {
 	return x
 }
 
-// index returns an index of the mounts of a container.
 func (p *Pod) index(c *Container) MountIndex {
 	if len(p.targets.Volumes) == 0 {
 		return IndexMounts(c.Mounts)

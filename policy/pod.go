@@ -98,7 +98,6 @@ func (p *Pod) allow() {
 	p.request = &annotation.Request{}
 }
 
-// refusedTotal returns those errors of refused that are about the pod as a whole.
 func (p *Pod) refusedTotal() (errs []*annotation.Error) {
 	for _, e := range p.refused {
 		if _, scope := annotation.CutKey(e.From.Annotation); scope == annotation.ScopeTotal {
@@ -132,7 +131,6 @@ func (p *Pod) choose() {
 	p.targets = p.targets.And(targets...)
 }
 
-// choiceOf returns the class that an annotation chooses.
 func (p *Pod) choiceOf(c *annotation.Class) choice {
 	class := p.policy.Classes[c.Name]
 	if class == nil {

@@ -127,7 +127,6 @@ func (r *Rule) class() *Class {
 	return r.Class
 }
 
-// origin returns the rule as the origin of an error.
 func (r *Rule) origin() annotation.Origin { return annotation.Origin{Rule: r.Name} }
 
 // ruleDocument is an element of rules in a policy file.

@@ -70,7 +70,6 @@ func (e *evaluation) physicalDisks() map[blkio.Dev][]blkio.Disk {
 	return e.physical
 }
 
-// weightedDisks returns Desired.Weighted.
 func (e *evaluation) weightedDisks() []blkio.Disk {
 	out := slices.Collect(maps.Keys(e.weighted))
 	for i := range e.rows {

@@ -176,7 +176,6 @@ func (t *MountTable) top(stack []*Mount, p string) *Mount {
 	return seen
 }
 
-// bottom returns the mount of a stack that has no other one of it below.
 func bottom(stack []*Mount) *Mount {
 	for _, m := range slices.Backward(stack) {
 		isBelow := func(o *Mount) bool { return o.ID == m.Parent && o.ID != m.ID }

@@ -172,7 +172,6 @@ func statusOf(err error) exitStatus {
 	return exitUndetermined
 }
 
-// isSilent reports whether the command's output explains an error.
 func isSilent(err error) bool {
 	e, ok := errors.AsType[*exitError](err)
 	return ok && e.err == nil

@@ -113,7 +113,6 @@ func (o *options) cgroupDir() string { return cmp.Or(o.cgroupRoot, o.host("/sys/
 
 func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
 
-// disks returns the known facts about the node's disks.
 func (o *options) disks() weights.NodeDisks {
 	return weights.NodeDisks{
 		Sysfs: o.sysfs(), SysfsDir: o.host("/sys"), UdevData: os.DirFS(o.host("/run/udev/data")), CalibrationDir: o.host(o.calibrationDir),

@@ -259,7 +259,6 @@ func (r *Result) tidy() {
 	}
 }
 
-// orNoMemory returns a memory limit in bytes as policy has it.
 func orNoMemory(limit uint64) uint64 {
 	if limit == 0 {
 		return policy.NoMemory

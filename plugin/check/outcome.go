@@ -160,7 +160,6 @@ func (o *outcome) checkBudget(d *policy.Desired, total policy.Settings) error {
 	return nil
 }
 
-// exceeds adds the error of a container for which the budget has no room.
 func (o *outcome) exceeds(container string, err error) {
 	o.result.fail(policy.Desired{}, err)
 	if o.pod.Policy.Action(err) == policy.Ignore {

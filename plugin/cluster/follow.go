@@ -64,7 +64,6 @@ func (p *Part) follow(ctx context.Context, o *object) {
 	})
 }
 
-// watchOnce sends the requests of one watch, and reads it to its end.
 func (f *follower) watchOnce(ctx context.Context) error {
 	if f.version == "" && f.listsFirst.Load() {
 		if err := f.list(ctx); err != nil {
@@ -251,7 +250,6 @@ func newLimit() *limit {
 	return &limit{Limiter: rate.NewLimiter(requestsPerSecond, requestsAtOnce), turns: map[string]*turn{}}
 }
 
-// wait waits until a request for a tenant may be sent.
 func (l *limit) wait(ctx context.Context, tenant string) error {
 	t := l.join(tenant)
 	defer l.leave(tenant)

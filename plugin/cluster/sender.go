@@ -102,7 +102,6 @@ func (p *Part) sendEvents(ctx context.Context) {
 	reminder.Every(ctx, lookEvery, func(now time.Time) { s.step(ctx, now) })
 }
 
-// step reads what has changed, and sends what is due and may be sent now.
 func (s *sender) step(ctx context.Context, now time.Time) {
 	s.files.Read(now)
 	if answers, _, _ := s.part.contact.state(); answers && !now.Before(s.resume) {

@@ -40,7 +40,6 @@ type found struct {
 	isCurrent bool           // the record is the desired one
 }
 
-// inspect reads a cgroup, and returns the writes that it needs.
 func (e *Enforcer) inspect(t *plan.Target, last *seen, w *Written) change {
 	c := change{Result: Result{Target: t, Want: t.Want}, last: last, written: w, record: t.Record, isRemoved: e.IsRemoved}
 	if t.Cgroup == "" {
@@ -333,7 +332,6 @@ func isRecorded(r *record.Record, at blkio.Address) bool {
 // maxForeign bounds the values of other programs in a record.
 const maxForeign = 8
 
-// reportForeign adds the values that stay to the warnings of the record.
 func (c *change) reportForeign() {
 	c.found.isCurrent = false
 	c.record.Warnings = slices.Clip(c.record.Warnings)

@@ -100,7 +100,6 @@ func (s *Syncer) enqueue(ctx context.Context, w waiter) error {
 	return nil
 }
 
-// isFull reports whether there is no place for one more hand-over of a pod.
 func isFull(waiting []waiter, pod Pod) bool {
 	if len(waiting) >= maxWaiting {
 		return true
@@ -142,7 +141,6 @@ func (s *Syncer) run(ctx context.Context, key Volume) {
 	}
 }
 
-// take returns the hand-overs that the next sync serves.
 func (s *Syncer) take(key Volume) []waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()

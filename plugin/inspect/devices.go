@@ -152,7 +152,6 @@ type Support struct {
 
 const noIOCgroup = "no cgroup has the io controller yet"
 
-// maxSupport is the answer for all disks.
 func maxSupport(f cgroupfs.Features) Support {
 	switch f.IOMax {
 	case blkio.No:

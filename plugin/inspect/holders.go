@@ -324,7 +324,6 @@ func (f *holderFinder) mountOf(name string) (int, bool) {
 	return mount, err == nil
 }
 
-// describe sets the pod of a holder.
 func (f *holderFinder) describe(h *Holder) {
 	comm, _ := fs.ReadFile(f.proc, f.file(h.PID, "comm")) // it may have ended
 	h.Comm = strings.TrimSuffix(string(comm), "\n")

@@ -158,7 +158,6 @@ func (v value) container(role Role) Container {
 	return out
 }
 
-// failVolume reports the name of a volume that the pod does not have.
 func (v value) failVolume(container, what string, volumes []Volume) {
 	var names []string
 	for i := range volumes {
@@ -234,7 +233,6 @@ type resources struct {
 	isSidecar        bool
 }
 
-// resources returns the requests and limits of a container or a pod.
 func (v value) resources() (out resources) {
 	for i, name := range []string{"cpu", "memory"} {
 		limit, request := v.field("limits", name), v.field("requests", name)

@@ -37,7 +37,6 @@ func (d *document) newStrays(isForeign bool) *strays {
 	}
 }
 
-// severity returns that of an annotation in a wrong place.
 func (s *strays) severity() Severity {
 	if s.isForeign {
 		return Warning
@@ -232,7 +231,6 @@ func (s *strays) examine(n, key *yaml.Node, path []string) {
 	}
 }
 
-// withoutPod examines the annotations and labels of an object that has no pod.
 func (s *strays) withoutPod(v value) {
 	for _, name := range []string{"annotations", "labels"} {
 		list := lookup(lookup(v.node, "metadata"), name)

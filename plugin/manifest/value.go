@@ -78,7 +78,6 @@ func (d *document) pairs(n *yaml.Node, depth int) []pair {
 	return append(merged, own...)
 }
 
-// mergedNodes returns the mappings of the field "<<".
 func mergedNodes(n *yaml.Node) []*yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -157,7 +157,6 @@ func validateRates(field string, rates map[string]string, keys []string) error {
 	return nil
 }
 
-// omitted validates what is left out of a document or of a volume.
 func omitted(parts map[string]string, known ...string) error {
 	for part, cause := range parts {
 		if !slices.Contains(known, part) || cause == "" || len(cause) > maxCause || !isText(cause) {
@@ -209,7 +208,6 @@ func (d *Document) parts() []part {
 	}
 }
 
-// tooLarge returns why a part is omitted, or "".
 func (p *part) tooLarge() string {
 	if p.n > p.most {
 		return fmt.Sprintf("%d of them (maximum %d)", p.n, p.most)

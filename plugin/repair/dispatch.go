@@ -224,7 +224,6 @@ func (u *underway) hangs(now time.Time) bool {
 	return now.Sub(u.began)-time.Duration(u.seen.Load()) > hangs
 }
 
-// does reports whether the pass does the work of a task already.
 func (u *underway) does(t *task) bool {
 	v, there := u.files[t.Inode]
 	first, last := t.to.fresh.offsets()
@@ -301,7 +300,6 @@ func (r *Repairer) endNeedless() {
 	}
 }
 
-// hasWriter reports whether the cgroup of a writer of the file exists.
 func (r *Repairer) hasWriter(f *file) bool {
 	return slices.ContainsFunc(f.shares, func(s share) bool { return len(r.domains.pathsOf(s.writers)) > 0 })
 }

@@ -302,7 +302,6 @@ func (p NamedCgroup) String() string {
 	return name
 }
 
-// disks returns the disks that some domain has a limit on.
 func (d *domains) disks() map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for _, s := range d.subjects {

@@ -37,7 +37,6 @@ func WriteCheck(out *bytes.Buffer, r *check.Report, isWide bool) {
 	}
 }
 
-// sharedUnknown counts the pods of each unknown fact, and returns those of several pods in the order of the first ones.
 func sharedUnknown(results []check.Result) (shared []string, pods map[string]int) {
 	pods = map[string]int{}
 	for i := range results {

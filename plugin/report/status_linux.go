@@ -76,7 +76,6 @@ func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	}
 }
 
-// valuesTable returns the table of values. A narrow one has what most readers look for.
 func valuesTable(out *bytes.Buffer, values []inspect.Value, isWide bool) *terminal.Table {
 	if isWide {
 		t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "USED", "FROM", "STATE")
@@ -164,7 +163,6 @@ func timeText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// writeBudgets writes what the pods of namespaces are granted of their budgets; nil for no budgets.
 func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 	if b == nil || len(b.Sums) == 0 {
 		return
@@ -193,7 +191,6 @@ func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 	}
 }
 
-// writeWeights writes the effect of weights, and the disks that io.cost is enabled on or should be.
 func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
 	if w == nil {
 		return
@@ -307,7 +304,6 @@ func watchedText(filesystems []repair.Filesystem) string {
 	return strings.Join(out, ", ")
 }
 
-// fileName returns the path, or the inode's number on its filesystem.
 func fileName(f *repair.File) string {
 	if f.Path != "" {
 		return f.Path

@@ -41,7 +41,6 @@ type criConfig struct {
 	} `json:"containerd"`
 }
 
-// askSocket asks containerd at a socket of the node.
 func askSocket(ctx context.Context, host hostfs.Root, socket string, known containerdConfig) (inventory.Layers, error) {
 	conn, err := dial(host, socket)
 	if err != nil {

@@ -301,7 +301,6 @@ func (w *Watch) changed(layers inventory.Layers) bool {
 	return changed
 }
 
-// log logs the location of a handler's layers and the disks under it.
 func (w *Watch) log(ctx context.Context, handler string, l inventory.Layer) {
 	log := w.Log
 	if handler != "" {

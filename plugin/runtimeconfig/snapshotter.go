@@ -270,7 +270,6 @@ func parseContainerdFile(file string, data []byte) (c containerdFile, err error)
 	return c, nil
 }
 
-// resolveImports returns the imported files as paths of the node.
 func resolveImports(host hostfs.Root, parent string, imports []string) ([]string, error) {
 	var out []string
 	for _, p := range imports {

@@ -154,7 +154,6 @@ func (k *Keeper) pass(now time.Time, d Demand) (Result, error) {
 	return Result{next.shares, next.used, k.topLevel.squeezed, next.failed, skipped}, errors.Join(append(errs, skippedError(skipped))...)
 }
 
-// skipped returns the cgroups that could not be read last time.
 func (k *Keeper) skipped() []Skipped {
 	all := slices.Concat(k.unread.above, k.unread.topLevel)
 	for _, top := range k.top {

@@ -124,7 +124,6 @@ func isAway(err error) bool {
 // isUnread reports whether nothing of the cgroup could be read yet.
 func (c *cgroup) isUnread() bool { return c.children == nil }
 
-// addSkipped adds the cgroups below c that could not be read.
 func (c *cgroup) addSkipped(out []Skipped) []Skipped {
 	for _, child := range c.children {
 		if child.skipped != nil {

@@ -34,7 +34,6 @@ func (n *divided) skippedTexts() (out []string) {
 	return out
 }
 
-// reasons returns why cgroups with a weight were skipped, by their paths.
 func (n *divided) reasons(weighted map[string]blkio.Weights) map[string]string {
 	out := map[string]string{}
 	for _, s := range n.Skipped {

@@ -88,7 +88,6 @@ func (e *Entry) setBurst(name, value string) *Problem {
 	return p
 }
 
-// checkBursts returns the problem of a burst that does not fit to the limits of the entry.
 func (e *Entry) checkBursts() *Problem {
 	for i, b := range e.bursts {
 		k := blkio.Key(i)

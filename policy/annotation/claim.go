@@ -271,7 +271,6 @@ func (size claimSize) parseRate(k blkio.Key, s string) (blkio.Amount, *Problem) 
 // growth is a rate that grows with the size of a claim.
 type growth struct{ base, step, most blkio.Amount }
 
-// parse parses one part of a rate that grows.
 func (g *growth) parse(k blkio.Key, s string, to *blkio.Amount) *Problem {
 	if s == "" {
 		return &Problem{"a number is missing in a rate that grows", hintGrowth(k)}
@@ -287,7 +286,6 @@ func (g *growth) parse(k blkio.Key, s string, to *blkio.Amount) *Problem {
 	return nil
 }
 
-// at returns the rate of a claim of a size.
 func (g *growth) at(size claimSize) blkio.Amount {
 	started := (uint64(size)-1)/gibibyte + 1
 	over, grown := bits.Mul64(uint64(g.step), started)

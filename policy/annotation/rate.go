@@ -244,7 +244,6 @@ func KeysOf(name string) []blkio.Key {
 	return nil
 }
 
-// repeats returns the problem of a key of limits of which the entry already has a key of the kernel, or nil.
 func (e *Entry) repeats(name string) *Problem {
 	for _, k := range KeysOf(name) {
 		if e.Limits[k] == blkio.Unset {

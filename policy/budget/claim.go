@@ -212,7 +212,6 @@ func (c *Claim) example(k blkio.Key) blkio.Amount {
 	return max(c.Pod.Budget().Limits[k]/8, c.Pod.LeastRate(k))
 }
 
-// namespace returns the pod's namespace for messages.
 func (c *Claim) namespace() string { return quote.Name(c.Pod.Namespace(), quote.Most+10) }
 
 // fromBudget is the source of what a budget has left.

@@ -72,7 +72,6 @@ func Mark(container string, spec policy.Settings) string {
 	return strings.Join(out, " ")
 }
 
-// digest returns the word of a mark for one control file.
 func digest(container, file string, of policy.Settings) string {
 	hash := sha256.New()
 	fmt.Fprintln(hash, container)
