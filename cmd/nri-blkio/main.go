@@ -85,7 +85,8 @@ func (a *app) rootCommand() *cobra.Command {
 	cmd.AddCommand(a.checkCommand(), a.versionCommand())
 	cmd.AddCommand(a.nodeCommands()...)
 	for _, c := range append(cmd.Commands(), cmd) {
-		c.Args = usageArgs(c.Args)
+		check := c.Args
+		c.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
 	}
 	return cmd
 }
@@ -175,11 +176,6 @@ func statusOf(err error) exitStatus {
 func isSilent(err error) bool {
 	e, ok := errors.AsType[*exitError](err)
 	return ok && e.err == nil
-}
-
-// usageArgs returns a check of arguments whose errors have exitUsage.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
 }
 
 // checkFlags runs before each command. It finds missing flags and flags that exclude one another.
