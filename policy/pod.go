@@ -201,14 +201,6 @@ func (p *Pod) Rule() string {
 	return p.rule.Name
 }
 
-// Class returns the name of the class of a container, or "".
-func (p *Pod) Class(container string) string {
-	if c, _ := p.classOf(container); c != nil {
-		return c.Name
-	}
-	return ""
-}
-
 // Namespace returns the namespace of the pod.
 func (p *Pod) Namespace() string { return p.namespace }
 
