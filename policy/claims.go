@@ -30,7 +30,6 @@ type claimLimits struct {
 	ofPod *annotation.Error
 }
 
-// limits parses the limits of the claim itself.
 func (v *Volume) limits() ([]*annotation.List, *annotation.Error) {
 	if parts := slices.Sorted(maps.Keys(v.Omitted)); len(parts) > 0 {
 		reason := v.Omitted[parts[0]]
@@ -88,7 +87,6 @@ func (v *Volumes) knownClaims() []claim {
 	return v.claims
 }
 
-// findClaim returns the index of a claim.
 func (v *Volumes) findClaim(name string) (int, bool) {
 	return slices.BinarySearchFunc(v.knownClaims(), name, func(c claim, name string) int { return strings.Compare(c.name, name) })
 }
@@ -143,7 +141,6 @@ func (v *Volumes) sourceFor(container string) (Source, bool) {
 	return Source{}, false
 }
 
-// sourceOfClaim returns the source of the limits of a claim itself.
 func sourceOfClaim(l *annotation.List) Source {
 	if l.From.Driver != "" {
 		return Source{Kind: FromDriver, Name: claimName(l.From.Claim, l.From.Driver)}
@@ -188,7 +185,6 @@ func (e *evaluation) claims(cs []Container) {
 	}
 }
 
-// checkClaim returns the reason why the limits of a claim do not count for the pod, or nil.
 func (p *Pod) checkClaim(c *claim) *annotation.Error {
 	if c.err != nil {
 		return c.err

@@ -34,7 +34,6 @@ type classDocument struct {
 	Guarantee *scalar `json:"guarantee"`
 }
 
-// class validates an element of classes.
 func (d *classDocument) class(v *validator, at *field.Path, name string, p *Policy) *Class {
 	c := &Class{Name: name}
 	if name == annotation.NoClass || !annotation.IsLabel(name) {
@@ -72,7 +71,6 @@ func (v *validator) limits(at *field.Path, elements []string, check func(*annota
 	return l
 }
 
-// classNamed returns the class that a rule names.
 func (v *validator) classNamed(at *field.Path, name string, classes map[string]*Class) *Class {
 	if name == annotation.NoClass {
 		return nil

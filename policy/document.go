@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -114,7 +115,6 @@ func newDocument(p *Policy) *document {
 	return d
 }
 
-// policy validates the document.
 func (d *document) policy() (*Policy, field.ErrorList) {
 	v := validator{ruleNames: map[string]bool{}}
 	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
@@ -163,7 +163,6 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 	return p, nil
 }
 
-// fill validates the fields about pods, and sets those of a policy.
 func (d *podsDocument) fill(p *Policy, v *validator) {
 	p.Bounds = d.Bounds.bounds(v, field.NewPath("bounds"), &Bounds{}, &p.Floors)
 	p.Bursts = v.bound(field.NewPath("bursts"), d.Bursts)
@@ -220,4 +219,36 @@ func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blk
 		v.errs = append(v.errs, field.Invalid(at, string(text), p.String()))
 	}
 	return n
+}
+
+const (
+	apiVersion = annotation.Domain + "/v1alpha1"
+	fileKind   = "NodePolicy"
+)
+
+// ParseFile parses a node policy. The doc comments of its fields are those of document, and deploy/policy.yaml is an example.
+//
+// A field that is left out has the value of Default, where dirtyGuard is 0. A list of
+// handlers replaces the default list. Decoding is strict: it is an error if a field is
+// unknown, occurs twice, has no value, or has a name in another case, and if a second
+// document follows. The error names the line and the path of each wrong field.
+func ParseFile(data []byte) (*Policy, error) {
+	p, err := parseFile(data)
+	if err != nil {
+		return nil, fmt.Errorf("parse policy: %w", err)
+	}
+	return p, nil
+}
+
+func parseFile(data []byte) (*Policy, error) {
+	d := newDocument(Default())
+	unknown, err := strict.Decode(data, d)
+	if err != nil {
+		return nil, err
+	}
+	if d.Kind == "" && slices.ContainsFunc(unknown, func(e *field.Error) bool { return e.Field == "policyFile" || e.Field == "image" }) {
+		return nil, errors.New("this is a file of Helm values (write the policy in a file of its own, for --set-file policyFile=policy.yaml)")
+	}
+	p, errs := d.policy()
+	return p, strict.Join(data, append(unknown, errs...))
 }

@@ -88,14 +88,12 @@ type cell struct {
 
 func (e *evaluation) fail(errs ...*annotation.Error) { e.out.Errors = append(e.out.Errors, errs...) }
 
-// request evaluates one scope over the containers that it is about.
 func (e *evaluation) request(q *annotation.Scope, cs []Container, s scope) {
 	e.fail(q.Errors()...)
 	e.entries(q.Weights, cs, s)
 	e.entries(q.Limits, cs, s)
 }
 
-// entries evaluates one annotation, which may be nil.
 func (e *evaluation) entries(l *annotation.List, cs []Container, s scope) {
 	if l == nil {
 		return
@@ -185,7 +183,6 @@ func (e *evaluation) noMount(c *Container) *annotation.Problem {
 	return p
 }
 
-// classes evaluates a class.
 func (e *evaluation) classes(c *Class, from Source, cs []Container) {
 	e.class = from
 	e.entries(c.weights, cs, scopeClass)

@@ -3,9 +3,13 @@ package policy
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 // MountIndex finds the mounts that a target selects. A tenant chooses the number of targets
@@ -32,7 +36,6 @@ func IndexMounts(mounts []Mount) MountIndex {
 	return x
 }
 
-// index returns an index of the mounts of a container.
 func (p *Pod) index(c *Container) MountIndex {
 	if len(p.targets.Volumes) == 0 {
 		return IndexMounts(c.Mounts)
@@ -195,4 +198,58 @@ func covers(dir, path string) bool {
 		dir = dir[:len(dir)-1]
 	}
 	return len(path) >= len(dir) && (len(path) == len(dir) || path[len(dir)] == '/') && path[:len(dir)] == dir
+}
+
+// Unmatched returns a line for each annotation that names a container, path or volume that
+// the pod does not have. Containers are created one after another, so the result is final
+// only when all containers of the pod have been created. Each line is printable ASCII.
+// After 16 lines the last one is "and N more".
+func (p *Pod) Unmatched(cs []Container) []string {
+	r := p.request
+	if r.Empty() {
+		return nil
+	}
+	var names []string
+	var out distinct[string]
+	var indexes []MountIndex
+	areKnown := true // the mounts of all containers
+	for i := range cs {
+		names, indexes = append(names, cs[i].Name), append(indexes, p.index(&cs[i]))
+		areKnown = areKnown && cs[i].Stage != Ended
+	}
+	for _, n := range r.ContainerNames() {
+		if slices.Contains(names, n) {
+			continue
+		}
+		line := "container." + n + ": the pod has no container " + quote.Text(n)
+		if hint := spelling.Hint(n, names...); hint != "" {
+			line += " (" + hint + ")"
+		}
+		out.add(line)
+	}
+	for _, q := range []*annotation.Scope{r.Each(), r.Total()} {
+		if q == nil || q.Limits == nil || !areKnown {
+			continue
+		}
+		for i := range q.Limits.Entries {
+			if en := &q.Limits.Entries[i]; !p.isMatched(&en.Target, indexes) {
+				out.add(q.Limits.From.Annotation + ": entry " + strconv.Itoa(en.Number) +
+					": no container of the pod has a mount " + en.Target.Where())
+			}
+		}
+	}
+	return andMore(out.kept, len(out.more))
+}
+
+// isMatched reports whether some container has an object that the target selects.
+func (p *Pod) isMatched(t *annotation.Target, containers []MountIndex) bool {
+	switch t.Kind {
+	case annotation.TargetPath:
+		return slices.ContainsFunc(containers, func(x MountIndex) bool { return x.Find(t.Path) >= 0 })
+	case annotation.TargetVolume:
+		return slices.ContainsFunc(containers, func(x MountIndex) bool {
+			return len(x.volumes[t.Volume]) > 0 || x.isUnnamed && !p.volumes.Known() // an error while the volumes are unknown
+		})
+	}
+	return true
 }

@@ -78,7 +78,6 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	return out
 }
 
-// allow drops annotations, and limits of claims, that the rule does not allow.
 func (p *Pod) allow() {
 	if p.AllowsAnnotations() {
 		return
@@ -99,7 +98,6 @@ func (p *Pod) allow() {
 	p.request = &annotation.Request{}
 }
 
-// refusedTotal returns those errors of refused that are about the pod as a whole.
 func (p *Pod) refusedTotal() (errs []*annotation.Error) {
 	for _, e := range p.refused {
 		if _, scope := annotation.CutKey(e.From.Annotation); scope == annotation.ScopeTotal {
@@ -133,7 +131,6 @@ func (p *Pod) choose() {
 	p.targets = p.targets.And(targets...)
 }
 
-// choiceOf returns the class that an annotation chooses.
 func (p *Pod) choiceOf(c *annotation.Class) choice {
 	class := p.policy.Classes[c.Name]
 	if class == nil {
@@ -202,14 +199,6 @@ func (p *Pod) Rule() string {
 		return ""
 	}
 	return p.rule.Name
-}
-
-// Class returns the name of the class of a container, or "".
-func (p *Pod) Class(container string) string {
-	if c, _ := p.classOf(container); c != nil {
-		return c.Name
-	}
-	return ""
 }
 
 // Namespace returns the namespace of the pod.

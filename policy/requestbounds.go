@@ -145,7 +145,6 @@ func (p *Pod) checkRates(rates *blkio.Limits) *annotation.Problem {
 	return nil
 }
 
-// checkWeight returns the problem of a weight that is out of bounds.
 func (p *Pod) checkWeight(weight int) *annotation.Problem {
 	if most, where := p.bound(func(b *Bounds) blkio.Amount { return blkio.Amount(b.MaxWeight) }); blkio.Amount(weight) > most {
 		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + most.String() + ", bounds.weight.max of " + where}

@@ -62,14 +62,12 @@ func (m *PodMatch) selects(pod *PodFacts) bool {
 	return selected
 }
 
-// selectsPod reports whether a pod matches all fields but NamespaceSelector.
 func (m *PodMatch) selectsPod(pod *PodFacts) bool {
 	return matchesAny(m.Namespaces, pod.Namespace) &&
 		(len(m.QOS) == 0 || slices.Contains(m.QOS, pod.QOS)) &&
 		(m.Selector == nil || m.Selector.Matches(labels.Set(pod.Labels)))
 }
 
-// isForAll reports whether each pod is selected.
 func (m *PodMatch) isForAll() bool {
 	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && m.isForAllOf()
 }
@@ -134,7 +132,6 @@ func (r *Rule) class() *Class {
 	return r.Class
 }
 
-// origin returns the rule as the origin of an error.
 func (r *Rule) origin() annotation.Origin { return annotation.Origin{Rule: r.Name} }
 
 // ruleDocument is an element of rules in a policy file.
@@ -182,7 +179,6 @@ type requirementDocument struct {
 	Values []string `json:"values"`
 }
 
-// rule validates an element of rules.
 func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 	match := at.Child("match")
 	r := Rule{
@@ -255,7 +251,6 @@ func (v *validator) notEmpty(at *field.Path, isSet bool, length int) {
 	}
 }
 
-// selector validates a label selector.
 func (d *selectorDocument) selector(v *validator, at *field.Path) labels.Selector {
 	operators := map[string]selection.Operator{
 		"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists, "DoesNotExist": selection.DoesNotExist,
@@ -284,7 +279,6 @@ func (d *selectorDocument) selector(v *validator, at *field.Path) labels.Selecto
 	return out
 }
 
-// aggregate adds the errors of a label selector.
 func (v *validator) aggregate(at *field.Path, err error) {
 	several, ok := errors.AsType[interface {
 		error

@@ -27,7 +27,6 @@ func (e *evaluation) isOutweighed() bool {
 	return e.entry.Weight != 0 && e.weight.entry != nil && e.weight.scope < e.scope
 }
 
-// weigh notes the disks that a weight is about.
 func (e *evaluation) weigh(b *blkio.Backing) {
 	for _, d := range e.disksOf(b) {
 		if e.weighted == nil {
@@ -71,7 +70,6 @@ func (e *evaluation) physicalDisks() map[blkio.Dev][]blkio.Disk {
 	return e.physical
 }
 
-// weightedDisks returns Desired.Weighted.
 func (e *evaluation) weightedDisks() []blkio.Disk {
 	out := slices.Collect(maps.Keys(e.weighted))
 	for i := range e.rows {

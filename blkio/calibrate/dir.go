@@ -69,7 +69,6 @@ func openDir(root, name string) (_ *Dir, place string, err error) {
 	return d, place, nil
 }
 
-// placeBelow returns the path of an open directory below another one.
 func placeBelow(base, dir *os.File) (string, error) {
 	var paths [2]string
 	for i, f := range []*os.File{base, dir} {
@@ -146,7 +145,6 @@ func createFile(ctx context.Context, dir *Dir, most int64) (*scratchFile, error)
 	return s, nil
 }
 
-// fileSize returns how large a file in the directory may be.
 func (d *Dir) fileSize() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(d.file.Fd()), &st); err != nil {
@@ -155,7 +153,6 @@ func (d *Dir) fileSize() (int64, error) {
 	return sizeWith(st.Bavail * uint64(st.Bsize))
 }
 
-// sizeWith returns how large a file may be with this much free space, in bytes.
 func sizeWith(free uint64) (int64, error) {
 	const part = 4
 	if free/part < leastFile {
@@ -198,7 +195,6 @@ func (s *scratchFile) prepare(ctx context.Context, size int64) error {
 	return s.Truncate(s.size)
 }
 
-// explain adds advice to an error of a filesystem.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EROFS):

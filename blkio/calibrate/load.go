@@ -114,7 +114,6 @@ func (l load) run(ctx context.Context, on area) (outcome, error) {
 // waited for one, rather than for the disk.
 const cpuBound = 0.5
 
-// blocks returns how many blocks of a size the area has.
 func (a area) blocks(size int) int64 { return max(1, a.size/int64(size)) }
 
 // work submits one operation after another until the load ends.
@@ -143,7 +142,6 @@ func (r *running) work(ctx context.Context) error {
 	return nil
 }
 
-// ends reports whether the load ends now.
 func (r *running) ends() bool {
 	if r.isEnded.Load() {
 		return true
@@ -170,7 +168,6 @@ func (r *running) wait(ctx context.Context, n int64) error {
 	}
 }
 
-// offset returns where the operation with a number is done.
 func (r *running) offset(n int64) int64 {
 	blocks := r.on.blocks(r.size)
 	if r.isRandom {

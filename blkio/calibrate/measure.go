@@ -127,7 +127,6 @@ func Measure(ctx context.Context, s Source, progress Progress) (*Measurement, er
 	return &out, err
 }
 
-// mix returns a transfer that reads and writes by turns.
 func (s Source) mix() transfer {
 	var n atomic.Uint64
 	spread := max(1, s.Size/max(1, s.FileSize))
@@ -155,7 +154,6 @@ type measuring struct {
 // stepsOf is the number of steps of one direction.
 const stepsOf = len(depths) + 2*len(sizes) + 2
 
-// direction measures one direction.
 func (m *measuring) direction(ctx context.Context) (Direction, error) {
 	m.current, m.bps, m.retries, m.lowest = Direction{}, 0, retries, nil
 	begin, err := m.depthsOf(ctx)
@@ -235,7 +233,6 @@ func (m *measuring) depthsOf(ctx context.Context) (saturated float64, err error)
 	return saturated, nil
 }
 
-// point measures the rate of a load with the queue depth that saturates the disk.
 func (m *measuring) point(ctx context.Context, l load, name string) (diskmodel.Point, error) {
 	queue := int(min(maxQueue*m.bps, maxMemory) / float64(l.size))
 	l.depth = max(2, min(queue, max(m.depth, minDepth)))
@@ -265,7 +262,6 @@ func (m *measuring) point(ctx context.Context, l load, name string) (diskmodel.P
 	return diskmodel.Point{Size: l.size, IOPS: iops}, nil
 }
 
-// apply runs a load as the next step.
 func (m *measuring) apply(ctx context.Context, l load, name string) (outcome, error) {
 	m.progress(float64(m.done)/float64(m.total), fmt.Sprintf("%s %ss, %d KiB, queue depth %d", name, m.name, l.size>>10, l.depth))
 	m.done++
@@ -279,7 +275,6 @@ func (m *measuring) apply(ctx context.Context, l load, name string) (outcome, er
 	return out, nil
 }
 
-// latencies returns the percentiles of a load.
 func (o outcome) latencies() Latency {
 	return Latency{P50: o.latency(50), P75: o.latency(75), P95: o.latency(95), P99: o.latency(99)}
 }

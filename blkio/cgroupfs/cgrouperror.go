@@ -36,7 +36,6 @@ func (e *CgroupError) Cause() string {
 // Unwrap returns the error of the system, which may be wrapped in one of package blkio.
 func (e *CgroupError) Unwrap() error { return e.Err }
 
-// fileError classifies the failure of an operation on one of c's files.
 func (c Cgroup) fileError(op, name, data string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -106,7 +106,7 @@ func modelIOMax(t *testing.T, files map[string]string) (h *Hierarchy, dir string
 	dir, writes = t.TempDir(), new([]string)
 	writeFiles(t, dir, map[string]string{"cgroup.controllers": "io\n"})
 	writeFiles(t, dir, files)
-	h, err := OpenFakeTree(dir, func(name, data string) error {
+	h, err := OpenFake(dir, Fake{Write: func(name, data string) error {
 		*writes = append(*writes, name+": "+data)
 		limits, err := blkio.ParseIOMax(readBack(t, dir, name))
 		if err != nil {
@@ -132,7 +132,7 @@ func modelIOMax(t *testing.T, files map[string]string) (h *Hierarchy, dir string
 		limits[dev] = l
 		writeFiles(t, dir, map[string]string{name: blkio.FormatIOMax(limits)})
 		return nil
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestCheckCgroup2(t *testing.T) {
 	if err := checkCgroup2(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
-	if _, err := OpenFakeTree(filepath.Join(t.TempDir(), "none"), nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := OpenFake(filepath.Join(t.TempDir(), "none"), Fake{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a fake tree without a directory: %v", err)
 	}
 }

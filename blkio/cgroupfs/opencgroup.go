@@ -225,7 +225,6 @@ func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*Op
 	return ctx.Err()
 }
 
-// onEvent reads the state of one cgroup after an event.
 func (w *EmptyWatch) onEvent(fd int32, empty func(*OpenCgroup)) {
 	held := w.find(fd)
 	if held == nil {

@@ -47,7 +47,6 @@ type attributeWalk struct {
 	buf   []byte
 }
 
-// visit calls fn for the attributes on one directory.
 func (w *attributeWalk) visit(c Cgroup, dir int, st *unix.Stat_t) error {
 	names, err := listXattrs(w.buf, w.xattr, func(buf []byte) (int, error) { return unix.Flistxattr(dir, buf) })
 	if err != nil {
@@ -84,7 +83,6 @@ func entryID(dir int, name string) uint64 {
 // visitor is called with a cgroup, and a descriptor and the status of its directory.
 type visitor func(c Cgroup, dir int, st *unix.Stat_t) error
 
-// walk calls fn for the cgroup at p and all below it.
 func (h *Hierarchy) walk(p string, fn visitor) error {
 	names, err := h.visit(p, fn)
 	if err != nil {
@@ -102,7 +100,6 @@ func (h *Hierarchy) walk(p string, fn visitor) error {
 	return nil
 }
 
-// visit calls fn for one cgroup and returns the names of its children.
 func (h *Hierarchy) visit(p string, fn visitor) ([]string, error) {
 	dir, err := h.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
 	if vanished(err) || errors.Is(err, unix.ENAMETOOLONG) {
@@ -129,7 +126,6 @@ func (h *Hierarchy) visit(p string, fn visitor) ([]string, error) {
 	return names, nil
 }
 
-// subdirectories returns the sorted names of a cgroup's children.
 func subdirectories(dir int, st *unix.Stat_t) ([]string, error) {
 	if st.Nlink == 2 {
 		return nil, nil // "." and the parent's entry: a leaf, spare its 60 files

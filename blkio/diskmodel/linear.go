@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -18,7 +19,6 @@ type Point struct {
 	IOPS float64 `json:"iops"` // operations per second
 }
 
-// bps returns the throughput in bytes per second.
 func (p Point) bps() float64 { return float64(p.Size) * p.IOPS }
 
 // Measured has the points of one direction, reads or writes.
@@ -72,7 +72,6 @@ func FitLinear(reads, writes Measured) (Fit, error) {
 	return f, f.Model.Check()
 }
 
-// summarize notes the ratios of the measured rates to the model's.
 func (f *Fit) summarize(ratios []float64) {
 	f.Headroom = 1
 	for _, ratio := range ratios {
@@ -158,7 +157,6 @@ func base(points []Point, perPage float64) (out float64) {
 	return out
 }
 
-// ratios returns the measured rate of each point divided by the model's.
 func (c costs) ratios(m Measured) (out []float64) {
 	for _, part := range []struct {
 		base   float64
@@ -205,36 +203,65 @@ func Period(m blkio.CostModel) time.Duration {
 	return min(max(period, minPeriod), maxPeriod).Truncate(2 * time.Microsecond)
 }
 
-// Rates has the operations per second of a disk by the size of the blocks, in bytes. [Points] and a [Linear]
-// implement it.
-type Rates interface {
-	IOPS(size int) float64
+// Limits are the most operations and the most bytes that a disk does in a second, reads and writes together. Most volumes of clouds
+// have such limits. A request takes its part of the one limit or of the other, whichever takes longer.
+type Limits struct {
+	Ops   float64 `json:"ops"`
+	Bytes float64 `json:"bytes"`
 }
 
-// Random has the rates of random operations.
-type Random struct {
-	Reads, Writes Rates
-}
+// The bounds for measurements of a disk with two limits.
+const (
+	// alike is how much the rates of a disk may differ from its limits.
+	alike = 0.08
+	// spare is how much more bytes than its limit a disk may do in a short time: a token bucket has saved them.
+	spare = 0.15
+	// apart is how many times an operation has to be larger or smaller than the one that takes both limits, so that a
+	// measurement shows one limit only.
+	apart = 2
+)
 
-// Linear is one kind of operation in io.cost's model: each costs the disk a time, and so does
-// each of its pages.
-type Linear struct {
-	Base, Page float64 // seconds
-}
-
-// IOPS returns the operations per second at which io.cost has given out 100 % of the model.
+// FindLimits returns the limits that the points of random operations of both directions show. It returns nil if a point does not
+// fit to them, or if one limit is not seen.
 //
-// Source: calc_vtime_cost_builtin in block/blk-iocost.c.
-func (l Linear) IOPS(size int) float64 { return 1 / (l.Base + pagesOf(size)*l.Page) }
-
-// RandomOf returns the rates of random operations in io.cost's model, which passes
-// [blkio.CostModel.Check].
-//
-// Source: calc_lcoefs in block/blk-iocost.c.
-func RandomOf(m blkio.CostModel) Random {
-	of := func(bps, iops uint64) Linear {
-		perPage := page / float64(bps)
-		return Linear{Base: max(0, 1/float64(iops)-perPage), Page: perPage}
+// Sequential operations may exceed the limit of operations, because the kernel, the hypervisor and clouds merge them. They may
+// not exceed that of bytes, as those of a rotating disk do.
+func FindLimits(random, sequential []Point) *Limits {
+	var most Limits
+	for _, p := range random {
+		most = Limits{max(most.Ops, p.IOPS), max(most.Bytes, p.bps())}
 	}
-	return Random{Reads: of(m.Rbps, m.RRandIOPS), Writes: of(m.Wbps, m.WRandIOPS)}
+	var ops, bytes []float64
+	for _, p := range random {
+		switch size, knee := float64(p.Size), most.Bytes/most.Ops; {
+		case size*apart <= knee:
+			ops = append(ops, p.IOPS)
+		case size >= knee*apart:
+			bytes = append(bytes, p.bps())
+		}
+	}
+	if len(ops) == 0 || len(bytes) == 0 {
+		return nil
+	}
+	l := Limits{median(ops), median(bytes)}
+	for _, p := range random {
+		if math.Abs(p.IOPS/l.rate(p.Size)-1) > alike {
+			return nil
+		}
+	}
+	for _, p := range sequential {
+		if p.IOPS < (1-alike)*l.rate(p.Size) || p.bps() > (1+spare)*l.Bytes {
+			return nil
+		}
+	}
+	return &l
+}
+
+// rate returns the operations of a size that the limits allow in a second.
+func (l Limits) rate(size int) float64 { return min(l.Ops, l.Bytes/float64(size)) }
+
+// median returns the lower one of two in the middle. A single measurement that was delayed does not count.
+func median(of []float64) float64 {
+	slices.Sort(of)
+	return of[(len(of)-1)/2]
 }

@@ -178,7 +178,6 @@ func SetQueue(sysfs string, dev blkio.Dev, file, value string) error {
 	return fmt.Errorf("set queue/%s to %s: %w%s", file, value, err, remedy(err))
 }
 
-// remedy returns what to do about an error of a queue.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EINVAL):

@@ -162,7 +162,6 @@ func uncertain(err error) error {
 	return err
 }
 
-// retryEINTR calls fn again for as long as a signal interrupts it.
 func retryEINTR(fn func() (int, error)) (int, error) {
 	for {
 		n, err := fn()

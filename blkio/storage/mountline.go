@@ -175,7 +175,6 @@ func (l *mountLine) parseFilesystem(m *Mount, rest []byte, names mountNames) boo
 	return true
 }
 
-// setOptions sets the fields that depend on the options of a filesystem.
 func (m *Mount) setOptions(options string) {
 	switch m.FSType {
 	case "overlay":
@@ -187,7 +186,6 @@ func (m *Mount) setOptions(options string) {
 	m.SlowFsync = hasOption(options, "nodelalloc") || hasOption(options, "dioread_lock")
 }
 
-// keptOptions returns those of the options with these keys.
 func keptOptions(options string, keys ...string) string {
 	kept := make([]string, 0, 8)
 	for option := range strings.SplitSeq(options, ",") {

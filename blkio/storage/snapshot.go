@@ -49,7 +49,6 @@ type located struct {
 	backing *blkio.Backing // of the path
 }
 
-// locate returns a known result, or resolves the path.
 func (s *snapshot) locate(ctx context.Context, hostPath string) located {
 	if l, ok := s.paths.get(hostPath); ok {
 		return l
@@ -139,7 +138,6 @@ func setReason(b *blkio.Backing, err error) {
 	}
 }
 
-// belowRemote returns the reason why a path below a mount that is not local is not resolved.
 func belowRemote(m *Mount) string {
 	if m.Unreadable != "" {
 		return "its mount cannot be read: " + m.Unreadable
@@ -226,7 +224,6 @@ func keyOf(m *Mount) deviceKey {
 	return key
 }
 
-// disksOf returns the disks of a mount's filesystem.
 func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
 	key := keyOf(m)
 	if disks, ok := s.devices.get(key); ok {
@@ -326,7 +323,6 @@ type boundedMap[K comparable, V any] struct {
 	all map[K]V
 }
 
-// get returns the value of a key, and whether there is one.
 func (m *boundedMap[K, V]) get(key K) (V, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -346,7 +342,6 @@ func (m *boundedMap[K, V]) put(key K, v V, most int) {
 	}
 }
 
-// copy returns the keys with their values.
 func (m *boundedMap[K, V]) copy() map[K]V {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

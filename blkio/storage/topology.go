@@ -160,7 +160,6 @@ func (s Sysfs) slaves(dir string) ([]blkio.Disk, error) {
 	return s.wholeDisks(devices)
 }
 
-// wholeDisks returns the whole disks of devices, sorted by number.
 func (s Sysfs) wholeDisks(devices []blkio.Disk) ([]blkio.Disk, error) {
 	found := make(map[blkio.Dev]blkio.Disk)
 	for _, d := range devices {
@@ -344,7 +343,6 @@ func (s Sysfs) kind(dir string) DeviceKind {
 	return KindDisk
 }
 
-// device returns the disk or partition with the number.
 func (s Sysfs) device(dev blkio.Dev) (blkio.Disk, error) {
 	dir, err := s.directory(dev)
 	if err != nil {

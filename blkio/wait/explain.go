@@ -76,7 +76,6 @@ func (p Place) compare(o Place) int {
 	return cmp.Or(cmp.Compare(p.Cause, o.Cause), cmp.Compare(p.Op, o.Op), cmp.Compare(p.Cgroup, o.Cgroup), cmp.Compare(p.By, o.By), p.Dev.Compare(o.Dev))
 }
 
-// thread adds the time of threads at a place.
 func (e *explanation) thread(place Place, sum time.Duration) {
 	own := e.cgroups[place.By]
 	switch place.Cause {

@@ -78,7 +78,6 @@ func Attach() (_ *Observer, err error) {
 	return o, nil
 }
 
-// note keeps why the causes of a hook are unknown.
 func (o *Observer) note(h *hook, err error) {
 	if err == nil || errors.Is(err, errAbsent) {
 		return

@@ -31,7 +31,6 @@ type ringReader interface {
 // maxRings is the number of reports after an alarm was set, each about another cgroup.
 const maxRings = 4
 
-// newAlarm listens to the observer's ring buffer.
 func newAlarm(bpf *ebpf.Collection) (*alarm, error) {
 	reader, err := ringbuf.NewReader(bpf.Maps["blkio_rings"])
 	if err != nil {
@@ -80,7 +79,6 @@ func (o *Observer) SetAlarm() error {
 	return nil
 }
 
-// again sets the alarm again.
 func (a *alarm) again() error {
 	var left uint64
 	if err := a.set.Lookup(uint32(0), &left); err != nil || left == maxRings {

@@ -173,7 +173,6 @@ func (f *File) Cached(offset, length int64) (_ Cached, ok bool) {
 	return Cached{Dirty: found.Dirty * page, Writeback: found.Writeback * page}, err == nil
 }
 
-// control calls fn with the descriptor.
 func (f *File) control(op string, fn func(fd int) error) error {
 	if err := control(f.file, fn); err != nil {
 		return fmt.Errorf("%s of %s: %w", op, f.file.Name(), err)

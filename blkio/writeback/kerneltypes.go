@@ -141,7 +141,6 @@ func (t *kernelTypes) ringSleeps() bool {
 	return ok && inner.Name == "rt_mutex_base"
 }
 
-// memberStruct returns the type of a member that is a structure.
 func memberStruct(s *btf.Struct, name string) (*btf.Struct, bool) {
 	for _, m := range s.Members {
 		if m.Name == name {

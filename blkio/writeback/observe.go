@@ -95,7 +95,6 @@ func NewObserver() (*Observer, error) {
 	return o, nil
 }
 
-// observerSpec is the observer's object file with the sizes of its maps.
 func observerSpec() (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.Load("observer")
 	if err != nil {

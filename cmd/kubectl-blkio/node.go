@@ -91,7 +91,6 @@ func (a *app) command(c nodeCommand) *cobra.Command {
 	return cmd
 }
 
-// parse reads the program's own flags, and returns the other arguments.
 func (a *app) parse(own *pflag.FlagSet, args []string) (rest []string, err error) {
 	mine, rest := split(own, args)
 	if err := own.Parse(mine); err != nil {
@@ -105,7 +104,6 @@ func (a *app) parse(own *pflag.FlagSet, args []string) (rest []string, err error
 	return rest, nil
 }
 
-// split returns the arguments that are flags of the program, with their values, and all others.
 func split(own *pflag.FlagSet, args []string) (mine, rest []string) {
 	for len(args) > 0 && args[0] != "--" {
 		text := strings.TrimLeft(args[0], "-")
@@ -133,7 +131,6 @@ func split(own *pflag.FlagSet, args []string) (mine, rest []string) {
 // isName reports whether an object can have a name (RFC 1123). None begins with "-", so kubectl takes none for a flag.
 var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`).MatchString
 
-// onNode runs a command on the node of a pod, or on --node.
 func (a *app) onNode(ctx context.Context, c nodeCommand, args []string) error {
 	node, command, stdin := a.node, append([]string{"/nri-blkio"}, strings.Fields(c.name)...), io.Reader(nil)
 	if c.pod == manifest {
@@ -184,7 +181,6 @@ type pod struct {
 	data     []byte // all of it, as JSON
 }
 
-// findPod reads a pod, [NAMESPACE/]NAME.
 func (a *app) findPod(ctx context.Context, text string) (*pod, error) {
 	name, args := text, []string{"pod", "--output=json"}
 	namespace, after, isQualified := strings.Cut(text, "/")
@@ -211,4 +207,38 @@ func (a *app) findPod(ctx context.Context, text string) (*pod, error) {
 		return nil, fmt.Errorf("pod %s is on no node yet", text)
 	}
 	return &p, nil
+}
+
+// completed returns the function by which a shell completes the arguments of a command. The API server has the pod, the namespaces and
+// the nodes. What follows a pod or a node is completed by nri-blkio there. Messages are left out: they would disturb the line.
+func (a *app) completed(c nodeCommand, own *pflag.FlagSet) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var out bytes.Buffer
+		a.stdin, a.stdout, a.stderr = strings.NewReader(""), &out, io.Discard
+		rest, err := a.parse(own, args)
+		objects := "pods"
+		switch {
+		case err != nil: // a flag lacks its value
+			objects = map[string]string{"-n": "namespaces", "--namespace": "namespaces", "--node": "nodes"}[args[len(args)-1]]
+		case len(rest) > 0 || a.node != "" || c.pod == "":
+			c.name = cobra.ShellCompNoDescRequestCmd + " " + c.name
+			_ = a.onNode(cmd.Context(), c, append(rest, word)) // without an answer there are no words
+			words := strings.Split(strings.TrimSpace(out.String()), "\n")
+			return words[:len(words)-1], cobra.ShellCompDirectiveNoFileComp // the last one is the directive
+		}
+		if objects == "" {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ask := []string{objects}
+		if objects == "pods" && a.namespace != "" {
+			ask = append(ask, "--namespace="+a.namespace)
+		}
+		found, _ := a.get(cmd.Context(), append(ask, "--output=name")...) // without an answer there are no words
+		var words []string
+		for object := range strings.FieldsSeq(string(found)) {
+			_, name, _ := strings.Cut(object, "/") // pod/NAME
+			words = append(words, name)
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
 }

@@ -106,7 +106,6 @@ func overviewOf(items []lease, namespace string, now time.Time) *overview {
 	return o
 }
 
-// write writes the problems and the sums.
 func (o *overview) write(out *bytes.Buffer) {
 	if len(o.Problems) > 0 {
 		table := terminal.NewTable(out, "NODE", "POD", "REASON", "TEXT")

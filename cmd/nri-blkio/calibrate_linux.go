@@ -101,7 +101,6 @@ func (a *app) calibrate(ctx context.Context, o *calibrateOptions, name string) e
 	return a.finishCalibration(o, disk, c)
 }
 
-// calibrateNode opens the sources of facts about the node's use of its disks.
 func (a *app) calibrateNode() (*calibrate.Node, error) {
 	cgroups, err := a.cgroups()
 	if err != nil {
@@ -136,7 +135,6 @@ func (a *app) measure(ctx context.Context, cfg calibrate.Config) (*calibrate.Cal
 	return c, err
 }
 
-// finishCalibration prints the result, and saves it if that was requested.
 func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *calibrate.Calibration) error {
 	r, err := report.NewCalibration(d, c)
 	if err != nil {

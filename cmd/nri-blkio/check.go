@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/strict"
 )
 
 const checkLong = `Show the limits that a pod would get on this node, or the errors in its annotations.
@@ -214,4 +216,55 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 		return manifest.ReadFS(os.DirFS(name), filepath.ToSlash(name))
 	}
 	return manifest.Read(f, name)
+}
+
+func (o *options) addPolicyFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy;\nfor check and devices: that of the running plugin)")
+}
+
+// loadPolicy returns the policy of --policy, or the built-in policy.
+func (o *options) loadPolicy() (*policy.Policy, error) {
+	if o.policy == "" {
+		return o.withMode(policy.Default())
+	}
+	data, err := readSmall(o.policy)
+	if err != nil {
+		return nil, named(fmt.Errorf("read policy: %w", err))
+	}
+	p, err := o.parsePolicy(data)
+	if err != nil {
+		return nil, usage(fmt.Errorf("read %s: %w", o.policy, err))
+	}
+	return p, nil
+}
+
+func (a *app) warnOf(p *policy.Policy) { terminal.Notes(a.stderr, "warning", p.Warnings()...) }
+
+// readSmall reads a file for package strict, which refuses a larger one.
+func readSmall(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, strict.MaxSize+1))
+}
+
+func (o *options) parsePolicy(data []byte) (*policy.Policy, error) {
+	p, err := policy.ParseFile(data)
+	if err != nil {
+		return nil, err
+	}
+	return o.withMode(p)
+}
+
+func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
+	switch m := policy.Mode(o.mode); m {
+	case "":
+	case policy.ModeEnforce, policy.ModeObserve:
+		return p.WithMode(m), nil
+	default:
+		return nil, usage(fmt.Errorf("--mode: unknown value %q (write %s or %s)", o.mode, policy.ModeEnforce, policy.ModeObserve))
+	}
+	return p, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// addCheckFlags adds the flags with the node's paths.
 func (o *options) addCheckFlags(cmd *cobra.Command) {
 	o.addRootfsFlags(cmd)
 	o.addKubeletFlag(cmd)
@@ -21,7 +20,6 @@ func (o *options) addCheckFlags(cmd *cobra.Command) {
 	o.addCalibrationFlag(cmd)
 }
 
-// runningPolicy returns the policy of the plugin that runs on this node, or the built-in one.
 func (a *app) runningPolicy() (*policy.Policy, check.PolicySource) {
 	return inspect.RunningPolicy(a.opts.host(a.opts.stateDir), func(file, mode string) (*policy.Policy, error) {
 		o := options{policy: file, mode: mode}

@@ -103,7 +103,6 @@ func (a *app) clear(o *clearOptions) error {
 	return err
 }
 
-// confirmClear asks before the limits of all pods are cleared.
 func (a *app) confirmClear(o *clearOptions, pods int) error {
 	if !o.all || o.yes || o.undo || o.dryRun || pods == 0 {
 		return nil

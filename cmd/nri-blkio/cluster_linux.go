@@ -115,7 +115,6 @@ func (r *runner) readDocuments(ctx context.Context, p *plugin.Plugin) []promethe
 	return []prometheus.Collector{documents}
 }
 
-// clusterPart returns the part that speaks with the API server.
 func (r *runner) clusterPart() (part.Part, error) {
 	if r.nodeName == "" {
 		return part.Part{}, usage(fmt.Errorf("--node-name: required with --only %s (or set %s)", health.Cluster, nodeNameEnv))
@@ -129,7 +128,7 @@ func (r *runner) clusterPart() (part.Part, error) {
 	if err != nil {
 		return part.Part{}, named(err)
 	}
-	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), EventAPI: api, ReportAPI: api, Resync: r.resync, Log: r.log}
+	c := cluster.Config{Dir: r.exchangeDir(), API: api, EventsDir: r.eventsDir(), Resync: r.resync, Log: r.log}
 	if r.attachments {
 		c.Node = r.nodeName
 	}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/blkio/wait"
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/burst"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
@@ -61,7 +64,6 @@ func (a *app) preinstalled(args []string) []string {
 	return []string{"run"}
 }
 
-// nodeCommands returns the commands that need a Linux node.
 func (a *app) nodeCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.whyCommand(), a.topCommand(), a.syncCommand(), a.awaitCommand(),
@@ -75,7 +77,6 @@ const (
 	cgroupRootEnv = "NRI_BLKIO_CGROUP_ROOT"
 )
 
-// addNodeFlags adds the flags of all commands.
 func (a *app) addNodeFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.opts.hostRoot, "host-root", cmp.Or(a.getenv(hostRootEnv), "/"), "directory where the node's root filesystem is mounted\n(environment: "+hostRootEnv+")")
@@ -112,14 +113,12 @@ func (o *options) cgroupDir() string { return cmp.Or(o.cgroupRoot, o.host("/sys/
 
 func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
 
-// disks returns the known facts about the node's disks.
 func (o *options) disks() weights.NodeDisks {
 	return weights.NodeDisks{
 		Sysfs: o.sysfs(), SysfsDir: o.host("/sys"), UdevData: os.DirFS(o.host("/run/udev/data")), CalibrationDir: o.host(o.calibrationDir),
 	}
 }
 
-// storage opens the node's storage.
 func (o *options) storage() (*storage.Storage, error) { return storage.Open(o.storageConfig()) }
 
 // storageConfig names the files of the node, with the mounts of the node's first process. This process may
@@ -135,10 +134,8 @@ func (o *options) storageConfig() storage.Config {
 	}
 }
 
-// cgroups opens the node's cgroups.
 func (a *app) cgroups() (*cgroupfs.Hierarchy, error) { return a.openCgroups(a.opts.cgroupDir()) }
 
-// host opens the node for the reports.
 func (a *app) host() (*inspect.Host, error) {
 	o := &a.opts
 	kubeletRoot, err := o.kubeletDir()
@@ -209,7 +206,6 @@ func (o *options) checkRuntimeFlags() error {
 	return o.checkDir("--rootfs", o.runtime.Rootfs)
 }
 
-// checkDir returns an error unless dir is a directory of the node.
 func (o *options) checkDir(flag, dir string) error {
 	if !path.IsAbs(dir) {
 		return usage(fmt.Errorf("%s: %q is not an absolute path", flag, dir))
@@ -233,7 +229,6 @@ func (o *options) kubeletDir() (string, error) {
 	return o.kubeletRoot, o.checkDir("--kubelet-root", o.kubeletRoot)
 }
 
-// addVolumeFlags adds the flags of the commands that find volumes.
 func (o *options) addVolumeFlags(cmd *cobra.Command) {
 	o.addKubeletFlag(cmd)
 	const grace = "orphan-grace"
@@ -306,4 +301,81 @@ func (f *podsFlags) filter(ctx context.Context, a *app) (inspect.Filter, error) 
 		}
 	}
 	return out.Among(selected), nil
+}
+
+// completionTime is how long a shell waits for words.
+const completionTime = 500 * time.Millisecond
+
+// completed returns a function that has a shell complete words of the records on the node, and of more. args are the arguments before the word.
+func (a *app) completed(words func(r *record.Record, args []string) []string, more ...func() []*record.Record) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		found := make(chan []string, 1)
+		go func() { found <- a.recordedWords(words, args, more...) }()
+		select {
+		case out := <-found:
+			return out, cobra.ShellCompDirectiveNoFileComp
+		case <-time.After(completionTime):
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+}
+
+// recordedWords returns the words of all records that can be read, each once. It leaves out what a terminal could not show.
+func (a *app) recordedWords(words func(r *record.Record, args []string) []string, args []string, more ...func() []*record.Record) (out []string) {
+	tree, err := a.cgroups()
+	if err != nil {
+		return nil
+	}
+	defer tree.Close()
+	records, _ := inspect.Records(tree, inspect.Filter{}) // those that can be read
+	for _, r := range records {
+		out = append(out, words(r.Record, args)...)
+	}
+	for _, records := range more {
+		for _, r := range records() {
+			out = append(out, words(r, args)...)
+		}
+	}
+	out = slices.DeleteFunc(out, func(word string) bool { return word == "" || terminal.Escape(word) != word })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// running returns the names of all pods that the runtime has, as records have them. Without an answer there are none.
+func (a *app) running() []*record.Record {
+	a.opts.runtime.HostRoot = a.opts.hostRoot
+	ctx, cancel := context.WithTimeout(context.Background(), completionTime/2) // those with records are shown anyway
+	defer cancel()
+	pods, _ := a.opts.runtime.Pods(ctx)
+	return recordsOf(pods)
+}
+
+func recordedPod(r *record.Record, _ []string) []string {
+	return []string{inspect.Filter{Namespace: r.Namespace, Name: r.Pod}.String()}
+}
+
+func recordedDisks(r *record.Record, _ []string) []string {
+	return slices.Collect(maps.Values(r.Disks))
+}
+
+// recordsOf returns records with the names of pods and of their containers.
+func recordsOf(pods []runtimeconfig.Pod) (out []*record.Record) {
+	for _, p := range pods {
+		out = append(out, &record.Record{Namespace: p.Namespace, Pod: p.Name})
+		for _, container := range p.Containers {
+			out = append(out, &record.Record{Namespace: p.Namespace, Pod: p.Name, Container: container})
+		}
+	}
+	return out
+}
+
+// recordedTarget completes a pod, and after it a container of that pod.
+func recordedTarget(r *record.Record, args []string) []string {
+	switch pod := recordedPod(r, nil); {
+	case len(args) == 0:
+		return pod
+	case len(args) == 1 && (args[0] == pod[0] || args[0] == r.Pod):
+		return []string{r.Container}
+	}
+	return nil
 }

@@ -125,7 +125,6 @@ func (a *app) top(ctx context.Context, o *topOptions) (err error) {
 	}
 }
 
-// showTop shows the rows that the flags select.
 func (a *app) showTop(o *topOptions, filter inspect.Filter, top *why.Top, namesErr error) error {
 	if namesErr != nil {
 		top.Unknown = append(top.Unknown, "names of pods without limits: "+namesErr.Error())

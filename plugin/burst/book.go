@@ -30,7 +30,6 @@ type Member struct {
 	Used   uint64       `json:"used"` // since the cgroup was made, in bytes or operations
 }
 
-// above returns what the burst takes above the limit in a second.
 func (m *Member) above() float64 { return float64(m.Burst.Rate) - float64(m.Limit) }
 
 // Whole returns the credits of a whole burst.
@@ -120,7 +119,6 @@ func (b *Book) settle(now time.Duration, members []Member) []Sample {
 	return out
 }
 
-// most returns the rate that the kernel has allowed.
 func (s *Sample) most() float64 {
 	if s.Raised {
 		return float64(s.Burst.Rate)

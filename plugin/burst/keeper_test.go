@@ -46,7 +46,7 @@ func newKept(t *testing.T, limits ...Member) *kept {
 			t.Fatal(err)
 		}
 	}
-	tree, err := cgroupfs.OpenFakeTree(dir, nil)
+	tree, err := cgroupfs.OpenFake(dir, cgroupfs.Fake{})
 	if err != nil {
 		t.Fatal(err)
 	}

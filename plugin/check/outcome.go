@@ -1,17 +1,22 @@
 package check
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/budget"
 	"github.com/nri-blkio/nri-blkio/policy/grant"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // outcome follows a pod's containers in the order in which the kubelet creates them. It holds which of them the
@@ -65,7 +70,6 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	}
 }
 
-// total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
 	o.pod.Seen = policy.UnlessAllRejected(o.pod.Seen)
 	total, err := grant.Total(o.pod.Policy, o.pod.Seen, nil, o.controls.Missing)
@@ -158,7 +162,6 @@ func (o *outcome) checkBudget(d *policy.Desired, total policy.Settings) error {
 	return nil
 }
 
-// exceeds adds the error of a container for which the budget has no room.
 func (o *outcome) exceeds(container string, err error) {
 	o.result.fail(policy.Desired{}, err)
 	if o.pod.Policy.Action(err) == policy.Ignore {
@@ -180,4 +183,150 @@ func (o *outcome) noteBudget(total policy.Settings) {
 				valueText(p.Key, p.Granted), p.Name, o.pod.Namespace, annotation.FormatAmount(p.Key, most)))
 		}
 	}
+}
+
+// noteLimits adds notes on the effect of the limits of one cgroup. The backstop is none of them: it follows from those of the containers.
+func (o *outcome) noteLimits(rec *record.Record) {
+	requested := rec.Settings.Where(func(s policy.Setting) bool {
+		return s.Key.IsRate() && s.Amount != blkio.Max && s.Source.Kind != policy.FromBackstop
+	})
+	notes := &o.result.Notes
+	limits := requested.DevLimits()
+	for _, dev := range slices.SortedFunc(maps.Keys(limits), blkio.Dev.Compare) {
+		for _, keys := range [][2]blkio.Key{{blkio.Rbps, blkio.Riops}, {blkio.Wbps, blkio.Wiops}} {
+			if text := operationsText(keys, limits[dev]); text != "" {
+				*notes = append(*notes, text)
+			}
+		}
+	}
+	for _, s := range requested {
+		if above := s.Burst.Rate - s.Amount; !s.Burst.IsZero() {
+			*notes = append(*notes, fmt.Sprintf("%s%s on %s: %s above the limit in a whole burst, after %.0f seconds without use",
+				s.Key, annotation.BurstSuffix, rec.Disks[s.Dev], annotation.FormatAmount(s.Key, above*blkio.Amount(s.Burst.Seconds)), float64(above)*float64(s.Burst.Seconds)/float64(s.Amount)))
+		}
+	}
+}
+
+func valueText(k blkio.Key, amount blkio.Amount) string {
+	return k.String() + "=" + annotation.FormatAmount(k, amount)
+}
+
+// operationsText returns the operations per second that limits of one direction allow, for common block sizes.
+// It is "" without a limit of bytes.
+func operationsText(keys [2]blkio.Key, limits blkio.Limits) string {
+	bps, iops := limits[keys[0]], limits[keys[1]]
+	if bps == blkio.Unset {
+		return ""
+	}
+	name := valueText(keys[0], bps)
+	if iops != blkio.Unset {
+		name += " " + valueText(keys[1], iops)
+	}
+	var parts []string
+	for _, block := range []struct {
+		size float64
+		name string
+	}{{4 << 10, "4K"}, {16 << 10, "16K"}, {64 << 10, "64K"}, {1 << 20, "1M"}} {
+		rate := float64(bps) / block.size
+		if iops != blkio.Unset {
+			rate = min(rate, float64(iops))
+		}
+		parts = append(parts, operations(rate)+" of "+block.name)
+	}
+	parts[0] = strings.Replace(parts[0], " of ", " operations/s of ", 1)
+	return name + " is " + strings.Join(parts[:len(parts)-1], ", ") + " or " + parts[len(parts)-1]
+}
+
+// operations formats a rate: whole from 10 on, with two digits below.
+func operations(rate float64) string {
+	if rate >= 10 {
+		return strconv.FormatFloat(rate, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(rate, 'g', 2, 64)
+}
+
+// A partial pod is one of an object that is not Kubernetes' own. The object's controller adds containers and mounts that the manifest
+// does not have. So a container or a mount that is not in it is unknown, and no error.
+
+// partial adds the errors of a partial pod that depend on no container. It returns true if the manifest has no containers.
+func (r *Result) partial(m *manifest.Pod, pol *policy.Pod) bool {
+	for _, err := range pol.Check() {
+		r.Errors = append(r.Errors, r.positioned(err))
+	}
+	if len(m.Containers) > 0 {
+		return false
+	}
+	r.Unknown = append(r.Unknown, fmt.Sprintf("the containers, mounts and labels of the pods: %s is read as annotations of a pod, and whether %s copies it to pods is unknown",
+		quote.ASCII(r.Template), r.controller()))
+	r.tidy()
+	return true
+}
+
+// controller names the program that completes a partial pod.
+func (r *Result) controller() string {
+	if r.Kind == "" {
+		return "the chart"
+	}
+	return "the controller of the " + quote.Name(r.Kind, maxKind)
+}
+
+// maxKind bounds the name of a kind in a sentence.
+const maxKind = 64
+
+// withoutMissing takes those errors out of a decision about a partial pod that a mount causes that the manifest does not have. It
+// returns the first error that is left.
+func (o *outcome) withoutMissing(d *policy.Desired, err error) error {
+	if !o.isPartial {
+		return err
+	}
+	var kept []error
+	d.Errors = slices.DeleteFunc(slices.Clone(d.Errors), func(e *annotation.Error) bool {
+		if e.Reason == annotation.NoMount {
+			o.result.missing(e)
+			return true
+		}
+		kept = append(kept, e)
+		return false
+	})
+	if e := (*annotation.Error)(nil); errors.As(err, &e) && e.Reason == annotation.NoMount {
+		return o.pod.Policy.First(kept...)
+	}
+	return err
+}
+
+// missing adds the unknown of an entry whose target is not in the manifest.
+func (r *Result) missing(e *annotation.Error) {
+	at := r.Position
+	at.Line = r.lines[e.From.Annotation]
+	line := fmt.Sprintf("%s: %s: entry %d %s: whether %s adds what the entry names",
+		at, quote.Name(e.From.Annotation, quote.Most), e.Entry, quote.Text(e.Text), r.controller())
+	if !slices.Contains(r.Unknown, line) {
+		r.Unknown = append(r.Unknown, line)
+	}
+}
+
+// unknownContainer reports a container that an annotation names and that the manifest does not have.
+func (r *Result) unknownContainer(m *manifest.Pod, req *annotation.Request, name string) {
+	if m.IsPartial {
+		r.Unknown = append(r.Unknown, fmt.Sprintf("whether %s adds the container %q", r.controller(), name))
+		return
+	}
+	has := "no container"
+	if len(m.Containers) > 0 {
+		var names []string
+		for i := range m.Containers {
+			names = append(names, m.Containers[i].Name)
+		}
+		has = strings.Join(names, ", ")
+	}
+	text := fmt.Sprintf("unknown container %q in the annotations (the pod has %s)", name, has)
+	for _, key := range req.Keys() {
+		if _, scope := annotation.CutKey(key); scope == "container."+name && r.lines[key] != 0 {
+			at := r.Position
+			at.Line = r.lines[key]
+			text = at.String() + ": " + key + ": " + text
+			break
+		}
+	}
+	r.Errors = append(r.Errors, text)
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"context"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 // These stand for the IDs that a pod gets when it is created.
@@ -136,7 +139,6 @@ func needsCluster(m *manifest.Pod, pol *policy.Pod) string {
 	return strings.Join(names, ", ") + " need it"
 }
 
-// volumeOf returns the volume with a name, or nil.
 func volumeOf(pod *manifest.Pod, name string) *manifest.Volume {
 	if i := slices.IndexFunc(pod.Volumes, func(v manifest.Volume) bool { return v.Name == name }); i >= 0 {
 		return &pod.Volumes[i]
@@ -169,7 +171,6 @@ func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) 
 	return inventory.Mount{Source: dir, Destination: absolute(m.Path), Type: "bind", Options: inventory.ParseOptions(option, access)}
 }
 
-// inPod returns a path in the kubelet's directory of the pod.
 func (v *volumes) inPod(elem ...string) string {
 	return path.Join(append([]string{volumepath.Pods(v.kubeletRoot), podUID}, elem...)...)
 }
@@ -255,7 +256,6 @@ func isSeen(source string) bool { return volumeKinds[source].dir != "" && source
 // unmounted is the warning for a volume without a path on the node before it is mounted.
 const unmounted = "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"
 
-// source returns the data of a volume.
 func (v *volumes) source(vol *manifest.Volume) source {
 	kind := volumeKinds[vol.Source]
 	switch {
@@ -284,4 +284,69 @@ func (v *volumes) source(vol *manifest.Volume) source {
 
 func inMemory(fstype string) *blkio.Backing {
 	return &blkio.Backing{FSType: fstype, Reason: fstype + " is memory, not a disk"}
+}
+
+// claimFindings returns the mistakes in the limits of claims and of classes of claims. On a node such limits do not count at all.
+func claimFindings(set *manifest.Set) (out []manifest.Finding) {
+	for i := range set.Claims {
+		c := &set.Claims[i]
+		if c.Limits == nil {
+			continue
+		}
+		if _, err := annotation.ParseClaim(c.Name, *c.Limits, cmp.Or(c.Request.Size, anySize)); err != nil {
+			field := c.Template
+			if field == "" {
+				field = "metadata.annotations"
+			}
+			severity := manifest.Error
+			if err.Reason == annotation.OfPod { // operators copy annotations to pods and claims alike
+				severity = manifest.Warning
+			}
+			out = append(out, manifest.Finding{Position: c.Position, Object: c.Object, Field: field, Severity: severity, Text: err.WithoutOrigin()})
+		}
+	}
+	for i := range set.Classes {
+		out = append(out, classFindings(&set.Classes[i])...)
+	}
+	return out
+}
+
+// anySize is the size of a claim for limits that are checked for their grammar only: those of a class, and of a claim without a size.
+// Claims of all sizes and namespaces can have a class, so no bounds are certain to apply to it.
+const anySize = 1
+
+// classFindings returns the mistakes in the parameters of a class. One in a parameter without the prefix is a warning: another program
+// may read it.
+func classFindings(c *manifest.VolumeClass) (out []manifest.Finding) {
+	known, own := annotation.Parameters(), annotation.OwnParameters()
+	valid := map[string]string{} // so far
+	add := func(key string, severity manifest.Severity, text string) {
+		at := c.Position
+		at.Line = c.Lines[key]
+		out = append(out, manifest.Finding{Position: at, Object: c.Object, Field: "parameters", Severity: severity, Text: text})
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
+		isOwn := strings.HasPrefix(key, annotation.OwnPrefix)
+		severity := manifest.Warning
+		if isOwn {
+			severity = manifest.Error
+		}
+		if !slices.Contains(known, key) {
+			hint := spelling.Hint(key, own...)
+			switch {
+			case isOwn && hint == "":
+				hint = "there are " + strings.Join(own, ", ")
+			case !isOwn && (hint == "" || !strings.Contains(key, "/")):
+				continue // of the driver
+			}
+			add(key, manifest.Error, "unknown parameter "+quote.Text(key)+" ("+hint+")")
+			continue
+		}
+		valid[key] = c.Parameters[key]
+		if _, err := annotation.ParseRates("", c.Name, valid, anySize); err != nil {
+			add(key, severity, err.WithoutOrigin())
+			delete(valid, key)
+		}
+	}
+	return out
 }

@@ -32,7 +32,6 @@ type Disk struct {
 	State, Reason string
 }
 
-// weigh adds the effect of each weight of the containers that run together, and of the pod's.
 func (o *outcome) weigh(total *policy.Desired) {
 	if o.Node.Storage == nil || o.Node.Disks == nil {
 		return
@@ -49,7 +48,6 @@ func (o *outcome) weigh(total *policy.Desired) {
 	}
 }
 
-// addEffect adds the effect of a weight on one disk.
 func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Weights) {
 	e := WeightEffect{Container: container, Disk: disk.Name, Weight: weights.On(disk.Dev)}
 	if e.Weight == 0 {
@@ -74,7 +72,6 @@ func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Wei
 	o.result.Weights = append(o.result.Weights, e)
 }
 
-// noteNetwork notes the volumes on network filesystems that a weight for all disks leaves out.
 func (o *outcome) noteNetwork() {
 	for i := range o.running {
 		c := &o.running[i]

@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 )
 
 // API is what the part asks the API server for.
@@ -34,6 +36,12 @@ type API interface {
 	// Watch watches what List lists from a version on. With an empty version it begins with the initial
 	// state, which a bookmark ends.
 	Watch(ctx context.Context, ref Ref, version string) (Events, error)
+	// CreateEvent creates an Event of a pod. The error is that of an object that exists if it was created before.
+	CreateEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error
+	// CountEvent changes how often an existing Event has occurred, at least twice, and when it did last.
+	CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error
+	// ApplyReport creates the object with the report about the node, or replaces it. One request does both.
+	ApplyReport(ctx context.Context, now time.Time, report []byte) error
 }
 
 // Events are the events of a watch.
@@ -63,7 +71,6 @@ type client struct {
 	decoder        runtime.Decoder // of objects
 }
 
-// config returns how to reach the API server.
 func (s Server) config() *rest.Config {
 	return &rest.Config{
 		Host:                      "https://" + net.JoinHostPort(s.Host, s.Port),
@@ -76,7 +83,7 @@ func (s Server) config() *rest.Config {
 }
 
 // NewAPI returns a client of the API server.
-func NewAPI(s Server) (Client, error) {
+func NewAPI(s Server) (API, error) {
 	config := s.config()
 	transport, err := rest.HTTPClientFor(config) // one for all groups
 	if err != nil {
@@ -103,7 +110,6 @@ func NewAPI(s Server) (Client, error) {
 	return c, nil
 }
 
-// group returns a client for one API group.
 func group(config *rest.Config, transport *http.Client, version schema.GroupVersion) (*rest.RESTClient, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion, c.APIPath = &version, "/apis"

@@ -68,7 +68,6 @@ func (d *DaemonSet) Delete(ctx context.Context) error {
 	return nil
 }
 
-// request sends a request about the object, and returns the answer to it.
 func (d *DaemonSet) request(ctx context.Context, method string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -79,7 +78,6 @@ func (d *DaemonSet) request(ctx context.Context, method string) ([]byte, error) 
 	return answer.Raw()
 }
 
-// read asks how many pods are ready.
 func (d *DaemonSet) read(ctx context.Context) (state string, ready bool, err error) {
 	data, err := d.request(ctx, http.MethodGet)
 	if err != nil {

@@ -43,10 +43,8 @@ func (p *pod) refs(get lookup, node string) []Ref {
 	return out
 }
 
-// namespace names the namespace of the pod.
 func (p *pod) namespace() Ref { return Ref{Namespaces, "", p.doc.Namespace} }
 
-// claim names the claim of a volume.
 func (p *pod) claim(i int) Ref { return Ref{Claims, p.doc.Namespace, p.doc.Volumes[i].Claim} }
 
 // attached is the attachment of a claim to the node. The zero value is none.
@@ -88,7 +86,6 @@ func claimOf(value any, _ bool) *claim {
 	return c
 }
 
-// document returns the document of a pod. Its objects are known.
 func (p *pod) document(get lookup, node string) *poddoc.Document {
 	d := p.doc
 	d.Volumes, d.Omitted = slices.Clone(d.Volumes), maps.Clone(d.Omitted)
@@ -107,7 +104,6 @@ func (p *pod) document(get lookup, node string) *poddoc.Document {
 	return &d
 }
 
-// setNamespace gives a document the labels of the namespace.
 func (p *pod) setNamespace(d *poddoc.Document, get lookup) {
 	d.NamespaceLabels = nil
 	delete(d.Omitted, podfacts.PartNamespaceLabels)
@@ -132,7 +128,6 @@ func class(get lookup, ref Ref) *policy.ClaimClass {
 	return &policy.ClaimClass{Name: ref.Name, Rates: rates}
 }
 
-// withoutVolumes returns the pod with its volumes omitted for a cause.
 func (p *pod) withoutVolumes(cause string) *pod {
 	out := *p
 	out.doc.Omit(podfacts.PartVolumes, cause)

@@ -27,6 +27,9 @@ import (
 
 // fakeAPI is an API server that has the objects that a test puts there.
 type fakeAPI struct {
+	*fakeEventAPI
+	*fakeReportAPI
+
 	mu       sync.Mutex // guards the fields below
 	version  int
 	pods     map[string]*corev1.Pod
@@ -39,6 +42,7 @@ type fakeAPI struct {
 
 func newFakeAPI() *fakeAPI {
 	return &fakeAPI{
+		fakeEventAPI: &fakeEventAPI{events: map[string]int{}}, fakeReportAPI: &fakeReportAPI{},
 		pods: map[string]*corev1.Pod{}, objects: map[Ref]runtime.Object{}, watches: map[*fakeEvents]bool{},
 		requests: map[Ref]int{}, err: map[Kind]error{},
 	}

@@ -49,7 +49,6 @@ type target interface {
 	change(key string, value any)
 }
 
-// follow watches an object until the context ends.
 func (p *Part) follow(ctx context.Context, o *object) {
 	f := follower{Part: p, ref: o.ref, object: o, to: o}
 	repeat(ctx, func(ctx context.Context) error {
@@ -65,7 +64,6 @@ func (p *Part) follow(ctx context.Context, o *object) {
 	})
 }
 
-// watchOnce sends the requests of one watch, and reads it to its end.
 func (f *follower) watchOnce(ctx context.Context) error {
 	if f.version == "" && f.listsFirst.Load() {
 		if err := f.list(ctx); err != nil {
@@ -102,7 +100,6 @@ func (f *follower) ready(ctx context.Context) error {
 	return f.limit.wait(ctx, f.object.tenant)
 }
 
-// noted notes the result of a request.
 func (f *follower) noted(ctx context.Context, err error) {
 	switch {
 	case f.object == nil:
@@ -113,7 +110,6 @@ func (f *follower) noted(ctx context.Context, err error) {
 	}
 }
 
-// list reads the state.
 func (f *follower) list(ctx context.Context) error {
 	if err := f.ready(ctx); err != nil {
 		return err
@@ -254,7 +250,6 @@ func newLimit() *limit {
 	return &limit{Limiter: rate.NewLimiter(requestsPerSecond, requestsAtOnce), turns: map[string]*turn{}}
 }
 
-// wait waits until a request for a tenant may be sent.
 func (l *limit) wait(ctx context.Context, tenant string) error {
 	t := l.join(tenant)
 	defer l.leave(tenant)

@@ -27,7 +27,6 @@ type status struct {
 // eventCounts has the numbers of Events for metrics.
 type eventCounts struct{ created, counted, refused, pending atomic.Int64 }
 
-// count counts a request.
 func (s *status) count(err error) {
 	if err == nil {
 		s.succeeded.Add(1)
@@ -36,7 +35,6 @@ func (s *status) count(err error) {
 	}
 }
 
-// wrote notes the result of writing documents.
 func (s *status) wrote(now time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +135,6 @@ func newContact(now time.Time) *contact {
 	return &contact{opens: make(chan struct{}), since: now}
 }
 
-// report notes the result of a request for the pods.
 func (c *contact) report(now time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

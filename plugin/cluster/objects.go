@@ -158,7 +158,6 @@ func (o *object) setAll(values map[string]any) {
 // change implements target.
 func (o *object) change(_ string, value any) { o.set(value) }
 
-// set stores what the API server has answered.
 func (o *object) set(value any) {
 	for _, uid := range o.store(value) {
 		o.all.changed(uid)
@@ -172,7 +171,6 @@ func (o *object) store(value any) (uids []string) {
 	return slices.Collect(maps.Keys(o.pods))
 }
 
-// failed notes the result of a request.
 func (o *object) failed(err error) {
 	o.all.mu.Lock()
 	defer o.all.mu.Unlock()

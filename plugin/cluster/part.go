@@ -24,12 +24,9 @@ type Config struct {
 	API API
 	// Node is the name of the node whose VolumeAttachments are read, "" for none.
 	Node string
-	// EventsDir is the directory with what the limits part has noted about pods, and EventAPI writes that as Events. Without
-	// them the part writes none.
+	// EventsDir is the directory with what the limits part has noted about pods, and with its report about the node. Without
+	// it the part sends no Events and no reports.
 	EventsDir string
-	EventAPI  EventAPI
-	// ReportAPI keeps the report about the node, which the limits part writes into EventsDir. Without it none is sent.
-	ReportAPI ReportAPI
 	// Resync is the time between two comparisons of the directory with what was written; 0 is 30 s.
 	Resync time.Duration
 	// Retry is the shortest pause after a document could not be written, and a 30th of the longest; 0
@@ -76,10 +73,8 @@ func (p *Part) Run(ctx context.Context) error {
 	var watches sync.WaitGroup
 	pods := follower{Part: p, ref: Ref{Kind: Pods}, to: p.pods}
 	watches.Go(func() { repeat(ctx, pods.watchOnce) })
-	if p.EventsDir != "" && p.EventAPI != nil {
+	if p.EventsDir != "" {
 		watches.Go(func() { p.sendEvents(ctx) })
-	}
-	if p.EventsDir != "" && p.ReportAPI != nil {
 		watches.Go(func() { p.sendReports(ctx) })
 	}
 	defer p.objects.wait()
@@ -213,7 +208,6 @@ func (p *Part) compare() error {
 	return err
 }
 
-// remind logs problems that are new or that last.
 func (p *Part) remind() {
 	now := time.Now()
 	answers, _, err := p.contact.state()

@@ -76,7 +76,6 @@ func eventOf(frame []byte) (typ string, object []byte, err error) {
 	return typ, object, w.err
 }
 
-// readPodList reads a list of pods, and calls each with one after the other. It returns the version of the list.
 func readPodList(body io.Reader, each func(runtime.Object)) (version string, err error) {
 	list, err := listOf(bufio.NewReader(body))
 	if err != nil {
@@ -112,7 +111,6 @@ func readPodList(body io.Reader, each func(runtime.Object)) (version string, err
 	}
 }
 
-// listOf returns the message of a list without its envelope.
 func listOf(from *bufio.Reader) (*io.LimitedReader, error) {
 	start := make([]byte, len(envelope))
 	if _, err := io.ReadFull(from, start); err != nil || !bytes.Equal(start, envelope) {
@@ -157,7 +155,6 @@ func unexpected(err error) error {
 	return err
 }
 
-// podEnvelope returns the object in the message of a pod with its envelope.
 func podEnvelope(data []byte) (*podObject, error) {
 	data, ok := bytes.CutPrefix(data, envelope)
 	if !ok {
@@ -171,7 +168,6 @@ func podEnvelope(data []byte) (*podObject, error) {
 	return decodePod(raw)
 }
 
-// decodePod reads a message of the kind Pod.
 func decodePod(data []byte) (*podObject, error) {
 	r := podReader{out: &podObject{}, cause: map[string]string{}}
 	var spec []byte

@@ -42,7 +42,7 @@ func (p *Part) sendReports(ctx context.Context) {
 		if answers, _, _ := p.contact.state(); !answers || bytes.Equal(report, sent) && now.Before(next) {
 			return
 		}
-		err := p.ReportAPI.ApplyReport(ctx, now, report)
+		err := p.API.ApplyReport(ctx, now, report)
 		if ctx.Err() != nil {
 			return
 		}
@@ -74,13 +74,7 @@ func (p *Part) readReport(now time.Time) []byte {
 	return nodereport.Encode("", 0, []nodereport.Problem{{Reason: nodereport.NotRunning, Text: text}})
 }
 
-// ReportAPI keeps the report of the node at the API server.
-type ReportAPI interface {
-	// ApplyReport creates the object with the report, or replaces it. One request does both.
-	ApplyReport(ctx context.Context, now time.Time, report []byte) error
-}
-
-// ApplyReport implements ReportAPI. The object is a Lease: it needs no definition of a kind, it has a field for the time, and the
+// ApplyReport implements API. The object is a Lease: it needs no definition of a kind, it has a field for the time, and the
 // part needs no right to other objects of the plugin's namespace, such as the ConfigMap of the policy.
 func (c *client) ApplyReport(ctx context.Context, now time.Time, report []byte) error {
 	token, err := hostfs.Root(c.tokenDir).ReadFile("token")

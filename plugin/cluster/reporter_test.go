@@ -95,8 +95,9 @@ func TestReadReport(t *testing.T) {
 // minute. A request that fails is sent again, and none is sent while the API server does not answer.
 func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reports, dir, api := &fakeReportAPI{}, t.TempDir(), newFakeAPI()
-		p := startWith(t, Config{Dir: t.TempDir(), API: api, EventsDir: dir, ReportAPI: reports})
+		dir, api := t.TempDir(), newFakeAPI()
+		reports := api.fakeReportAPI
+		p := startWith(t, Config{Dir: t.TempDir(), API: api, EventsDir: dir})
 		defer func() { p.stop() }()
 		sends := func(what string, d time.Duration, least, most int, suffix string) {
 			t.Helper()

@@ -97,13 +97,11 @@ func (s *sender) changed(uid string, d *podevent.Document) {
 	}
 }
 
-// sendEvents sends Events until the context ends.
 func (p *Part) sendEvents(ctx context.Context) {
 	s := newSender(p)
 	reminder.Every(ctx, lookEvery, func(now time.Time) { s.step(ctx, now) })
 }
 
-// step reads what has changed, and sends what is due and may be sent now.
 func (s *sender) step(ctx context.Context, now time.Time) {
 	s.files.Read(now)
 	if answers, _, _ := s.part.contact.state(); answers && !now.Before(s.resume) {
@@ -172,7 +170,6 @@ func (p *eventsOfPod) isDue(i int, now time.Time) bool {
 	return !known || (p.Events[i].Count != was.count || !was.created) && now.Sub(was.at) >= countEvery
 }
 
-// pending returns the number of events that are due.
 func (s *sender) pending(now time.Time) (n int64) {
 	for _, pod := range s.pods {
 		for i := range pod.Events {
@@ -209,22 +206,21 @@ func (s *sender) send(ctx context.Context, now time.Time, pod *eventsOfPod, i in
 	return nil
 }
 
-// create creates or counts an Event, whichever it needs.
 func (s *sender) create(ctx context.Context, of podevent.Pod, was sent, e *podevent.Event) (created bool, err error) {
 	if was.created {
-		if err := s.request(ctx, s.part.EventAPI.CountEvent, of, e); !apierrors.IsNotFound(err) {
+		if err := s.request(ctx, s.part.API.CountEvent, of, e); !apierrors.IsNotFound(err) {
 			return false, err
 		}
 		// The API server has dropped it, since it is old.
 	}
-	err = s.request(ctx, s.part.EventAPI.CreateEvent, of, e)
+	err = s.request(ctx, s.part.API.CreateEvent, of, e)
 	if !apierrors.IsAlreadyExists(err) {
 		return true, err
 	}
 	if e.Count < 2 { // it was created before a restart
 		return false, nil
 	}
-	return false, s.request(ctx, s.part.EventAPI.CountEvent, of, e)
+	return false, s.request(ctx, s.part.API.CountEvent, of, e)
 }
 
 // request sends a request, and counts it. An answer of the API server is a success.
@@ -253,29 +249,14 @@ func isRefusal(err error) bool {
 // reportingController is how Events name the program.
 const reportingController = "nri-blkio"
 
-// EventAPI writes Events at the API server.
-type EventAPI interface {
-	// CreateEvent creates an Event of a pod. The error is that of an object that exists if it was created before.
-	CreateEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error
-	// CountEvent changes how often an existing Event has occurred, at least twice, and when it did last.
-	CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error
-}
-
-// Client is a client of the API server with all that the part asks for.
-type Client interface {
-	API
-	EventAPI
-	ReportAPI
-}
-
-// CreateEvent implements EventAPI.
+// CreateEvent implements API.
 func (c *client) CreateEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	return c.eventGroup.Post().Namespace(of.Namespace).Resource("events").Body(newEvent(c.node, of, e)).Do(ctx).Error()
 }
 
-// CountEvent implements EventAPI.
+// CountEvent implements API.
 func (c *client) CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Event) error {
 	patch, err := json.Marshal(map[string]any{"series": seriesOf(e)})
 	if err != nil { // not reached
@@ -286,7 +267,6 @@ func (c *client) CountEvent(ctx context.Context, of podevent.Pod, e *podevent.Ev
 	return c.eventGroup.Patch(types.MergePatchType).Namespace(of.Namespace).Resource("events").Name(of.ObjectName(e)).Body(patch).Do(ctx).Error()
 }
 
-// newEvent returns the Event for what has happened to a pod of a node.
 func newEvent(node string, of podevent.Pod, e *podevent.Event) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: of.Namespace, Name: of.ObjectName(e)},

@@ -101,7 +101,8 @@ type senderTest struct {
 
 func startSender(t *testing.T, pods int) *senderTest {
 	t.Helper()
-	s := &senderTest{pods: newFakeAPI(), events: &fakeEventAPI{events: map[string]int{}}, dir: t.TempDir()}
+	s := &senderTest{pods: newFakeAPI(), dir: t.TempDir()}
+	s.events = s.pods.fakeEventAPI
 	s.pods.set(namespaceRef(), newNamespace(nil))
 	for i := range pods {
 		s.pods.set(podRef(podNames(i)), newTestPod(podNames(i), uidOf(i)))
@@ -116,7 +117,7 @@ func (s *senderTest) restart(t *testing.T) {
 	if s.partTest != nil {
 		s.stop()
 	}
-	s.partTest = startWith(t, Config{Dir: t.TempDir(), API: s.pods, EventsDir: s.dir, EventAPI: s.events})
+	s.partTest = startWith(t, Config{Dir: t.TempDir(), API: s.pods, EventsDir: s.dir})
 }
 
 func podNames(i int) string { return fmt.Sprintf("db-%d", i) }

@@ -96,10 +96,8 @@ type party struct {
 	pod podevent.Pod // zero if it is not known
 }
 
-// isPod reports whether the pod of the party is known.
 func (p *party) isPod() bool { return p.pod != podevent.Pod{} }
 
-// events returns the events of the pods that take part in a file.
 func events(f *repair.File, pods map[string]podevent.Pod) (out []event) {
 	owner := party{&f.Owner, podAt(f.Owner.Cgroup, pods)}
 	parties := []party{owner}
@@ -158,7 +156,6 @@ func ownerFor(p, owner *party) string {
 	return "that process"
 }
 
-// podAt returns the pod in whose cgroup a cgroup is.
 func podAt(cgroup string, pods map[string]podevent.Pod) podevent.Pod {
 	for ; cgroup != "" && cgroup != "." && cgroup != "/"; cgroup = path.Dir(cgroup) {
 		if pod, found := pods[cgroup]; found {

@@ -29,7 +29,7 @@ type kernel struct {
 func newKernel(t *testing.T, cgroups ...string) *kernel {
 	t.Helper()
 	k := &kernel{node: newNode(t, cgroups...), fails: map[string]error{}}
-	tree, err := cgroupfs.OpenFakeTree(k.dir, k.act)
+	tree, err := cgroupfs.OpenFake(k.dir, cgroupfs.Fake{Write: k.act})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestApplyEnded(t *testing.T) {
 	} {
 		k := newKernel(t, pod, a)
 		k.write(a+"/io.max", tt.before)
-		tree, err := cgroupfs.OpenFakeTree(k.dir, func(name, line string) error {
+		tree, err := cgroupfs.OpenFake(k.dir, cgroupfs.Fake{Write: func(name, line string) error {
 			if filepath.Dir(name) != a {
 				return k.act(name, line)
 			}
@@ -244,7 +244,7 @@ func TestApplyEnded(t *testing.T) {
 				t.Error(err)
 			}
 			return syscall.ENOENT
-		})
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

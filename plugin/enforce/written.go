@@ -58,7 +58,6 @@ func (w *Written) Left(cgroup string) (Written, bool) {
 	return Written{of: map[string]record.Record{cgroup: r}}, found
 }
 
-// sweep forgets cgroups that were removed.
 func (w *Written) sweep(cgroups *cgroupfs.Hierarchy) {
 	for path := range w.of {
 		if !cgroups.Cgroup(path).Exists() {

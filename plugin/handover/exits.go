@@ -58,7 +58,6 @@ func (e *Exits) open() (Kernel, error) {
 	return cgroupfs.NewEmptyWatch()
 }
 
-// watchOnce watches the ends of containers until the watch fails.
 func (e *Exits) watchOnce(ctx context.Context) error {
 	watch, err := e.open()
 	if err != nil {

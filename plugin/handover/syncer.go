@@ -100,7 +100,6 @@ func (s *Syncer) enqueue(ctx context.Context, w waiter) error {
 	return nil
 }
 
-// isFull reports whether there is no place for one more hand-over of a pod.
 func isFull(waiting []waiter, pod Pod) bool {
 	if len(waiting) >= maxWaiting {
 		return true
@@ -127,7 +126,6 @@ func (s *Syncer) Pending() (syncs, waiting int) {
 	return syncs, waiting
 }
 
-// run syncs a filesystem until no hand-over waits for it.
 func (s *Syncer) run(ctx context.Context, key Volume) {
 	for all := s.take(key); len(all) > 0; all = s.take(key) {
 		last := all[len(all)-1] // the mountpoint of the last one is the most likely to exist still
@@ -143,7 +141,6 @@ func (s *Syncer) run(ctx context.Context, key Volume) {
 	}
 }
 
-// take returns the hand-overs that the next sync serves.
 func (s *Syncer) take(key Volume) []waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,7 +61,6 @@ func newFinder(s Storage, limited map[blkio.Dev]bool, st *inventory.Stacks) *fin
 	return &finder{storage: s, limited: limited, stacks: st, seen: map[Volume]bool{}}
 }
 
-// add adds the filesystem of b if a write to it is a write to a limited disk.
 func (f *finder) add(ctx context.Context, b *blkio.Backing) error {
 	if b.Mountpoint == "" {
 		return nil
@@ -119,7 +118,6 @@ func (f *finder) isLimited(ctx context.Context, disk blkio.Dev) (bool, error) {
 	return false, err
 }
 
-// addKnown adds the known filesystems that the container can write to.
 func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error {
 	for o := range disks.Facts.Objects() { // also the writable layer: the kubelet keeps those of ended containers
 		if !o.ReadOnly && !o.Injected {

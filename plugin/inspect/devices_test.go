@@ -25,7 +25,7 @@ func devicesHost(t *testing.T, files map[string]string) *Host {
 	root := t.TempDir()
 	fakenode.WriteFiles(t, root, map[string]string{"cg/cgroup.controllers": "io\n", "cg/kubepods/burstable/podu1/cgroup.events": "populated 1\n"})
 	for _, volume := range []string{"volumes/kubernetes.io~csi/pvc-1", "volumes/kubernetes.io~nfs/share", "volumes/kubernetes.io~projected/token", "volumes/kubernetes.io~empty-dir/scratch"} {
-		fakenode.WriteFiles(t, root, map[string]string{filepath.Join(fakenode.Pods, "u1", volume, ".keep"): ""})
+		fakenode.WriteFiles(t, root, map[string]string{filepath.Join(podsDir, "u1", volume, ".keep"): ""})
 	}
 	fakenode.WriteFiles(t, root, files)
 	sys := fakenode.Sysfs()
@@ -111,7 +111,7 @@ func TestSwapOnDisk(t *testing.T) {
 // TestVolumesNamed verifies that a volume has the name of its pod, and orphans come first.
 func TestVolumesNamed(t *testing.T) {
 	const orphan = "12 1 259:300 /x /var/lib/kubelet/pods/gone/volume-subpaths/conf/c/0 rw - ext4 /dev/nvme0n1 rw\n"
-	h := devicesHost(t, map[string]string{fakenode.Pods + "gone/.keep": "", "/var/log/pods/prod_web-0_gone/.keep": ""})
+	h := devicesHost(t, map[string]string{podsDir + "gone/.keep": "", "/var/log/pods/prod_web-0_gone/.keep": ""})
 	h.OrphanGrace, h.Storage = 0, fakenode.OpenStorage(t, fakenode.Sysfs(), string(h.Root), fakenode.Mounts+orphan)
 	if err := record.Write(h.Cgroups.Cgroup("kubepods/burstable/podu1"), &record.Record{Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "u1"}); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestDevicesLost(t *testing.T) {
 	h := devicesHost(t, nil)
 	root := string(h.Root)
 	loop(t, filepath.Join(root, "proc/swaps"))
-	loop(t, filepath.Join(root, fakenode.Pods, "u2/volumes"))
+	loop(t, filepath.Join(root, podsDir, "u2/volumes"))
 	if err := record.WriteRaw(h.Cgroups.Cgroup("kubepods/burstable/podu1"), record.KindPod, []byte("{")); err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,6 @@ func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orpha
 	return notes
 }
 
-// processes returns the sorted IDs of all processes.
 func (f *holderFinder) processes() []int {
 	entries, _ := fs.ReadDir(f.proc, ".") // as many as there are
 	var out []int
@@ -325,7 +324,6 @@ func (f *holderFinder) mountOf(name string) (int, bool) {
 	return mount, err == nil
 }
 
-// describe sets the pod of a holder.
 func (f *holderFinder) describe(h *Holder) {
 	comm, _ := fs.ReadFile(f.proc, f.file(h.PID, "comm")) // it may have ended
 	h.Comm = strings.TrimSuffix(string(comm), "\n")

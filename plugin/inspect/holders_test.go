@@ -20,11 +20,11 @@ import (
 
 // TestHolders verifies that the report has the processes that hold each orphan, with the names of their pods.
 func TestHolders(t *testing.T) {
-	root := fakenode.WriteOrphans(t, "systemd")
+	root := writeOrphans(t, "systemd")
 	sys := fakenode.Sysfs()
 	h := Host{
-		Cgroups: fakenode.OpenCgroups(t, filepath.Join(root, "cg")), Storage: fakenode.OpenStorage(t, sys, root, fakenode.OrphanMounts),
-		Sysfs: storage.NewSysfs(sys), Root: hostfs.Root(root), Proc: fakenode.Proc(), KubeletRoot: kubeletRoot,
+		Cgroups: fakenode.OpenCgroups(t, filepath.Join(root, "cg")), Storage: fakenode.OpenStorage(t, sys, root, orphanMounts),
+		Sysfs: storage.NewSysfs(sys), Root: hostfs.Root(root), Proc: procOf(), KubeletRoot: kubeletRoot,
 	}
 	r, err := h.Devices(t.Context())
 	if err != nil || r.Lost != nil {
@@ -59,12 +59,12 @@ func TestHoldersBounded(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	h := holderFinder{proc: fakenode.Proc()}
+	h := holderFinder{proc: procOf()}
 	want := []string{"not all processes and open files were read"}
 	if d := cmp.Diff(want, h.find(ended, f.storage.Mounts(), orphans)); d != "" {
 		t.Error(d)
 	}
-	h = holderFinder{proc: fakenode.Proc(), files: maxFiles}
+	h = holderFinder{proc: procOf(), files: maxFiles}
 	if d := cmp.Diff(want, h.find(t.Context(), f.storage.Mounts(), orphans)); d != "" {
 		t.Error(d)
 	}
@@ -89,11 +89,11 @@ func (d deniedFS) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(d.FS
 func TestHolderNotes(t *testing.T) {
 	const partial = "not all processes and open files were read"
 	// many has more open files than are read of one process.
-	many := fakenode.Proc()
+	many := procOf()
 	for i := range maxFDs + 1 {
 		many[fmt.Sprintf("30/fdinfo/%d", 1000+i)] = &fstest.MapFile{Data: []byte("mnt_id:\t21\n")}
 	}
-	hostile := fakenode.Proc()
+	hostile := procOf()
 	hostile["50/mountinfo"] = &fstest.MapFile{Data: []byte("200 100 none\n")}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -104,18 +104,18 @@ func TestHolderNotes(t *testing.T) {
 		notes []string
 		found bool
 	}{
-		{"all", t.Context(), fakenode.Proc(), nil, true},
-		{"files denied", t.Context(), deniedFS{fakenode.Proc()}, []string{"open files of 5 processes are unreadable (requires CAP_SYS_PTRACE)"}, true},
+		{"all", t.Context(), procOf(), nil, true},
+		{"files denied", t.Context(), deniedFS{procOf()}, []string{"open files of 5 processes are unreadable (requires CAP_SYS_PTRACE)"}, true},
 		{"many files", t.Context(), many, []string{partial}, true},
 		{"a line of mountinfo that cannot be parsed", t.Context(), hostile, nil, true},
-		{"canceled", canceled, fakenode.Proc(), []string{partial}, false},
+		{"canceled", canceled, procOf(), []string{partial}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			table, err := storage.ParseMountTable(strings.NewReader(fakenode.OrphanMounts))
+			table, err := storage.ParseMountTable(strings.NewReader(orphanMounts))
 			if err != nil {
 				t.Fatal(err)
 			}
-			const data = fakenode.Pods + "gone-1/volumes/kubernetes.io~csi/data/mount"
+			const data = podsDir + "gone-1/volumes/kubernetes.io~csi/data/mount"
 			m, _ := table.Find(data)
 			orphans := []Orphan{{mount: m}}
 			orphans[0].Mountpoint = data

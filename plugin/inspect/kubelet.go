@@ -48,7 +48,6 @@ func (k *kubelet) podsDir(ctx context.Context) string {
 	return dir
 }
 
-// volumes returns the volumes of all pods, by their directories.
 func (k *kubelet) volumes(ctx context.Context) ([]podVolume, error) {
 	pods := k.podsDir(ctx)
 	if pods == "" {

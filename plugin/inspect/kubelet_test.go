@@ -25,7 +25,7 @@ func TestVolumesBelowMounts(t *testing.T) {
 		"a/volumes/kubernetes.io~nfs/x/hidden", "b/volumes/kubernetes.io~csi/y", "b/volumes/kubernetes.io~empty-dir/b",
 		"b/volumeDevices/kubernetes.io~csi/z", "b/volumeDevices/kubernetes.io~csi/b",
 	} {
-		if err := os.MkdirAll(filepath.Join(root, fakenode.Pods, d), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, podsDir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,7 +37,7 @@ func TestVolumesBelowMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, v := range found {
-			out = append(out, fmt.Sprint(v.UID, " ", v.Plugin, " ", v.Name, " ", strings.TrimPrefix(v.path, fakenode.Pods), " ", v.Block))
+			out = append(out, fmt.Sprint(v.UID, " ", v.Plugin, " ", v.Name, " ", strings.TrimPrefix(v.path, podsDir), " ", v.Block))
 		}
 		return out
 	}
@@ -83,8 +83,8 @@ func loop(t *testing.T, name string) {
 // reported.
 func TestVolumesFail(t *testing.T) {
 	for name, want := range map[string]int{"b/volumes": 1, "b/volumes/kubernetes.io~csi": 1, "a/volumeDevices": 1, "c": 1} {
-		k := kubeletOf(t, rootMount, fakenode.Pods+"a/volumes/kubernetes.io~empty-dir/tmp")
-		loop(t, filepath.Join(string(k.host), fakenode.Pods, name))
+		k := kubeletOf(t, rootMount, podsDir+"a/volumes/kubernetes.io~empty-dir/tmp")
+		loop(t, filepath.Join(string(k.host), podsDir, name))
 		got, err := k.volumes(t.Context())
 		if len(got) != want || !errors.Is(err, syscall.ELOOP) || !strings.HasPrefix(err.Error(), "look for volumes: ") {
 			t.Errorf("%s: %d volumes, %v", name, len(got), err)
@@ -95,7 +95,7 @@ func TestVolumesFail(t *testing.T) {
 // TestNoVolumes verifies that a node without a kubelet has no volumes, and that listing them succeeds.
 func TestNoVolumes(t *testing.T) {
 	for name, k := range map[string]kubelet{
-		"no directory": kubeletOf(t, rootMount), "no mount": kubeletOf(t, "1 0 259:300 / /srv rw - ext4 /dev/nvme0n1 rw\n", fakenode.Pods+"a/volumes/x/y"),
+		"no directory": kubeletOf(t, rootMount), "no mount": kubeletOf(t, "1 0 259:300 / /srv rw - ext4 /dev/nvme0n1 rw\n", podsDir+"a/volumes/x/y"),
 	} {
 		if got, err := k.volumes(t.Context()); got != nil || err != nil {
 			t.Errorf("%s: %v, %v", name, got, err)

@@ -19,12 +19,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// orphanNode is a finder on a node with fakenode.OrphanMounts.
+// orphanNode is a finder on a node with orphanMounts.
 func orphanNode(t *testing.T, driver string) *orphanFinder {
 	t.Helper()
-	root := fakenode.WriteOrphans(t, driver)
+	root := writeOrphans(t, driver)
 	h := Host{
-		Storage: fakenode.OpenStorage(t, fakenode.Sysfs(), root, fakenode.OrphanMounts), Root: hostfs.Root(root), KubeletRoot: kubeletRoot,
+		Storage: fakenode.OpenStorage(t, fakenode.Sysfs(), root, orphanMounts), Root: hostfs.Root(root), KubeletRoot: kubeletRoot,
 		Cgroups: fakenode.OpenCgroups(t, filepath.Join(root, "cg")),
 	}
 	f := h.orphanFinder(t.Context(), nil)
@@ -117,7 +117,7 @@ func TestTreeOrphans(t *testing.T) {
 // TestOrphanStates verifies that a pod may exist if its cgroup has a process or cannot be read. A pod with a
 // directory that is not the kubelet's own gets no state.
 func TestOrphanStates(t *testing.T) {
-	const pods = fakenode.Pods
+	const pods = podsDir
 	gone := []string{
 		`prod/db-0 gone-1 "conf" ext4 [nvme0n1] noCgroup`, `prod/db-0 gone-1 "data" xfs [dm-1] noCgroup`, `/ gone-2 "evil\x1b[2J" nfs4 [] noCgroup`,
 	}
@@ -160,7 +160,7 @@ func TestOrphanStates(t *testing.T) {
 			f := orphanNode(t, "cgroupfs")
 			tt.change(t, string(f.host))
 			if tt.mounts != "" {
-				f.storage = fakenode.OpenStorage(t, fakenode.Sysfs(), string(f.host), fakenode.OrphanMounts+tt.mounts)
+				f.storage = fakenode.OpenStorage(t, fakenode.Sysfs(), string(f.host), orphanMounts+tt.mounts)
 			}
 			if d := cmp.Diff(tt.want, orphanLines(t, f)); d != "" {
 				t.Errorf("-want +got:\n%s", d)
@@ -191,7 +191,7 @@ func TestPodMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, m := range podMounts(table, strings.TrimSuffix(fakenode.Pods, "/")) {
+	for _, m := range podMounts(table, strings.TrimSuffix(podsDir, "/")) {
 		got = append(got, fmt.Sprint(m.mount.ID, " ", m.UID, " ", m.Name, " ", m.Plugin))
 	}
 	if d := cmp.Diff([]string{"3 u data kubernetes.io/csi", "6 u data "}, got); d != "" {

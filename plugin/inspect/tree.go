@@ -100,7 +100,6 @@ type treeBuilder struct {
 	roots       []*Node
 }
 
-// build returns the disks at the bottom.
 func (b *treeBuilder) build(ctx context.Context) []*Node {
 	b.nodes, b.filesystems = map[blkio.Dev]*Node{}, map[blkio.Dev]*Node{}
 	b.roots = []*Node{}

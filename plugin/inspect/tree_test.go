@@ -208,7 +208,7 @@ func TestFinish(t *testing.T) {
 // TestVolumesOffFilesystems verifies that a raw block volume is on its disk, and so is a volume on an overlay,
 // which is no filesystem of a device.
 func TestVolumesOffFilesystems(t *testing.T) {
-	h := devicesHost(t, map[string]string{fakenode.Pods + "u2/volumeDevices/kubernetes.io~csi/raw": "", "upper/x": "", "work/x": "", "lower/x": ""})
+	h := devicesHost(t, map[string]string{podsDir + "u2/volumeDevices/kubernetes.io~csi/raw": "", "upper/x": "", "work/x": "", "lower/x": ""})
 	const overlay = "30 1 0:90 / /var/lib/kubelet rw - overlay overlay rw,lowerdir=/lower,upperdir=/upper,workdir=/work\n"
 	for name, tt := range map[string]struct {
 		mounts string

@@ -146,7 +146,6 @@ func (d *declared) addUnselected(ctx context.Context, storage Storage, c *Contai
 	return context.Cause(ctx) // the last list may have ended early
 }
 
-// covers reports whether a mount of a disk is one that the container may have.
 func (d *declared) covers(disk blkio.Disk, readOnly bool) bool {
 	return d.write[disk.Dev] || readOnly && d.read[disk.Dev]
 }

@@ -53,7 +53,7 @@ func newKernel(t *testing.T) *kernel {
 	k.put("cgroup.controllers", "io\n")
 	k.print()
 	var err error
-	if k.tree, err = cgroupfs.OpenFakeTree(k.dir, k.write); err != nil {
+	if k.tree, err = cgroupfs.OpenFake(k.dir, cgroupfs.Fake{Write: k.write}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.tree.Close() })

@@ -155,7 +155,6 @@ func (r *Reader[T]) takeAll(there map[string]hostfs.Version) (done bool) {
 	return true
 }
 
-// take reads the document of a pod.
 func (r *Reader[T]) take(uid string, version hostfs.Version) {
 	d, err := r.Format.Read(r.Dir, uid)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -35,7 +35,6 @@ type VolumeClass struct {
 	Lines      map[string]int // of the parameters
 }
 
-// claim reads a PersistentVolumeClaim.
 func (d *document) claim(v value, s *strays) {
 	c := Claim{Object: d.object, Position: d.position(v.node.Line)}
 	c.Namespace = cmp.Or(c.Namespace, "default")
@@ -81,7 +80,6 @@ func (d *document) claimLimits(v value, s *strays) (limits *string, line int) {
 	return limits, line
 }
 
-// volumeClass reads a VolumeAttributesClass.
 func (d *document) volumeClass(v value) {
 	c := VolumeClass{Object: d.object, Position: d.position(v.node.Line), Parameters: map[string]string{}, Lines: map[string]int{}}
 	for _, p := range v.field("parameters").pairs() {
@@ -91,12 +89,10 @@ func (d *document) volumeClass(v value) {
 	d.set.Classes = append(d.set.Classes, c)
 }
 
-// isPersistentVolumeClaim reports whether an object is a claim.
 func (d *document) isPersistentVolumeClaim(v value) bool {
 	return d.object.Kind == "PersistentVolumeClaim" && !strings.Contains(v.field("apiVersion").text(), "/")
 }
 
-// isVolumeClass reports whether an object is a VolumeAttributesClass.
 func (d *document) isVolumeClass(v value) bool {
 	return d.object.Kind == "VolumeAttributesClass" && strings.HasPrefix(v.field("apiVersion").text(), "storage.k8s.io/")
 }

@@ -112,7 +112,6 @@ func (d *document) withoutKind(v value) {
 	}
 }
 
-// workload reads an object that is a pod, has pod templates, or has none.
 func (d *document) workload(v value) {
 	apiVersion := v.field("apiVersion").text()
 	path, known := templatePath(apiVersion, d.object.Kind)
@@ -216,7 +215,6 @@ func (v value) templates(depth int) []value {
 	return out
 }
 
-// lookup returns a field of a mapping, nil if there is none.
 func lookup(n *yaml.Node, name string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -232,12 +230,10 @@ func lookup(n *yaml.Node, name string) *yaml.Node {
 // NameLabel is a label with its name that the API server gives each namespace.
 const NameLabel = "kubernetes.io/metadata.name"
 
-// isNamespace reports whether an object is a namespace.
 func (d *document) isNamespace(v value) bool {
 	return d.object.Kind == "Namespace" && !strings.Contains(v.field("apiVersion").text(), "/")
 }
 
-// namespace reads a Namespace.
 func (d *document) namespace(v value) {
 	labels := v.labels()
 	if labels == nil {
@@ -247,7 +243,6 @@ func (d *document) namespace(v value) {
 	d.set.addNamespace(d.object.Name, labels)
 }
 
-// labels returns the labels of an object or of a template, nil for none.
 func (v value) labels() (out map[string]string) {
 	for _, label := range v.field("metadata", "labels").pairs() {
 		if out == nil {

@@ -78,7 +78,6 @@ func (d *document) pairs(n *yaml.Node, depth int) []pair {
 	return append(merged, own...)
 }
 
-// mergedNodes returns the mappings of the field "<<".
 func mergedNodes(n *yaml.Node) []*yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -101,7 +100,6 @@ func mergedNodes(n *yaml.Node) []*yaml.Node {
 	return nil
 }
 
-// field returns the value of a field.
 func (v value) field(names ...string) value {
 	for _, name := range names {
 		var found *yaml.Node
@@ -131,7 +129,6 @@ func index(p *field.Path, i int) *field.Path {
 	return p.Index(i)
 }
 
-// items returns the values of a list.
 func (v value) items() iter.Seq[value] {
 	return func(yield func(value) bool) {
 		switch {
@@ -226,7 +223,6 @@ func (v value) number() string {
 	return v.node.Value
 }
 
-// fail adds an error at the value.
 func (v value) fail(text string) { v.report(Error, text) }
 
 func (v value) report(severity Severity, text string) {

@@ -9,6 +9,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"path"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -118,4 +120,94 @@ func size(v any) int {
 		panic(err) // maps and strings only
 	}
 	return out.Len()
+}
+
+const (
+	// LabelRoom is the memory in bytes that the labels of a pod take at most. Labels by which a policy selects
+	// pods do not count. A tenant decides how many labels there are.
+	LabelRoom = 32 << 10
+	// LabelSize is the memory in bytes that a label takes without its text.
+	LabelSize = 64
+)
+
+// WithinRoom returns facts without labels that are not kept. If all labels of the pod would take too much memory, isCut is true, and only
+// those are kept by which a rule of the policy selects pods. A later policy then misses its new labels.
+func (f Facts) WithinRoom(pol *policy.Policy) (kept Facts, isCut bool) {
+	all, size := f.Labels, 0
+	for name, value := range all {
+		if size += LabelSize + len(name) + len(value); size > LabelRoom {
+			f.Labels = map[string]string{}
+			for _, key := range pol.PodKeys() {
+				if value, found := all[key]; found {
+					f.Labels[key] = value
+				}
+			}
+			return f, true
+		}
+	}
+	return f, false
+}
+
+// Parts are parts of a request.
+type Parts uint8
+
+// The parts of a request. The annotations and the labels of the pod are of the author of the pod, and the limits of a claim can be of
+// another author. The labels of the namespace are of the administrator.
+const (
+	Annotations Parts = 1 << iota
+	Labels
+	Volumes
+	Namespace
+)
+
+// Has reports whether one of some parts is there.
+func (p Parts) Has(some Parts) bool { return p&some != 0 }
+
+// String names the parts for messages.
+func (p Parts) String() string { return p.Text("limits of a claim") }
+
+// Text names the parts, with a text for the limits of claims.
+func (p Parts) Text(claims string) string {
+	var out []string
+	for _, one := range []struct {
+		part Parts
+		text string
+	}{{Annotations, "annotations"}, {Labels, "labels"}, {Volumes, claims}} { // of volumes only the limits of claims change
+		if p.Has(one.part) {
+			out = append(out, one.text)
+		}
+	}
+	return strings.Join(out, " and ")
+}
+
+// QOSOf returns the QoS class of a pod by the parent of its containers' cgroups, which the kubelet
+// names, or "":
+//
+//	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
+//	/kubepods/burstable/podUID                                                  cgroupfs
+//
+// Source: podContainerManagerImpl.GetPodContainerName in Kubernetes'
+// pkg/kubelet/cm/pod_container_manager_linux.go.
+func QOSOf(cgroup string) policy.QOS {
+	parent, pod := path.Split(cgroup)
+	name, isSlice := strings.CutSuffix(pod, ".slice")
+	if isSlice {
+		i := strings.LastIndex(name, "-pod")
+		if i < 0 {
+			return ""
+		}
+		parent = name[:i]
+	} else if !strings.HasPrefix(pod, "pod") {
+		return ""
+	}
+	parent = strings.TrimSuffix(parent, "/")
+	switch {
+	case strings.HasSuffix(parent, "besteffort"):
+		return policy.BestEffort
+	case strings.HasSuffix(parent, "burstable"):
+		return policy.Burstable
+	case strings.HasSuffix(parent, "kubepods"):
+		return policy.Guaranteed
+	}
+	return ""
 }

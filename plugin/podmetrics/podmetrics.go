@@ -32,7 +32,6 @@ type Part struct {
 	Limits []blkio.Value
 }
 
-// limited returns the disks on which a cgroup of the pod has limits.
 func (p *Pod) limited() []blkio.Dev {
 	var out []blkio.Dev
 	for _, part := range p.Parts {
@@ -315,7 +314,6 @@ func (p *page) send(d *prometheus.Desc, kind prometheus.ValueType, value float64
 	}
 }
 
-// disk returns the name of a disk.
 func (p *page) disk(dev blkio.Dev) string {
 	if p.names[dev] == "" {
 		p.names[dev] = p.name(dev)

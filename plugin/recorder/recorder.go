@@ -232,7 +232,6 @@ func (r *Recorder) Run(ctx context.Context, present func() map[string]bool) {
 	}
 }
 
-// report logs an error of the directory, and again while it lasts.
 func (r *Recorder) report(err error) {
 	if r.problem.Due(time.Now(), err) {
 		r.Log.WithError(err).WithField("dir", r.Dir).Warn("Writing the events of pods failed, retrying")

@@ -127,7 +127,6 @@ const (
 	cpuSaved = 10 * time.Second
 )
 
-// set puts the policy's amounts into force.
 func (b *budgets) set(now time.Time, p *policy.Budget) {
 	b.files.set(now, float64(p.FilesPerSecond))
 	b.early.set(now, float64(p.ExtraBps))

@@ -38,7 +38,6 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 	}
 }
 
-// begin begins a pass over files of one account on one filesystem.
 func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 	var visits []visit
 	for _, t := range takeTurns(tasks, func(t *task) domain { return t.to.domain }) {
@@ -128,7 +127,6 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 	return v
 }
 
-// note notes the results of a pass.
 func (r *Repairer) note(now time.Time, p passed) {
 	r.passes.exit(passKey{p.fs.dev, p.account})
 	r.metrics.cpu.Add(int64(p.cpu))
@@ -226,7 +224,6 @@ func (u *underway) hangs(now time.Time) bool {
 	return now.Sub(u.began)-time.Duration(u.seen.Load()) > hangs
 }
 
-// does reports whether the pass does the work of a task already.
 func (u *underway) does(t *task) bool {
 	v, there := u.files[t.Inode]
 	first, last := t.to.fresh.offsets()
@@ -243,7 +240,6 @@ func (p *passes) notify(in writeback.Inode) bool {
 	return true
 }
 
-// enter notes a pass that begins.
 func (p *passes) enter(u *underway) {
 	p.busy[u.passKey] = u
 	p.byAccount[u.account]++
@@ -252,7 +248,6 @@ func (p *passes) enter(u *underway) {
 	}
 }
 
-// exit notes that a pass has ended.
 func (p *passes) exit(key passKey) {
 	u := p.busy[key]
 	if u == nil {
@@ -305,7 +300,6 @@ func (r *Repairer) endNeedless() {
 	}
 }
 
-// hasWriter reports whether the cgroup of a writer of the file exists.
 func (r *Repairer) hasWriter(f *file) bool {
 	return slices.ContainsFunc(f.shares, func(s share) bool { return len(r.domains.pathsOf(s.writers)) > 0 })
 }

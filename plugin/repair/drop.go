@@ -58,10 +58,8 @@ func (s *session) dirtyIn(from, length int64) uint64 {
 	return min(s.fresh, uint64(length))
 }
 
-// allowance returns the bytes that may be written out early.
 func (s *session) allowance() uint64 { return uint64(s.early.allowance(time.Now(), s.account)) }
 
-// pay pays for bytes that were written out early.
 func (s *session) pay(bytes uint64) {
 	s.early.spend(time.Now(), s.account, float64(bytes))
 	s.written += bytes

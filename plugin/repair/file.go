@@ -137,7 +137,6 @@ type history struct {
 	moves     int
 }
 
-// total returns the recent bytes of a file.
 func (f *file) total() (sum float64) {
 	for i := range f.shares {
 		sum += f.shares[i].recent.bytes

@@ -85,7 +85,6 @@ func (l *ledger) add(now time.Time, s *sample) {
 	f.share(now, s.writer.domain).add(now, s)
 }
 
-// insert adds a file to the ledger, which counts for an account.
 func (l *ledger) insert(f *file, of account) {
 	f.history.account = of
 	l.files[f.Inode] = f
@@ -95,7 +94,6 @@ func (l *ledger) insert(f *file, of account) {
 	l.brought[of][f] = true
 }
 
-// remove removes a file from the ledger.
 func (l *ledger) remove(f *file) {
 	delete(l.files, f.Inode)
 	delete(l.touched, f)
@@ -290,7 +288,6 @@ func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Act
 	return do
 }
 
-// noteMove counts a move of a file to its writer.
 func (l *ledger) noteMove(now time.Time, f *file) {
 	f.history.moves++
 	l.movedFiles = append(l.movedFiles, movedFile{f.Inode, f.owner.id, now.Sub(f.repair.since)})

@@ -85,7 +85,6 @@ type passed struct {
 	err      error             // of the whole pass
 }
 
-// pass makes the visits to a few files.
 func (w *worker) pass(visits []visit) (out passed) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -9,6 +9,8 @@ package repair
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -216,7 +218,6 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	return r.pace.next(found, len(tasks))
 }
 
-// apply applies the policy.
 func (r *Repairer) apply(now time.Time) {
 	p := r.gate.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
@@ -225,7 +226,6 @@ func (r *Repairer) apply(now time.Time) {
 	r.budgets.set(now, &p.Writeback.Budget)
 }
 
-// act begins passes for tasks, and ends those that are needless.
 func (r *Repairer) act(now time.Time, tasks []task) {
 	r.metrics.gaveUp.Store(r.ledger.gaveUp)
 	for _, a := range r.ledger.takeMoved() {
@@ -263,7 +263,6 @@ func (p *pace) next(found, tasks int) time.Duration {
 	return p.idle
 }
 
-// set starts the timer of the next read.
 func (p *pace) set(timer *time.Timer, wait time.Duration) {
 	p.nextRead = time.Now().Add(wait)
 	timer.Reset(wait)
@@ -310,4 +309,47 @@ func (p *problems) complain(key, text string, err error) {
 	if problem.Due(time.Now(), err) {
 		p.log.WithError(err).Warn(text)
 	}
+}
+
+// gate decides whether files are moved, by the policy and the kernel.
+type gate struct {
+	policy atomic.Pointer[policy.Policy]
+	kernel kernel.Verdict
+	// rejected returns the reason why the policy file was rejected, or "". It may be nil.
+	rejected func() string
+}
+
+// rejection returns the reason why a newer policy than that of the gate was rejected, or "".
+func (g *gate) rejection() string {
+	if g.rejected == nil {
+		return ""
+	}
+	return g.rejected()
+}
+
+// opens reports whether files may be moved.
+func (g *gate) opens() bool {
+	p := g.policy.Load()
+	return p.Enforces() && p.Writeback.Repair.Moves(g.kernel.Corrected())
+}
+
+// reason returns the reason why the policy "auto" moves no files on this kernel, or nil.
+func (g *gate) reason() error {
+	p := g.policy.Load()
+	if p.Writeback.Repair != policy.RepairAuto || p.Writeback.Repair.Moves(g.kernel.Corrected()) {
+		return nil
+	}
+	return fmt.Errorf("%s; writeback.repair: true in the policy overrides this", g.kernel)
+}
+
+// mode returns the mode of a report, and the reason if the kernel keeps files from being moved.
+func (g *gate) mode() (mode, reason string) {
+	p := g.policy.Load()
+	if !p.Enforces() || p.Writeback.Repair == policy.RepairOff {
+		return ModeObserve, ""
+	}
+	if err := g.reason(); err != nil {
+		return ModeGated, err.Error()
+	}
+	return ModeRepair, ""
 }

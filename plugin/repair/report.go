@@ -117,7 +117,6 @@ func (r *Repairer) reportFile(now time.Time, f *file) File {
 	return out
 }
 
-// publish updates the report and the metrics.
 func (r *Repairer) publish(now time.Time) {
 	r.metrics.census.Store(r.takeCensus())
 	r.complainOfHanging(r.passes.hanging(now))

@@ -48,7 +48,6 @@ func (c *Calibration) Write(out *bytes.Buffer) {
 	out.WriteString(c.fragment)
 }
 
-// writeMeasurements writes the measurements as comments of YAML.
 func writeMeasurements(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Calibration) {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "disk %s, model %s, serial number %s, %s, calibrated %s\n\n", d.Name, terminal.Escape(cmp.Or(c.Disk.Model, "-")), terminal.Escape(cmp.Or(c.Disk.Serial, "-")), terminal.Bytes(c.Disk.Size), c.At.Format(time.RFC3339))

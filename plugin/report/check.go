@@ -1,3 +1,6 @@
+// Package report writes the results of the commands as text for a terminal: sections, tables, and notes. Each
+// function writes one typed value of plugin/inspect, plugin/check or blkio/calibrate, and escapes
+// the text of tenants and devices. It reads nothing, so that the same value gives the same text.
 package report
 
 import (
@@ -37,7 +40,6 @@ func WriteCheck(out *bytes.Buffer, r *check.Report, isWide bool) {
 	}
 }
 
-// sharedUnknown counts the pods of each unknown fact, and returns those of several pods in the order of the first ones.
 func sharedUnknown(results []check.Result) (shared []string, pods map[string]int) {
 	pods = map[string]int{}
 	for i := range results {
@@ -56,7 +58,6 @@ func writeFindings(out *bytes.Buffer, findings []manifest.Finding) {
 	}
 }
 
-// writePod writes the limits of a pod, then the messages about it.
 func writePod(out *bytes.Buffer, r *check.Result, isWide bool) {
 	rule := ""
 	if r.Rule != "" {
@@ -104,7 +105,6 @@ func writeLimits(out *bytes.Buffer, writes []check.Write, isWide bool) {
 	t.Flush()
 }
 
-// writeEffects writes the effects of a pod's weights on the node's disks.
 func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
 	if len(weights) == 0 {
 		return

@@ -22,7 +22,6 @@ func (c *Clearing) Cgroup(r *record.Record, steps []string) {
 // Node writes the steps for the node as a whole.
 func (c *Clearing) Node(steps []string) { c.write("", steps) }
 
-// write writes a line for each step, after the subject.
 func (c *Clearing) write(subject string, steps []string) {
 	for _, step := range steps {
 		if c.DryRun {

@@ -168,3 +168,115 @@ func firstOf[T any](list []T, all bool) []T {
 	}
 	return list[:min(len(list), maxRows)]
 }
+
+func writeCosts(out *bytes.Buffer, costs []inspect.Cost, policyName, promised string) {
+	if len(costs) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nWeights need io.cost. Policy: %s\n", terminal.Escape(policyName))
+	t := terminal.NewTable(out, "DISK", "IO.COST", "MODEL FROM", "QOS FROM")
+	var warnings []string
+	disks := map[string][]string{} // by warning
+	for i := range costs {
+		c := &costs[i]
+		state := string(c.State)
+		if c.By != "" {
+			state += " by " + c.By
+		}
+		t.Row(c.Disk, withReason(state, c.Reason), string(c.Model.Origin), string(c.QOS.Origin))
+		if c.Warning == "" {
+			continue
+		}
+		if disks[c.Warning] == nil {
+			warnings = append(warnings, c.Warning)
+		}
+		disks[c.Warning] = append(disks[c.Warning], c.Disk)
+	}
+	t.Flush()
+	if promised != "" {
+		terminal.Notes(out, "note", promised)
+	}
+	for _, w := range warnings {
+		terminal.Notes(out, "warning", strings.Join(disks[w], ", ")+": "+w)
+	}
+}
+
+const orphanHelp = `nri-blkio unmounts nothing. See that no pod of the cluster has the UID, end what holds the volume, and restart the
+kubelet: it looks for such volumes as it starts. What is still there then: umount MOUNTPOINT on the node, and detach
+or delete the volume as its driver says.`
+
+func writeOrphans(out *bytes.Buffer, orphans []inspect.Orphan) {
+	if len(orphans) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nOrphaned volumes, still mounted without a process of their pod:")
+	for i := range orphans {
+		o := &orphans[i]
+		// The UID is always printed: another pod may have the same name.
+		pod := terminal.Escape(o.UID)
+		if o.Pod != "" {
+			pod = terminal.Escape(PodName(o.Namespace, o.Pod)) + " (" + pod + ")"
+		}
+		on := o.Type
+		if len(o.Disks) > 0 {
+			on += " on " + strings.Join(o.Disks, ",")
+		}
+		fmt.Fprintf(out, "%s\n  volume %s of pod %s, %s\n  %s\n", terminal.Escape(o.Mountpoint), terminal.Escape(o.Volume), pod, terminal.Escape(on), o.Reason)
+		for _, m := range firstOf(o.Mounts, false) {
+			fmt.Fprintf(out, "  also mounted at %s\n", terminal.Escape(m))
+		}
+		writeMore(out, len(o.Mounts))
+		for _, h := range firstOf(o.Holders, false) {
+			fmt.Fprintf(out, "  held by %s\n", holderText(&h))
+		}
+		writeMore(out, len(o.Holders))
+		if len(o.Holders) == 0 {
+			fmt.Fprintln(out, "  no process was found that holds it")
+		}
+	}
+	fmt.Fprintln(out, orphanHelp)
+}
+
+// writeOrphanTable writes the section of status.
+func writeOrphanTable(out *bytes.Buffer, s *inspect.Status) {
+	if len(s.Orphans) > 0 {
+		fmt.Fprintln(out, "\nOrphaned volumes, still mounted without a process of their pod (\"nri-blkio devices\" lists the processes that hold them):")
+		t := terminal.NewTable(out, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
+		for i := range s.Orphans {
+			o := &s.Orphans[i]
+			t.Row(cmp.Or(PodName(o.Namespace, o.Pod), o.UID), o.Volume, strings.Join(o.Disks, ","), o.Mountpoint, o.Reason)
+		}
+		t.Flush()
+	}
+	if s.OrphansNote != "" {
+		terminal.Notes(out, "note", s.OrphansNote)
+	}
+}
+
+func writeMore(out *bytes.Buffer, n int) {
+	if n > maxRows {
+		fmt.Fprintf(out, "  and %d more, in -o json\n", n-maxRows)
+	}
+}
+
+// holderText describes a holder in one line. A process chooses its own comm.
+func holderText(h *inspect.Holder) string {
+	var how []string
+	if h.OpenFiles > 0 {
+		how = append(how, inspect.Count(h.OpenFiles, "open file"))
+	}
+	if h.WorkingDir {
+		how = append(how, "its working directory is there")
+	}
+	if h.Mountpoint != "" {
+		how = append(how, "its mount namespace has it at "+terminal.Shorten(terminal.Escape(h.Mountpoint), maxPath))
+	}
+	of := ""
+	switch {
+	case h.Pod != "":
+		of = " of pod " + terminal.Escape(PodName(h.Namespace, h.Pod))
+	case h.UID != "":
+		of = " of pod " + terminal.Escape(h.UID)
+	}
+	return fmt.Sprintf("process %d (%s)%s: %s", h.PID, terminal.Escape(h.Comm), of, strings.Join(how, ", "))
+}

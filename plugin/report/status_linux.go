@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/plugin/why"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -72,7 +76,6 @@ func writeValues(out *bytes.Buffer, s *inspect.Status, isWide, isOnePod bool) {
 	}
 }
 
-// valuesTable returns the table of values. A narrow one has what most readers look for.
 func valuesTable(out *bytes.Buffer, values []inspect.Value, isWide bool) *terminal.Table {
 	if isWide {
 		t := terminal.NewTable(out, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "USED", "FROM", "STATE")
@@ -160,7 +163,6 @@ func timeText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// writeBudgets writes what the pods of namespaces are granted of their budgets; nil for no budgets.
 func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 	if b == nil || len(b.Sums) == 0 {
 		return
@@ -187,4 +189,159 @@ func writeBudgets(out *bytes.Buffer, b *health.Budgets) {
 	if b.LeftOut > 0 {
 		terminal.Notes(out, "note", fmt.Sprintf("%d budgets are left out, because the report is bounded", b.LeftOut))
 	}
+}
+
+func writeWeights(out *bytes.Buffer, w *health.Weights, isOnePod bool) {
+	if w == nil {
+		return
+	}
+	if len(w.Shares) > 0 {
+		fmt.Fprintln(out, "\nWeights:")
+		t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "WEIGHT", "SHARE NOW", "STATE")
+		for _, s := range w.Shares {
+			t.Row(PodName(s.Namespace, s.Pod), s.Container, cmp.Or(s.Disk, "none"), fmt.Sprint(s.Weight), shareText(s), withReason(effectText(s), s.Reason))
+		}
+		if isOnePod {
+			t.Omit("POD")
+		}
+		t.Flush()
+	}
+	if w.SharesLeftOut > 0 {
+		terminal.Notes(out, "note", fmt.Sprintf("%d weights on this node are left out, because the report is bounded", w.SharesLeftOut))
+	}
+	for _, skipped := range w.Skipped {
+		terminal.Notes(out, "warning", skipped)
+	}
+	t := terminal.NewTable(out, "WEIGHTS ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE")
+	rows := 0
+	for _, d := range w.Disks {
+		if !d.Enabled && d.Error == "" {
+			continue
+		}
+		rows++
+		t.Row(d.Disk, d.Model, d.QOS, fmt.Sprintf("%.0f%%", d.Vrate), costText(d))
+	}
+	if rows > 0 {
+		fmt.Fprintln(out)
+		t.Flush()
+	}
+	if w.Promised != "" {
+		terminal.Notes(out, "note", w.Promised)
+	}
+}
+
+func shareText(s health.Share) string {
+	if s.Reason != "" {
+		return "none"
+	}
+	return share(s.Share)
+}
+
+func effectText(s health.Share) string {
+	if s.Reason != "" {
+		return "no effect"
+	}
+	if s.Scaled != 0 {
+		return "ok, scaled to " + health.WeightText(s.Scaled) + " by the budget of namespace " + s.Namespace
+	}
+	return "ok"
+}
+
+func costText(d health.CostDisk) string {
+	switch {
+	case d.Error != "":
+		return "failed: " + d.Error
+	case d.By == iocost.BFQ:
+		return "ok; by the scheduler bfq, which divides reads better than writes"
+	case d.Kept != "":
+		return "kept: " + d.Kept
+	case d.Model == string(iocost.FromKernel):
+		return "ok; " + inspect.GuessedModel
+	case d.Follow != nil:
+		return withReason("ok; model "+d.Follow.State, d.Follow.Reason)
+	}
+	return "ok"
+}
+
+// writeFiles writes the report of the writeback part, nil if it does not run.
+func writeFiles(out *bytes.Buffer, r *repair.Report) {
+	if r == nil {
+		terminal.Notes(out, "note", "writes to files are not observed: the writeback part does not run")
+		return
+	}
+	if r.Mode != repair.ModeUnavailable {
+		fmt.Fprintf(out, "\nFiles are watched on: %s\n", cmp.Or(watchedText(r.Filesystems), "no filesystem"))
+	}
+	switch r.Mode {
+	case repair.ModeUnavailable, repair.ModeGated:
+		terminal.Notes(out, "note", "files are not moved to their writers: "+r.Reason)
+	case repair.ModeObserve:
+		terminal.Notes(out, "note", "files are not moved to their writers (mode observe, or writeback.repair is off)")
+	}
+	if r.Mode == repair.ModeUnavailable || len(r.Files) == 0 {
+		return
+	}
+	t := terminal.NewTable(out, "FILE", "OWNER", "WRITERS", "MISPLACED", "STATE", "SINCE")
+	for i := range r.Files {
+		f := &r.Files[i]
+		t.Row(fileName(f), f.Owner.String(), writersText(f.Writers), terminal.Bytes(f.Misplaced), withReason(string(f.State), f.Failure), timeText(f.Since))
+	}
+	if r.More > 0 {
+		t.Row(fmt.Sprintf("and %d more", r.More))
+	}
+	t.Flush()
+}
+
+func watchedText(filesystems []repair.Filesystem) string {
+	var out []string
+	for _, fs := range filesystems {
+		name := terminal.Escape(fs.Mountpoint)
+		if fs.Hangs {
+			name += " (does not answer)"
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, ", ")
+}
+
+func fileName(f *repair.File) string {
+	if f.Path != "" {
+		return f.Path
+	}
+	name := fmt.Sprintf("%s inode %d", filepath.Clean(f.Mountpoint), f.Inode)
+	if f.Subvolume != 0 {
+		name += fmt.Sprintf(" of subvolume %d", f.Subvolume)
+	}
+	return name
+}
+
+func writersText(writers []repair.Writer) string {
+	var out []string
+	for _, w := range writers {
+		out = append(out, fmt.Sprintf("%s %.0f%%", w.NamedCgroup, 100*w.Share))
+	}
+	return strings.Join(out, ", ")
+}
+
+// WriteOwners writes a row for each file.
+func WriteOwners(out *bytes.Buffer, rows []why.FileOwner) {
+	if len(rows) == 0 {
+		return
+	}
+	t := terminal.NewTable(out, "FILE", "OWNER", "CGROUP", "FOREIGN")
+	for i := range rows {
+		t.Row(rows[i].Path, ownerText(&rows[i]), rows[i].Cgroup, fmt.Sprint(rows[i].Foreign))
+	}
+	t.Flush()
+}
+
+func ownerText(r *why.FileOwner) string {
+	name := ContainerName(r.Namespace, r.Pod, r.Container)
+	switch {
+	case r.State == why.OwnerLive:
+		return name
+	case name == "":
+		return r.State
+	}
+	return name + " (" + r.State + ")"
 }

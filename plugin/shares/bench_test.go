@@ -42,7 +42,7 @@ func benchEach(b *testing.B, interval time.Duration, do func(k *Keeper, now time
 			}
 			b.Cleanup(func() { os.RemoveAll(dir) })
 			paths := benchTree(b, dir)
-			tree, err := cgroupfs.OpenFakeTree(dir, func(string, string) error { return nil })
+			tree, err := cgroupfs.OpenFake(dir, cgroupfs.Fake{Write: func(string, string) error { return nil }})
 			if err != nil {
 				b.Fatal(err)
 			}

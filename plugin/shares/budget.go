@@ -116,7 +116,6 @@ func (u uses) add(c *Cgroup) {
 	}
 }
 
-// of returns the use of a budget.
 func (u uses) of(b Budget) *BudgetUse {
 	if u[b] == nil {
 		u[b] = &BudgetUse{Budget: b}

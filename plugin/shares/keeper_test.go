@@ -51,7 +51,7 @@ func newKernel(t *testing.T, containers map[string]string) *kernel {
 	for p, weight := range containers {
 		k.make(p, weight)
 	}
-	tree, err := cgroupfs.OpenFakeTree(k.dir, k.write)
+	tree, err := cgroupfs.OpenFake(k.dir, cgroupfs.Fake{Write: k.write})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 // setBelow sets the weights of all cgroups below c to want, by path. In io.weight a container has the
@@ -98,7 +99,6 @@ func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
 	return nil
 }
 
-// readOurs returns the disks that the attribute of the cgroup has.
 func (c *cgroup) readOurs() ([]blkio.Dev, error) {
 	if c.control.attribute == "" {
 		return slices.DeleteFunc(slices.Collect(maps.Keys(c.weights.Devices)), func(dev blkio.Dev) bool { return !slices.Contains(c.control.disks, dev) }), nil
@@ -139,4 +139,52 @@ func (c *cgroup) writeOurs(ours []blkio.Dev) error {
 		c.ours = &ours
 	}
 	return err
+}
+
+// DiskError is an error of weights on one disk.
+type DiskError struct {
+	Dev blkio.Dev
+	Err error // of a write to io.weight of one cgroup
+}
+
+// Error returns a text without the cgroup and its weight. A disk that hangs fails in all cgroups of
+// the node, with other weights in each pass: one line is enough of that.
+func (e *DiskError) Error() string {
+	cause := e.Err
+	if at, ok := errors.AsType[*cgroupfs.CgroupError](cause); ok {
+		cause = at.Err
+	}
+	return fmt.Sprintf("set weights on %s: %v", e.Dev, cause)
+}
+
+// Unwrap returns Err.
+func (e *DiskError) Unwrap() error { return e.Err }
+
+// Clear removes the weights that a Keeper has set, where no Keeper runs. It returns a line for
+// each of them, also with an error. With dryRun it changes nothing.
+func Clear(cgroups *cgroupfs.Hierarchy, dryRun bool) (steps []string, err error) {
+	var errs []error
+	err = cgroups.Walk(Attribute, func(at cgroupfs.Cgroup, _ cgroupfs.Attribute) error {
+		cleared, err := newCgroup(at, ofCost(cgroupfs.Cgroup.Write)).clear(dryRun)
+		steps = append(steps, cleared...)
+		if !errors.Is(err, blkio.ErrGone) {
+			errs = append(errs, err)
+		}
+		return nil
+	})
+	return steps, errors.Join(append(errs, err)...)
+}
+
+func (c *cgroup) clear(dryRun bool) (steps []string, err error) {
+	ours, err := c.readOurs()
+	if err != nil {
+		return nil, err
+	}
+	for _, dev := range ours {
+		steps = append(steps, fmt.Sprintf("%s: write io.weight %q", c.Path(), dev.String()+" default"))
+	}
+	if dryRun {
+		return steps, nil
+	}
+	return steps, c.unset(ours, ours)
 }

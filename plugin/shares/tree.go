@@ -3,8 +3,10 @@ package shares
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -122,7 +124,6 @@ func isAway(err error) bool {
 // isUnread reports whether nothing of the cgroup could be read yet.
 func (c *cgroup) isUnread() bool { return c.children == nil }
 
-// addSkipped adds the cgroups below c that could not be read.
 func (c *cgroup) addSkipped(out []Skipped) []Skipped {
 	for _, child := range c.children {
 		if child.skipped != nil {
@@ -217,6 +218,90 @@ func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Wei
 			out.Active = out.Active || below.Active // the child was read later, and may have begun in between
 			out.Children = append(out.Children, below)
 		}
+	}
+	return out
+}
+
+// Skipped is a cgroup that could not be read. Its weights, and those of all below it, stay as they are.
+type Skipped struct {
+	Path string // below the cgroup root
+	Err  error
+}
+
+// skippedError returns a line with the first cgroup, and the number of the others. It is nil for none.
+func skippedError(all []Skipped) error {
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return errors.New(all[0].String())
+	}
+	return fmt.Errorf("%s (and %d more)", all[0], len(all)-1)
+}
+
+// String names the cgroup and the cause.
+func (s Skipped) String() string {
+	cause := s.Err.Error()
+	if at, ok := errors.AsType[*cgroupfs.CgroupError](s.Err); ok {
+		cause = at.Cause()
+	}
+	return fmt.Sprintf("skip cgroup %s: %s", s.Path, cause)
+}
+
+// Has reports whether a cgroup was skipped, by itself or with one above it.
+func (s Skipped) Has(cgroup string) bool {
+	return cgroup == s.Path || strings.HasPrefix(cgroup, s.Path+"/")
+}
+
+// Use is what a cgroup has done on a disk.
+type Use struct {
+	blkio.Stat
+	// Weight is the part of the disk that the cgroup is due, relative to that of the other cgroups.
+	Weight float64
+}
+
+// Look reads what has changed since the last look or pass.
+func (k *Keeper) Look(now time.Time) error {
+	if err := k.readTree(now); err != nil {
+		return err
+	}
+	return k.findTopLevel(now)
+}
+
+// Uses returns what has been done on a disk, as of the last look or pass. It has containers and, outside pods, the cgroups
+// directly below the root, by path.
+func (k *Keeper) Uses(dev blkio.Dev) map[string]Use {
+	out := map[string]Use{}
+	add := func(c *cgroup, weight float64) {
+		if stat, used := c.counters[dev]; used {
+			out[c.Path()] = Use{stat, weight}
+		}
+	}
+	for _, c := range k.topLevel.others {
+		add(c, float64(c.weights.On(dev)))
+	}
+	fractions := map[string]float64{}
+	if k.last != nil {
+		for _, s := range k.last.shares[dev] {
+			fractions[s.Path] = s.Fraction
+		}
+	}
+	var visit func(c *cgroup, weight float64)
+	visit = func(c *cgroup, weight float64) {
+		if c.isLeaf {
+			add(c, fractions[c.Path()]*weight)
+		}
+		for _, child := range c.children {
+			visit(child, weight)
+		}
+	}
+	for _, top := range k.top {
+		weight := float64(blkio.DefaultWeight)
+		first, _, _ := strings.Cut(top.Path(), "/")
+		if c := k.topLevel.pods[first]; c != nil {
+			weight = float64(c.weights.On(dev))
+		}
+		visit(top, weight)
 	}
 	return out
 }

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
@@ -72,7 +76,6 @@ func factsOf(known Disks, d *storage.DiskInfo) (*iocost.Disk, error) {
 	return out, errors.Join(errs[:]...)
 }
 
-// identity returns iocost.Disk.Identity of a disk.
 func identity(d *storage.DiskInfo) string {
 	if d.Seq != 0 {
 		return fmt.Sprintf("diskseq %d", d.Seq)
@@ -111,4 +114,90 @@ func unsupported(p *policy.Policy, states []iocost.State) {
 			s.Reason, s.Err = errNoReserve.Error(), cmp.Or(s.Err, errNoReserve)
 		}
 	}
+}
+
+// NodeDisks has the Disks of this node.
+type NodeDisks struct {
+	Sysfs storage.Sysfs
+	// SysfsDir is the directory of Sysfs, for writes.
+	SysfsDir string
+	// UdevData is the directory /run/udev/data.
+	UdevData fs.FS
+	// CalibrationDir is the directory with the results of calibrate.
+	CalibrationDir string
+}
+
+// Disks returns all disks, sorted by number.
+func (n NodeDisks) Disks() ([]storage.DiskInfo, error) { return n.Sysfs.Disks() }
+
+// SetQueue writes a file of a disk's queue.
+func (n NodeDisks) SetQueue(dev blkio.Dev, file, value string) error {
+	return storage.SetQueue(n.SysfsDir, dev, file, value)
+}
+
+// Udev returns the values of a disk in udev's database.
+func (n NodeDisks) Udev(d *storage.DiskInfo) (iocost.Known, error) {
+	s, err := storage.ReadCostSolution(n.UdevData, d.Dev)
+	if err != nil || s == nil {
+		return iocost.Known{}, err
+	}
+	return iocost.Known{Model: &s.Model, QOS: &s.QOS}, nil
+}
+
+// Calibration returns the measured values of a disk.
+func (n NodeDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
+	c, err := calibrate.Load(n.CalibrationDir, d)
+	if err != nil || c == nil {
+		return iocost.Known{}, err
+	}
+	return iocost.Known{Model: &c.Model, QOS: &c.QOS, Limits: c.Limits()}, nil
+}
+
+// lingerFor is how long io.cost stays enabled on a disk after the last container with a weight. The
+// kernel stops the queue of a disk to enable io.cost, and to disable it. Jobs that run one after
+// the other would have it do so with each of them.
+const lingerFor = 20 * time.Second
+
+// recent has the disks that something with a weight uses, or has used lately.
+type recent map[blkio.Disk]use
+
+// use is the use of a disk by something with a weight.
+type use struct {
+	at time.Time // when it was last seen
+	// identity is the identity of the disk when it was last listed, "" before that and if it is unknown.
+	identity string
+}
+
+// disks takes up a demand, and returns the disks on which weights count, sorted by number.
+func (r recent) disks(now time.Time, d *Demand) []blkio.Disk {
+	for _, disk := range d.Cleared {
+		delete(r, disk)
+	}
+	for i := range d.Weighted {
+		for _, disk := range d.Weighted[i].Disks {
+			r[disk] = use{now, r[disk].identity}
+		}
+	}
+	maps.DeleteFunc(r, func(_ blkio.Disk, u use) bool { return now.Sub(u.at) >= lingerFor })
+	return r.sorted()
+}
+
+// identify takes up the disks of the node, and returns those on which weights count. A disk that has
+// come in the place of another one, with its number and name, has not been used lately.
+func (r recent) identify(now time.Time, disks []storage.DiskInfo) []blkio.Disk {
+	for i := range disks {
+		disk, is := disks[i].Disk, identity(&disks[i])
+		switch u, found := r[disk]; {
+		case !found:
+		case !u.at.Equal(now) && u.identity != "" && u.identity != is:
+			delete(r, disk)
+		default:
+			r[disk] = use{u.at, is}
+		}
+	}
+	return r.sorted()
+}
+
+func (r recent) sorted() []blkio.Disk {
+	return slices.SortedFunc(maps.Keys(r), func(a, b blkio.Disk) int { return cmp.Or(a.Dev.Compare(b.Dev), cmp.Compare(a.Name, b.Name)) })
 }

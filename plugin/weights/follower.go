@@ -182,7 +182,6 @@ func (f *follower) take(d *followed, next follow.Decision) {
 	}
 }
 
-// write puts a model into force.
 func (f *follower) write(d *followed, m blkio.CostModel, deadline time.Duration) error {
 	want := d.setup
 	want.Model = &m

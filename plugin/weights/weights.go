@@ -61,7 +61,6 @@ func (w *Weighted) String() string {
 	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
-// given returns the weights by the path of the cgroup.
 func (d *Demand) given() map[string]blkio.Weights {
 	out := make(map[string]blkio.Weights, len(d.Weighted))
 	for i := range d.Weighted {
@@ -205,7 +204,6 @@ func (k *Keeper) pass(now time.Time) {
 	}
 }
 
-// tryPass makes a pass, and returns its error.
 func (k *Keeper) tryPass(now time.Time) error {
 	demand := k.cfg.Demand()
 	err := k.setUpDisks(now, &demand)
@@ -333,4 +331,17 @@ func managed(states []iocost.State, complete bool) (cost, bfq []blkio.Dev) {
 		}
 	}
 	return cost, bfq
+}
+
+// Clear removes the settings of a Keeper, where no Keeper runs: the weights of cgroups above containers,
+// io.cost and bfq. It returns a line for each write, also with an error. With dryRun it changes nothing.
+func Clear(cgroups *cgroupfs.Hierarchy, disks Disks, dryRun bool) (steps []string, err error) {
+	steps, sharesErr := shares.Clear(cgroups, dryRun)
+	all, disksErr := disks.Disks()
+	setups := make([]iocost.Setup, len(all))
+	for i := range all {
+		setups[i] = iocost.Setup{Disk: all[i].Disk, Identity: identity(&all[i]), Scheduler: all[i].Scheduler, LowLatency: all[i].LowLatency}
+	}
+	more, err := iocost.Clear(cgroups, disks.SetQueue, setups, dryRun)
+	return append(steps, more...), errors.Join(sharesErr, disksErr, err)
 }

@@ -78,7 +78,7 @@ func newNode(t testing.TB) *node {
 		n.put(p+"/io.stat", "")
 	}
 	n.put(container+"/io.weight", "default 300\n")
-	tree, err := cgroupfs.OpenFakeTree(n.dir, n.write)
+	tree, err := cgroupfs.OpenFake(n.dir, cgroupfs.Fake{Write: n.write})
 	if err != nil {
 		t.Fatal(err)
 	}

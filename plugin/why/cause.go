@@ -11,7 +11,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// cause names a share of the time.
 func (m *Measured) cause(s wait.Share) Cause {
 	c := Cause{Part: s.Part, Disk: m.Disks[s.Dev]}
 	switch s.Cause {
@@ -181,7 +180,6 @@ func (m *Measured) mostUnwritten() *Cgroup {
 // maxUsers is the number of other users of a disk that an answer names.
 const maxUsers = 3
 
-// users returns the other pods that use a disk, the most first.
 func (m *Measured) users(dev blkio.Dev) []User {
 	use, all := map[Subject]float64{}, 0.0
 	add := func(s Subject, amount float64) {
@@ -238,7 +236,6 @@ func besideText(users []User) string {
 // nearLimit is the part of a limit from which a guess takes it for the cause.
 const nearLimit = 0.9
 
-// guess names causes by rates and pressure alone.
 func (m *Measured) guess() []Cause {
 	psi := m.Cgroups[0].Some
 	if psi != nil && *psi < least {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
@@ -45,12 +46,10 @@ func (s Subject) String() string {
 	return "a removed cgroup"
 }
 
-// isOfPod reports whether both are the same pod, or of it.
 func (s Subject) isOfPod(o Subject) bool {
 	return s.Pod != "" && s.Namespace == o.Namespace && s.Pod == o.Pod
 }
 
-// isWhole reports whether the subject is a pod as a whole.
 func (s Subject) isWhole() bool {
 	pod, container := split(s.Cgroup)
 	return pod != "" && container == ""
@@ -199,4 +198,50 @@ func (n *names) find(t Target) (Subject, error) {
 		return Subject{}, fmt.Errorf("pod %q has no container %q here: it has %s", t.Pod, t.Container, strings.Join(slices.Compact(others), ", "))
 	}
 	return Subject{}, fmt.Errorf("no running pod %q on this node", strings.TrimPrefix(t.Namespace+"/"+t.Pod, "/"))
+}
+
+// FileOwner is a file and its writeback owner. Unknown fields are empty.
+type FileOwner struct {
+	Path      string `json:"path"`
+	State     string `json:"state"`
+	CgroupID  uint64 `json:"cgroupID,omitempty"`
+	Cgroup    string `json:"cgroup,omitempty"` // path below the cgroup root
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"` // "" for the pod's own cgroup
+	Foreign   int    `json:"foreign"`             // number of the last 16 votes that other cgroups won
+}
+
+// The states of an owner.
+const (
+	OwnerLive  = "live"  // its cgroup exists
+	OwnerEnded = "ended" // its cgroup was removed, and a record names its container
+	OwnerGone  = "gone"
+	OwnerNone  = "none"
+)
+
+// FileOwners returns the containers of the owners of files. paths and owners are in the
+// same order. The caller reads the owners before, so that a cgroup that is created in
+// between is none of them. With an error, some names may be missing.
+func FileOwners(tree *cgroupfs.Hierarchy, paths []string, owners []writeback.Owner) ([]FileOwner, error) {
+	rows := make([]FileOwner, 0, len(paths))
+	n, err := newNames(tree, nil)
+	for i, p := range paths {
+		o := owners[i]
+		s := n.of(o.Cgroup)
+		row := FileOwner{
+			Path: p, State: OwnerGone, CgroupID: o.Cgroup, Cgroup: s.Cgroup,
+			Namespace: s.Namespace, Pod: s.Pod, Container: s.Container, Foreign: o.Foreign(),
+		}
+		switch {
+		case o.Cgroup == 0:
+			row.State = OwnerNone
+		case s.Ended:
+			row.State = OwnerEnded
+		case s.Cgroup != "":
+			row.State = OwnerLive
+		}
+		rows = append(rows, row)
+	}
+	return rows, err
 }

@@ -88,7 +88,6 @@ func (e *Entry) setBurst(name, value string) *Problem {
 	return p
 }
 
-// checkBursts returns the problem of a burst that does not fit to the limits of the entry.
 func (e *Entry) checkBursts() *Problem {
 	for i, b := range e.bursts {
 		k := blkio.Key(i)
@@ -112,7 +111,6 @@ func isBurst(name string) bool {
 	return found && KeysOf(limit) != nil
 }
 
-// unknownKey returns the problem of a key that is unknown.
 func unknownKey(name string) *Problem {
 	p := &Problem{Cause: "unknown key " + quote.Text(name), Hint: spelling.Hint(name, append(LimitKeys(), BurstKeys()...)...)}
 	if p.Hint == "" {

@@ -155,7 +155,6 @@ func quoteEnd(s string) int {
 	return -1
 }
 
-// add adds the entry with the number count, unless it has a problem.
 func (l *List) add(text string, target func(word string) (Target, *Problem), parse func(e *Entry, rest string) *Problem) *Problem {
 	l.Entries = append(l.Entries, Entry{text: text, Number: l.count})
 	last := len(l.Entries) - 1
@@ -280,7 +279,6 @@ func (e *Entry) setKey(word string, parse rateParser) *Problem {
 	return nil
 }
 
-// parseTarget parses the first word of an entry of an annotation.
 func parseTarget(word string) (Target, *Problem) {
 	t := Target{Text: word}
 	switch {

@@ -210,7 +210,6 @@ func knownAt(of []Portion, at blkio.Address) blkio.Amount {
 	return p.Known
 }
 
-// portionAt returns the portion of an address in a list of Portions.
 func portionAt(of []Portion, at blkio.Address) (_ Portion, found bool) {
 	i, found := slices.BinarySearchFunc(of, at, func(p Portion, at blkio.Address) int { return p.Compare(at) })
 	if !found {

@@ -61,7 +61,6 @@ func (s *sum) remove(p *Portion) {
 	s.high -= borrow
 }
 
-// granted returns the sum.
 func (s *sum) granted() Granted {
 	if s.unlimited > 0 || s.high > 0 {
 		return Granted{Amount: blkio.Max, Pods: s.pods}
@@ -110,7 +109,6 @@ func (x *Sums[P]) Update(except P, share func(P, *policy.NamespaceBudget) (_ Sha
 	}
 }
 
-// add adds the share of a pod.
 func (x *Sums[P]) add(p P, share *Share, isUnread bool) {
 	added := &kept{portions: share.Portions(), isUndecided: share.Undecided}
 	x.shares[p] = added

@@ -97,7 +97,7 @@ func TestClass(t *testing.T) {
 	}
 	for namespace, limited := range map[string]bool{"batch": true, "shop": false} {
 		d := p.ForPod(&policy.PodFacts{Namespace: namespace}, annotation.Parse(nil))
-		if got := d.Class("app") != ""; got != limited {
+		if got := d.StarOf("app"); got != limited {
 			t.Errorf("namespace %s is limited: %t, want %t", namespace, got, limited)
 		}
 	}

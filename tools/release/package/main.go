@@ -42,7 +42,6 @@ func run(root, out string) error {
 	return errors.Join(err, f.Close())
 }
 
-// read returns what .goreleaser.yaml in the working directory says of the packages.
 func read(format string) (*nfpm.Info, error) {
 	text, err := os.ReadFile(".goreleaser.yaml")
 	if err != nil {
