@@ -271,7 +271,8 @@ func Backstop(containers []Desired) Settings {
 	return out
 }
 
-// sumOf adds up one key of one disk; it is Unset where there is no finite sum.
+// sumOf returns the sum of the limits of one key on one disk. It is Unset if a container has no limit there, or if the sum exceeds the
+// largest limit.
 func sumOf(containers []Desired, at blkio.Address) blkio.Amount {
 	most := at.Key.Most()
 	var sum blkio.Amount

@@ -240,10 +240,9 @@ func parentDir(p string) string {
 // considers only mounts below that directory, which a recursive bind mount of the directory
 // includes. at is the mountpoint, relative to the directory.
 //
-// rel may be the text of a tenant. Below only compares it with the mount table. It follows
-// no symlink in it, and opens no file. ok is false if there is no such mount, if rel is
-// ".", is not clean or contains "..", and if hostPath cannot be resolved. See Resolve for
-// the rest.
+// rel may be the text of a tenant. Below only compares it with the mount table: it neither follows symlinks
+// in it nor opens files. ok is false if the mount does not exist, if rel is ".", is not clean or contains "..",
+// and if hostPath cannot be resolved. See Resolve for the rest.
 func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b *blkio.Backing, ok bool) {
 	return s.current.Load().below(ctx, hostPath, rel)
 }

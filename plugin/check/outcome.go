@@ -185,7 +185,7 @@ func (o *outcome) noteBudget(total policy.Settings) {
 	}
 }
 
-// noteLimits adds notes on the effect of the limits of one cgroup. The backstop is none of them: it follows from those of the containers.
+// noteLimits adds notes on the effect of the limits of one cgroup. It leaves the backstop out, which follows from the limits of the containers.
 func (o *outcome) noteLimits(rec *record.Record) {
 	requested := rec.Settings.Where(func(s policy.Setting) bool {
 		return s.Key.IsRate() && s.Amount != blkio.Max && s.Source.Kind != policy.FromBackstop

@@ -207,7 +207,7 @@ func (c *Controls) Missing() []string {
 // reports whether these disks differ from those of the last call. The first call reports true.
 func (c *Controls) Refresh() bool {
 	qos, err := c.Cgroups.ReadIOCostQOS()
-	var enabled map[blkio.Dev]bool // unknown is no reason to warn
+	var enabled map[blkio.Dev]bool // nil if unknown: Refresh then does not warn
 	if err == nil || errors.Is(err, blkio.ErrNotSupported) && slices.Contains(c.Missing(), blkio.IOWeight) {
 		enabled = make(map[blkio.Dev]bool)
 	}

@@ -190,8 +190,8 @@ const noOverlay = "the root of a container is no overlay, and is on another disk
 
 // SeenLayer returns the location of writable layers, and the disks of one of them, by the root mount of a process whose container has
 // executed nothing yet. If the root is an overlay, the location is the directory of all upper layers: DIR of containerd's DIR/NUMBER/fs
-// and of CRI-O's DIR/ID/diff. If it is no overlay, for example a device for each container, the location has only a reason. There are no
-// disks if they are unknown, or if the upper layers of two containers can be on two filesystems.
+// and of CRI-O's DIR/ID/diff. For another kind of root, for example a device for each container, the location has only a reason. The disks are
+// nil if they are unknown, or if the upper layers of two containers can be on two filesystems.
 func (f *Finder) SeenLayer(ctx context.Context, pid int, cgroup string) (Layer, []blkio.Disk, error) {
 	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {

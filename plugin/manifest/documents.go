@@ -170,7 +170,7 @@ func (c chunk) parseJSON() ([]*yaml.Node, *syntaxError) {
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:
-			// The Offset of a json.SyntaxError is no place in the text: a Decoder counts in it only the bytes of some values.
+			// A Decoder does not set the Offset of a json.SyntaxError to the place in the text: it counts only the bytes of some values.
 			return out, &syntaxError{r.lineAt(int(r.dec.InputOffset())), err.Error()}
 		case !isNull(n):
 			out = append(out, n)

@@ -87,6 +87,11 @@ func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Loca
 	return of.in(s).unresolved(pol, now)
 }
 
+// isPlanned reports whether nothing was left to do for a group under this policy, and nothing has changed since.
+func (g *group) isPlanned(pol *policy.Policy, now *layers.Locations) bool {
+	return g.plan != nil && g.plan.policy == pol && g.plan.layers == now
+}
+
 // isResolved reports whether the disks of all containers of the group are found and all are decided, as far as that is possible.
 // A search that is under way counts as not done, however long it takes.
 func (g *group) isResolved(pol *policy.Policy, now *layers.Locations) bool {

@@ -18,16 +18,18 @@ type modelKnown struct {
 	late       map[string]bool       // pods with a live container for which the budget had no room, by their UID
 }
 
+// leaves notes what a plugin at rest should not have.
+func (k *modelKnown) leaves(what string, count int) {
+	if count != 0 {
+		k.left = append(k.left, fmt.Sprintf("%d %s", count, what))
+	}
+}
+
 // known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}, requests: map[string]modelFacts{}, rejected: map[string]error{}, late: map[string]bool{}}
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	left := func(what string, count int) {
-		if count != 0 {
-			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
-		}
-	}
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		if !s.concerns(pod.group.in(s)) {
@@ -48,38 +50,36 @@ func (n *Node) known() modelKnown {
 	out.written = len(s.written)
 	hasLate := false // the budget is asked again about these pods, later
 	for _, g := range s.groups {
-		left("pods without a sandbox", max(0, 1-len(g.pods)))
+		out.leaves("pods without a sandbox", max(0, 1-len(g.pods)))
 		for id := range g.drain.Open() {
 			if !out.containers[id] && !out.bystanding[id] {
-				left("container not written out: "+id, 1)
+				out.leaves("container not written out: "+id, 1)
 			}
 		}
-		left("writers of a pod", len(g.token))
+		out.leaves("writers of a pod", len(g.token))
 		if hasLate = hasLate || g.hasLate(); g.retry.pause > 0 && !g.hasLate() {
-			left("retries of a pod", 1)
+			out.leaves("retries of a pod", 1)
 		}
-		if g.plan != nil && g.plan.policy == n.policy.Load() && g.plan.layers == n.layers.Current() {
-			if !s.isSteady(g) || !g.isResolved(g.plan.policy, g.plan.layers) || !slices.Equal(g.covering(), g.plan.covering) {
-				left("groups that a pass only compares, although more is to be done", 1)
-			}
+		if g.isPlanned(n.policy.Load(), n.layers.Current()) && (!s.isSteady(g) || !g.isResolved(g.plan.policy, g.plan.layers) || !slices.Equal(g.covering(), g.plan.covering)) {
+			out.leaves("groups that a pass only compares, although more is to be done", 1)
 		}
 		unseen := g.unseen(time.Now())
-		left(fmt.Sprint("notices of these kinds that no look has found: ", unseen), len(unseen))
+		out.leaves(fmt.Sprint("notices of these kinds that no look has found: ", unseen), len(unseen))
 	}
 	for _, ns := range s.namespaces {
 		if len(ns.pods) == 0 {
-			left("namespaces without a pod", 1)
+			out.leaves("namespaces without a pod", 1)
 		}
 	}
 	if next, waits := s.queue.Next(); waits && (!hasLate || !next.After(time.Now())) {
-		left("turns of pods", 1)
+		out.leaves("turns of pods", 1)
 	}
-	left("events that no phase allows for", s.unexpected)
-	left("calls of the runtime", n.inFlight.calls.Count())
-	left("calls of the reconciler", n.inFlight.passes.Count())
-	left("pods being tidied up", len(n.exits.tidier.Turn))
+	out.leaves("events that no phase allows for", s.unexpected)
+	out.leaves("calls of the runtime", n.inFlight.calls.Count())
+	out.leaves("calls of the reconciler", n.inFlight.passes.Count())
+	out.leaves("pods being tidied up", len(n.exits.tidier.Turn))
 	syncs, waiting := n.exits.writeout.Syncs.Pending()
-	left("syncs under way, or waited for", syncs+waiting)
+	out.leaves("syncs under way, or waited for", syncs+waiting)
 	return out
 }
 

@@ -187,7 +187,7 @@ func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, sus
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := t.in(s)
-	if g.plan == nil || g.plan.policy != pol || g.plan.layers != now || g.retry.err != nil || !t.began.Before(g.told.Next) {
+	if !g.isPlanned(pol, now) || g.retry.err != nil || !t.began.Before(g.told.Next) {
 		return nil, nil
 	}
 	if shared != nil {

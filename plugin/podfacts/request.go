@@ -166,7 +166,7 @@ func (r *Request) Edit(sandbox string) *Edit {
 	return out
 }
 
-// Restored returns a request with those parts of a recorded edit for which there is no newer one. Annotations and labels of another
+// Restored returns a request with those parts of a recorded edit that the request does not have in a newer version. Annotations and labels of another
 // sandbox are older than what the runtime reports for this one.
 func (r *Request) Restored(from *Edit, sandbox string) *Request {
 	edited := Facts{Annotations: from.Annotations, Labels: from.Labels}

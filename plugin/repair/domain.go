@@ -333,7 +333,7 @@ type reading struct {
 	exits    []record.Exit
 }
 
-// read returns the reading of a record, or nil if there is no valid record.
+// read returns the reading of a record, or nil if the record is missing or invalid.
 func (d *domains) read(c cgroupfs.Cgroup, a cgroupfs.Attribute) (*reading, error) {
 	if record.IsForeign(a.Owner) {
 		return newReading(ownedByItself(c)), nil

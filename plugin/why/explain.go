@@ -239,10 +239,10 @@ type Cause struct {
 	Cause string  `json:"cause"`
 	Part  float64 `json:"part"`
 	Disk  string  `json:"disk,omitempty"`
-	// Who is the container or pod whose limit, data or I/O it is. It is not set if it is the target.
+	// Who is the container or pod that has the limit, or that wrote or read the data. It is nil if that is the target.
 	Who    *Subject `json:"who,omitempty"`
 	Limit  *Limit   `json:"limit,omitempty"`
-	Beside []User   `json:"beside,omitempty"` // who else uses the disk, the most first
+	Beside []User   `json:"beside,omitempty"` // the other users of the disk, the heaviest first
 	Text   string   `json:"text"`
 	Do     string   `json:"do"`
 }

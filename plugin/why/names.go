@@ -221,8 +221,8 @@ const (
 )
 
 // FileOwners returns the containers of the owners of files. paths and owners are in the
-// same order. The caller reads the owners before, so that a cgroup that is created in
-// between is none of them. With an error, some names may be missing.
+// same order. The caller reads the owners first. A cgroup that is created after that cannot be one of
+// them. With an error, some names may be missing.
 func FileOwners(tree *cgroupfs.Hierarchy, paths []string, owners []writeback.Owner) ([]FileOwner, error) {
 	rows := make([]FileOwner, 0, len(paths))
 	n, err := newNames(tree, nil)
