@@ -64,22 +64,47 @@ func (s Stat) String() string {
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.stat"; ioc_pd_stat in block/blk-iocost.c.
 func ParseIOStat(data string) (map[Dev]Stat, error) {
 	var out map[Dev]Stat
+	err := eachStat(data, func(dev Dev, stat Stat) {
+		if out == nil {
+			out = make(map[Dev]Stat)
+		}
+		out[dev] = stat
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// DevBytes is the sum of the bytes read from a device, written to it and discarded.
+type DevBytes struct {
+	Dev   Dev
+	Bytes uint64
+}
+
+// ParseIOBytes parses the bytes of io.stat, in its order, without devices that have none.
+func ParseIOBytes(data string) (out []DevBytes, err error) {
+	err = eachStat(data, func(dev Dev, stat Stat) {
+		if stat.Bytes() > 0 {
+			out = append(out, DevBytes{dev, stat.Bytes()})
+		}
+	})
+	return out, err
+}
+
+func eachStat(data string, do func(Dev, Stat)) error {
 	n := 0
 	for line := range strings.Lines(data) {
 		n++
 		dev, stat, ok, err := parseStatLine(line)
 		if err != nil {
-			return nil, fmt.Errorf("parse io.stat, line %d %.80q: %w", n, strings.TrimSpace(line), err)
+			return fmt.Errorf("parse io.stat, line %d %.80q: %w", n, strings.TrimSpace(line), err)
 		}
-		if !ok {
-			continue
+		if ok {
+			do(dev, stat)
 		}
-		if out == nil {
-			out = make(map[Dev]Stat)
-		}
-		out[dev] = stat
 	}
-	return out, nil
+	return nil
 }
 
 // parseStatLine reports false for a line that counts nothing.

@@ -3,10 +3,7 @@ package inventory
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestInvalidate verifies that a container is resolved again while its disks may change.
@@ -33,36 +30,5 @@ func TestInvalidateAtMore(t *testing.T) {
 	}
 	if !c.Follows() || c.Propagates() || !c.Invalidate() || c.IsResolved() {
 		t.Errorf("follows %t, propagates %t, resolved %t", c.Follows(), c.Propagates(), c.IsResolved())
-	}
-}
-
-// TestAncestorStats verifies that each cgroup above is read once, and decides only if it can be read.
-func TestAncestorStats(t *testing.T) {
-	reads := map[string]int{}
-	stats := map[string]map[blkio.Dev]blkio.Stat{
-		"pods":   {dataDisk.Dev: {Rbytes: 1}, lowerDisk.Dev: {Wbytes: 1}},
-		"pods/a": {dataDisk.Dev: {Rbytes: 1}, lowerDisk.Dev: {}},
-	}
-	s := NewAncestorStats(func(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
-		reads[cgroup]++
-		if stats[cgroup] == nil {
-			return nil, errAnswer
-		}
-		return stats[cgroup], nil
-	})
-	facts := &policy.Container{Rootfs: on(dataDisk)}
-	for cgroup, want := range map[string]bool{"pods/a/c": false, "pods/a/d": false, "pods/b/c": true} {
-		if got := s.MayUseUndeclared(cgroup, facts); got != want {
-			t.Errorf("%s: %t", cgroup, got)
-		}
-		if got := s.IsClear(cgroup, facts); got == want {
-			t.Errorf("%s is clear: %t", cgroup, got)
-		}
-	}
-	if s.IsClear("pods/c/d", facts) {
-		t.Error("a cgroup is clear by counters that were not read")
-	}
-	if diff := cmp.Diff(map[string]int{"pods": 1, "pods/a": 1, "pods/b": 1}, reads); diff != "" {
-		t.Error(diff)
 	}
 }

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -111,4 +112,65 @@ func isDeclared(facts *policy.Container, dev blkio.Dev) bool {
 		}
 	}
 	return false
+}
+
+// Counters caches for one pass the bytes of cgroups' io.stat. Those of a cgroup include the ones of its descendants, removed ones
+// included. It is safe for concurrent use.
+type Counters struct {
+	read  func(cgroup string) ([]blkio.DevBytes, error)
+	known cache[string, counters] // by cgroup
+}
+
+type counters struct {
+	bytes []blkio.DevBytes
+	err   error
+}
+
+// NewCounters returns a cache of what read returns.
+func NewCounters(read func(cgroup string) ([]blkio.DevBytes, error)) *Counters {
+	return &Counters{read: read}
+}
+
+// Read reads the counters of a cgroup.
+func (x *Counters) Read(cgroup string) {
+	bytes, err := x.read(cgroup)
+	x.known.put(cgroup, counters{bytes, err})
+}
+
+// MayDiffer reports whether FindUndeclared may find another usage than last for a container, by the counters of its cgroup and of those
+// above it. It begins at the top, because the ancestor of all pods often answers for all of them. It reads nothing: if the answer depends
+// on a cgroup that was not read yet, it returns that one as unread. It takes disks that were mounted or below others at the last
+// comparison as such until they are used again.
+func (x *Counters) MayDiffer(cgroup string, facts *policy.Container, last *Usage) (may bool, unread string) {
+	for end := 0; end < len(cgroup); {
+		if next := strings.IndexByte(cgroup[end+1:], '/'); next >= 0 && last.IsZero() {
+			end += 1 + next
+		} else {
+			end = len(cgroup)
+		}
+		switch one, known := x.known.get(cgroup[:end]); {
+		case !known:
+			return false, cgroup[:end]
+		case one.err == nil && last.covers(facts, one.bytes):
+			return false, ""
+		}
+	}
+	return true, ""
+}
+
+// covers reports whether FindUndeclared would return the same usage with these counters.
+func (u *Usage) covers(facts *policy.Container, now []blkio.DevBytes) bool {
+	listed := 0
+	for _, d := range now {
+		if isDeclared(facts, d.Dev) {
+			continue
+		}
+		listed++
+		before, isCharged := u.charged[d.Dev]
+		isSame := d.Bytes == before.bytes || !before.explained && d.Bytes-before.bytes < MinUsage // or less than before, which is far more
+		if !(isCharged && isSame) && !slices.ContainsFunc(u.Undeclared, func(x blkio.Disk) bool { return x.Dev == d.Dev }) {
+			return false
+		}
+	}
+	return listed == len(u.Undeclared)+len(u.charged)
 }

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -283,5 +284,87 @@ func TestFindUndeclaredFails(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestCounters verifies that each cgroup is read once, from the top as far as needed, and decides only if it can be read.
+func TestCounters(t *testing.T) {
+	own, other := blkio.DevBytes{Dev: dataDisk.Dev, Bytes: 1}, blkio.DevBytes{Dev: plugged.Dev, Bytes: 1}
+	of := map[string][]blkio.DevBytes{
+		"pods":     {own, other},
+		"pods/a":   {own},
+		"pods/c":   {other, own},
+		"pods/c/a": {own},
+		"pods/c/b": {other},
+	}
+	reads := map[string]int{}
+	x := NewCounters(func(cgroup string) ([]blkio.DevBytes, error) {
+		reads[cgroup]++
+		if of[cgroup] == nil {
+			return nil, errAnswer
+		}
+		return of[cgroup], nil
+	})
+	facts := &policy.Container{Rootfs: on(dataDisk)}
+	for cgroup, want := range map[string]bool{"pods/a/c": false, "pods/a/d": false, "pods/b/c": true, "pods/c/a": false, "pods/c/b": true} {
+		got, unread := x.MayDiffer(cgroup, facts, &Usage{})
+		for ; unread != ""; got, unread = x.MayDiffer(cgroup, facts, &Usage{}) {
+			x.Read(unread)
+		}
+		if got != want {
+			t.Errorf("%s: %t", cgroup, got)
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"pods": 1, "pods/a": 1, "pods/b": 1, "pods/b/c": 1, "pods/c": 1, "pods/c/a": 1, "pods/c/b": 1}, reads); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestMayDiffer verifies, with random I/O, that a comparison which MayDiffer says is not needed would find the same disks, and that
+// most comparisons of a container without I/O are not needed.
+func TestMayDiffer(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	devs := []string{"254:0", "254:16", "8:0", "8:16", "65:0", "253:1", "253:100", "8:64", "8:80"}
+	facts := &policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Destination: "/data", Backing: new(on(dataDisk))}}}
+	saved, idle := 0, 0
+	for range 2000 {
+		stacks, last, used := NewStacks(newStacked()), Usage{}, map[string]uint64{}
+		for range 6 {
+			isIdle := random.IntN(3) == 0
+			if dev := devs[random.IntN(len(devs))]; !isIdle {
+				used[dev] += random.Uint64N(MinUsage)
+			}
+			if random.IntN(20) == 0 {
+				delete(used, devs[random.IntN(len(devs))])
+			}
+			text := ""
+			for dev, bytes := range used {
+				text += moved(bytes, dev)
+			}
+			stats, err := blkio.ParseIOStat(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := NewCounters(func(string) ([]blkio.DevBytes, error) { return blkio.ParseIOBytes(text) })
+			x.Read("c")
+			may, _ := x.MayDiffer("c", facts, &last)
+			now, err := stacks.FindUndeclared(t.Context(), facts, &last, stats, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !may && !slices.Equal(now.Undeclared, last.Undeclared) {
+				t.Fatalf("%v is unchanged by\n%s, but would be %v", last, text, now)
+			}
+			if isIdle {
+				idle++
+			}
+			if isIdle && !may {
+				saved++
+			}
+			last = now
+		}
+	}
+	if saved < idle*8/10 {
+		t.Errorf("%d of %d comparisons of an idle container were not needed", saved, idle)
 	}
 }

@@ -262,6 +262,8 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 			line := fmt.Sprintf("%s rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n", n.disk.Dev)
 			write(b, filepath.Join(n.dir, cg, "io.stat"), line)
 		}
+		others := n.disk.Dev.String() + " rbytes=1459200 wbytes=0\n254:99 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n"
+		write(b, filepath.Join(n.dir, "kubepods.slice", "io.stat"), others) // some other pod has its own disk
 	}
 	n.p = newNode(b, h)
 	n.p.storage = onlyOn(n.disk)

@@ -156,11 +156,14 @@ func (n *Node) findForPass(ctx context.Context, g groupIdentity) {
 // groups, and ends the turn.
 func (n *Node) staysSteady(ctx context.Context, t *turn) (isSteady bool) {
 	undeclared := n.undeclared(n.shared.Load())
-	targets, suspects := n.takeSteady(t, undeclared.sharedReads)
+	targets, suspects, unread := n.takeSteady(t, undeclared.sharedReads)
+	for ; unread != ""; targets, suspects, unread = n.takeSteady(t, undeclared.sharedReads) {
+		undeclared.counters.Read(unread)
+	}
 	if len(suspects) > 0 {
 		undeclared.find(ctx, t.groupIdentity, suspects)
 		t.began = time.Now()
-		targets, _ = n.takeSteady(t, nil)
+		targets, _, _ = n.takeSteady(t, nil)
 	}
 	if targets == nil {
 		return false
@@ -180,23 +183,23 @@ func (n *Node) endComparison(t *turn, isSteady bool) {
 	}
 }
 
-// takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group. If containers
-// may use undeclared disks, it returns them instead, unless shared is nil.
-func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, suspects []usedDisks) {
+// takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group. If the use
+// of undeclared disks by containers may have changed, it returns them instead, or the cgroup whose counters have to be read to know that, unless shared is nil.
+func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, suspects []containerRef, unread string) {
 	pol, now := n.policy.Load(), n.layers.Current()
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := t.in(s)
 	if !g.isPlanned(pol, now) || g.retry.err != nil || !t.began.Before(g.told.Next) {
-		return nil, nil
+		return nil, nil, ""
 	}
 	if shared != nil {
-		suspects = shared.suspects(g.plan.covering)
+		suspects, unread = shared.suspects(g.plan.covering)
 	}
-	if len(suspects) > 0 || !s.tryTake(g, t.began) {
-		return nil, suspects
+	if len(suspects) > 0 || unread != "" || !s.tryTake(g, t.began) {
+		return nil, suspects, unread
 	}
-	return g.plan.Targets, nil
+	return g.plan.Targets, nil, ""
 }
 
 // noteSteady notes whether nothing is left to do for a group. Each change of what that depends on drops the plan.

@@ -26,12 +26,12 @@ type undeclared struct {
 
 // sharedReads has what is read once for all containers of a pass.
 type sharedReads struct {
-	stacks *inventory.Stacks
-	above  *inventory.AncestorStats
+	stacks   *inventory.Stacks
+	counters *inventory.Counters
 }
 
 func newSharedReads(e *environment) *sharedReads {
-	return &sharedReads{inventory.NewStacks(e.storage), inventory.NewAncestorStats(e.readIOStat)}
+	return &sharedReads{inventory.NewStacks(e.storage), inventory.NewCounters(e.readIOBytes)}
 }
 
 func (n *Node) undeclared(shared *sharedReads) undeclared {
@@ -39,15 +39,13 @@ func (n *Node) undeclared(shared *sharedReads) undeclared {
 }
 
 // find finds the undeclared disks of containers of a group. A group with a new one is not unchanged any more.
-func (u *undeclared) find(ctx context.Context, g groupIdentity, of []usedDisks) {
-	// Most containers need no read of their own: no cgroup above them has used another disk than their declared disks.
-	of = slices.DeleteFunc(of, func(c usedDisks) bool { return !c.isExamined && !u.above.MayUseUndeclared(c.cgroup, &c.declared) })
+func (u *undeclared) find(ctx context.Context, g groupIdentity, of []containerRef) {
 	if len(of) == 0 {
 		return
 	}
 	err := u.inFlight.passes.For(ctx, g.key+" undeclared", resolveDeadline, func(ctx context.Context) error {
 		for _, c := range of {
-			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c.ref) })
+			u.recovery.Step("find undeclared disks of a container", func() { u.compareUse(ctx, c) })
 		}
 		return ctx.Err()
 	})
@@ -56,27 +54,34 @@ func (u *undeclared) find(ctx context.Context, g groupIdentity, of []usedDisks) 
 	}
 }
 
-// usedDisks is what is known of the disks that a container uses.
-type usedDisks struct {
-	ref        containerRef
-	cgroup     string
-	declared   policy.Container
-	isExamined bool // the last comparison of its I/O is due, has failed, or has found something
-}
-
-// suspects returns those of some containers of the state that may have used an undeclared disk by what is known of the cgroups above
-// them, which are few.
-func (r *sharedReads) suspects(of []*container) (out []usedDisks) {
+// suspects returns those of some containers of the state whose use of undeclared disks may have changed. It reads no file: unread is a
+// cgroup whose counters have to be read first.
+func (r *sharedReads) suspects(of []*container) (out []containerRef, unread string) {
 	for _, c := range of {
-		isExamined := c.use.pending || c.use.failure != nil || !c.use.seen.IsZero()
-		if isExamined || !r.above.IsClear(c.cgroup, &c.disks.Facts) {
-			out = append(out, usedDisks{c.ref, c.cgroup, c.disks.Facts, isExamined})
+		may := c.use.pending || c.use.failure != nil
+		if !may {
+			if may, unread = r.counters.MayDiffer(c.cgroup, &c.disks.Facts, &c.use.seen); unread != "" {
+				return nil, unread
+			}
+		}
+		if may {
+			out = append(out, c.ref)
 		}
 	}
-	return out
+	return out, ""
 }
 
-func (u *undeclared) suspectsOf(g groupIdentity) []usedDisks {
+func (u *undeclared) suspectsOf(g groupIdentity) []containerRef {
+	for {
+		out, unread := u.suspectsNow(g)
+		if unread == "" {
+			return out
+		}
+		u.counters.Read(unread)
+	}
+}
+
+func (u *undeclared) suspectsNow(g groupIdentity) (_ []containerRef, unread string) {
 	s := u.state.Lock()
 	defer u.state.Unlock()
 	return u.suspects(g.in(s).covering())
@@ -94,8 +99,12 @@ func (g *group) covering() (out []*container) {
 	return out
 }
 
-func (e *environment) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
-	return e.cgroups.Cgroup(cgroup).ReadIOStat()
+func (e *environment) readIOBytes(cgroup string) ([]blkio.DevBytes, error) {
+	text, err := e.cgroups.Cgroup(cgroup).ReadHeld("io.stat", make([]byte, 0, 4096))
+	if err != nil {
+		return nil, err
+	}
+	return blkio.ParseIOBytes(string(text))
 }
 
 // compareUse compares the I/O of a container with its declared disks. It reports whether its limits have to be
@@ -105,7 +114,7 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 	if !old.coversUndeclared() {
 		return false
 	}
-	stats, err := u.readIOStat(old.cgroup)
+	stats, err := u.cgroups.Cgroup(old.cgroup).ReadIOStat()
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
 		return false // it has ended, or the controller is not enabled yet
 	}
