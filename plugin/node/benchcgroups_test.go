@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
@@ -16,13 +17,14 @@ import (
 func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []string) *cgroupfs.Hierarchy {
 	b.Helper()
 	all, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
-	if err != nil || len(all) == 0 {
+	if err != nil || len(all) < 2 {
 		b.Fatalf("disks %v, %v", all, err)
 	}
 	n.disk = all[len(all)-1].Disk
 	n.dir = filepath.Join(parent, "nri-blkio-bench")
 	write(b, filepath.Join(parent, "cgroup.subtree_control"), "+io")
-	dirs := []string{"", "kubepods.slice"}
+	const other = "kubepods.slice/other.scope" // it uses another disk, as on each real node
+	dirs := []string{"", "kubepods.slice", other}
 	dirs = append(dirs, cgroups...)
 	for _, cg := range dirs {
 		dir := filepath.Join(n.dir, cg)
@@ -30,10 +32,13 @@ func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []stri
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { os.Remove(dir) })
-		if filepath.Ext(cg) != ".scope" {
+		switch {
+		case cg == other:
+			runIn(b, dir, &all[0].Disk)
+		case filepath.Ext(cg) == ".scope":
+			runIn(b, dir, &n.disk)
+		default:
 			write(b, filepath.Join(dir, "cgroup.subtree_control"), "+io")
-		} else {
-			n.runIn(b, dir)
 		}
 	}
 	h, err := cgroupfs.OpenHierarchy(n.dir)
@@ -44,9 +49,9 @@ func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []stri
 	return h
 }
 
-// runIn reads from the disk in a cgroup, so that it has I/O. It runs a process there until the benchmark ends, so that its container counts
+// runIn reads from a disk in a cgroup, so that it has I/O. It runs a process there until the benchmark ends, so that its container counts
 // as running.
-func (n *reconciledNode) runIn(b *testing.B, dir string) {
+func runIn(b *testing.B, dir string, disk *blkio.Disk) {
 	b.Helper()
 	cgroup, err := os.Open(dir)
 	if err != nil {
@@ -54,7 +59,7 @@ func (n *reconciledNode) runIn(b *testing.B, dir string) {
 	}
 	defer cgroup.Close()
 	in := &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
-	read := exec.Command("dd", "status=none", "if=/dev/"+n.disk.Name, "of=/dev/null", "bs=4k", "count=1", "iflag=direct")
+	read := exec.Command("dd", "status=none", "if=/dev/"+disk.Name, "of=/dev/null", "bs=4k", "count=1", "iflag=direct")
 	read.SysProcAttr = in
 	if out, err := read.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %v: %s", read, err, out)
