@@ -168,7 +168,7 @@ func (u *Usage) covers(facts *policy.Container, now []blkio.DevBytes) bool {
 		listed++
 		before, isCharged := u.charged[d.Dev]
 		isSame := d.Bytes == before.bytes || !before.explained && d.Bytes-before.bytes < MinUsage // or less than before, which is far more
-		if !(isCharged && isSame) && !slices.ContainsFunc(u.Undeclared, func(x blkio.Disk) bool { return x.Dev == d.Dev }) {
+		if isFound := isCharged && isSame || slices.ContainsFunc(u.Undeclared, func(x blkio.Disk) bool { return x.Dev == d.Dev }); !isFound {
 			return false
 		}
 	}
