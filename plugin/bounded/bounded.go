@@ -121,6 +121,7 @@ func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context)
 	}
 	done := make(chan error, 1)
 	go func() {
+		growStack()
 		panicked, err := Recovered(func() error { return fn(ctx) })
 		if panicked && c.Panicked != nil {
 			c.Panicked()
@@ -140,6 +141,18 @@ func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context)
 	default:
 		return context.Cause(ctx)
 	}
+}
+
+// usualStack is the stack in bytes that a call seldom exceeds.
+const usualStack = 8 << 10
+
+// growStack grows the stack of a new goroutine in one step, while it is empty. Otherwise the stack grows in several steps, deep in the
+// call, and each of them copies all frames.
+//
+//go:noinline
+func growStack() {
+	var room [usualStack]byte
+	runtime.KeepAlive(&room)
 }
 
 // Recovered runs fn, and reports whether fn panicked. It returns a panic as an error with its
