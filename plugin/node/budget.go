@@ -79,11 +79,9 @@ func (n *Node) unread(namespace string, b *policy.NamespaceBudget) (out []snapsh
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for g := range s.sumsOf(namespace, b, nil).Unread() {
-		for _, pod := range g.pods {
-			for _, c := range pod.containers {
-				if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
-					out = append(out, c.snapshot)
-				}
+		for pod, c := range g.all() {
+			if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
+				out = append(out, c.snapshot)
 			}
 		}
 	}

@@ -165,11 +165,9 @@ func (n *Node) concern(of groupIdentity, former map[string]string) {
 	defer n.state.Unlock()
 	g := of.in(s)
 	s.concern(g, false)
-	for _, p := range g.pods {
-		for _, c := range p.containers {
-			if former != nil {
-				c.redecide(func(d *decision) { d.request = p.request.now.Load().InNamespace(former, s.namespaceKeys) })
-			}
+	for p, c := range g.all() {
+		if former != nil {
+			c.redecide(func(d *decision) { d.request = p.request.now.Load().InNamespace(former, s.namespaceKeys) })
 		}
 	}
 }
@@ -238,10 +236,8 @@ func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown boo
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	for _, p := range g.pods {
-		for _, c := range p.containers {
-			recorded = recorded || len(c.spec.Own) > 0
-		}
+	for _, c := range g.all() {
+		recorded = recorded || len(c.spec.Own) > 0
 	}
 	switch {
 	case recorded:

@@ -95,11 +95,9 @@ func (g *group) isPlanned(pol *policy.Policy, now *layers.Locations) bool {
 // isResolved reports whether the disks of all containers of the group are found and all are decided, as far as that is possible.
 // A search that is under way counts as not done, however long it takes.
 func (g *group) isResolved(pol *policy.Policy, now *layers.Locations) bool {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if !c.isResolved(pol, now) {
-				return false
-			}
+	for _, c := range g.all() {
+		if !c.isResolved(pol, now) {
+			return false
 		}
 	}
 	return true
@@ -110,15 +108,13 @@ func (c *container) isResolved(pol *policy.Policy, now *layers.Locations) bool {
 }
 
 func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			switch {
-			case c.isResolved(pol, now):
-			case len(c.token) == 0:
-				out = append(out, c.identity)
-			case c.hangs():
-				hung = append(hung, c.identity)
-			}
+	for _, c := range g.all() {
+		switch {
+		case c.isResolved(pol, now):
+		case len(c.token) == 0:
+			out = append(out, c.identity)
+		case c.hangs():
+			hung = append(hung, c.identity)
 		}
 	}
 	return out, hung
@@ -187,10 +183,8 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range of.in(s).pods {
-		for _, c := range pod.containers {
-			out = append(out, c.snapshot)
-		}
+	for _, c := range of.in(s).all() {
+		out = append(out, c.snapshot)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -48,8 +49,9 @@ func (e endedPod) Written(id string, yes bool) {
 	s := e.state.Lock()
 	defer e.state.Unlock()
 	g := e.g.in(s)
-	if s.end(g, id, yes); yes {
-		s.markDirty(g)
+	g.drain.End(id, yes)
+	if s.changed(g); yes {
+		s.reconcileAt(g, time.Now())
 	}
 }
 
@@ -77,10 +79,8 @@ func (e exitHandler) Lost() {
 	s := e.state.Lock()
 	defer e.state.Unlock()
 	s.watch = nil
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			s.handle(c, lifecycle.WatchLost)
-		}
+	for _, c := range s.all() {
+		s.handle(c, lifecycle.WatchLost)
 	}
 }
 

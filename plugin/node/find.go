@@ -253,11 +253,9 @@ func (n *Node) DisksChanged() {
 func (n *Node) layersMoved(now *layers.Locations) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if c.hasMoved(now) {
-				s.markDirty(pod.group.in(s))
-			}
+	for pod, c := range s.all() {
+		if c.hasMoved(now) {
+			s.markDirty(pod.group.in(s))
 		}
 	}
 }
@@ -266,12 +264,10 @@ func (n *Node) layersMoved(now *layers.Locations) {
 func (n *Node) searchAgain(of func(*snapshot) bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if c.mayRun() && of(&c.snapshot) {
-				s.resolveAgain(c)
-				s.markDirty(pod.group.in(s))
-			}
+	for pod, c := range s.all() {
+		if c.mayRun() && of(&c.snapshot) {
+			s.resolveAgain(c)
+			s.markDirty(pod.group.in(s))
 		}
 	}
 }

@@ -251,3 +251,38 @@ func (n *Node) selectNamespaces(former, next *policy.Policy) {
 		s.reviseAll()
 	}
 }
+
+// A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
+// not mean. The log and the metrics name such pods.
+
+// errNotDescribed is why labels of a pod's namespace are unknown.
+var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
+
+// unlabelled returns the pods that joined before some time and whose rule is not certain, because labels of their namespaces are
+// unknown. It asks the rules without the lock, because that may take longer.
+func (n *Node) unlabelled(before time.Time) (out []podIdentity) {
+	pol := n.policy.Load()
+	keys := pol.NamespaceKeys()
+	if keys == nil {
+		return nil
+	}
+	for pod, facts := range n.withoutLabels(keys, before) {
+		if pol.LacksNamespaceLabels(&facts) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// withoutLabels returns the pods with containers that joined before some time, and whose namespace has unknown labels of some keys.
+func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]policy.PodFacts {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := map[podIdentity]policy.PodFacts{}
+	for _, p := range s.pods {
+		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
+			out[p.podIdentity] = facts
+		}
+	}
+	return out
+}

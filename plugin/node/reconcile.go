@@ -86,15 +86,6 @@ func (n *Node) beginPass(ctx context.Context) {
 	}
 }
 
-// dropPlans has all groups planned again.
-func (n *Node) dropPlans() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		s.changed(g)
-	}
-}
-
 // endPass counts a pass whose last pod was reconciled.
 func (n *Node) endPass() {
 	s := n.state.Lock()
@@ -252,11 +243,9 @@ func (n *Node) findRunning(g groupIdentity) {
 func (n *Node) mayHaveStarted(g groupIdentity) (out []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range g.in(s).pods {
-		for _, c := range pod.containers {
-			if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
-				out = append(out, c.identity)
-			}
+	for _, c := range g.in(s).all() {
+		if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
+			out = append(out, c.identity)
 		}
 	}
 	return out

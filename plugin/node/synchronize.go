@@ -120,11 +120,9 @@ func (s *state) adopt(ctrs []*Container) {
 			s.adoptOne(pod, ctr)
 		}
 	}
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if !listed[c.id] {
-				s.handle(c, lifecycle.NotListed)
-			}
+	for _, c := range s.all() {
+		if !listed[c.id] {
+			s.handle(c, lifecycle.NotListed)
 		}
 	}
 }
@@ -145,11 +143,9 @@ func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
-				return 0, false
-			}
+	for _, c := range g.all() {
+		if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
+			return 0, false
 		}
 	}
 	return g.changes, g.cgroup != "" && len(g.pods) > 0

@@ -89,11 +89,9 @@ func (u *undeclared) suspectsNow(g groupIdentity) (_ []containerRef, unread stri
 
 // covering returns the containers of a group for which coversUndeclared holds.
 func (g *group) covering() (out []*container) {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.coversUndeclared() {
-				out = append(out, c)
-			}
+	for _, c := range g.all() {
+		if c.coversUndeclared() {
+			out = append(out, c)
 		}
 	}
 	return out
