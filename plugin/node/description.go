@@ -5,8 +5,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
@@ -97,19 +95,6 @@ func (c *Container) memoryLimit() uint64 {
 		}
 	}
 	return limit
-}
-
-// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
-func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
-	c := snapshot{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
-		pid:      pidUnknown,
-		decision: undecided,
-		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
-	}
-	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
-	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
-	return c
 }
 
 func (sb *Sandbox) named() podevent.Pod {

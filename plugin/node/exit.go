@@ -18,13 +18,6 @@ import (
 // This file handles the end of a container: its limits are lifted, its end is recorded, and the limits of its pod stay until its data
 // is on disk.
 
-// exits has the parts that hand over the data of containers that end.
-type exits struct {
-	ends     handover.Exits
-	writeout handover.Writeout
-	tidier   handover.Tidier
-}
-
 // setExits initializes the parts that hand over the data of containers that end.
 func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1), Recovery: n.recovery}

@@ -7,17 +7,19 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/node/queue"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // This file has the changes of the state: what joins it, what leaves it, and what has changed.
 
-func newState(wake signal) *guard.Value[state] {
+func newState(wake chan struct{}) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
 		bystanders: map[*group]reading{}, written: map[string]enforce.Written{}, indexes: newIndexes(), live: map[string]live{},
@@ -201,7 +203,7 @@ func (s *state) markDirty(g *group) {
 func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 && s.concerns(g) {
 		s.queue.Add(&g.entry, at)
-		s.wake.send()
+		reminder.Wake(s.wake)
 	}
 }
 
@@ -376,5 +378,16 @@ func (n *Node) dropPlans() {
 	defer n.state.Unlock()
 	for _, g := range s.groups {
 		s.changed(g)
+	}
+}
+
+// layersMoved has the containers resolved again whose layers are elsewhere than before.
+func (n *Node) layersMoved(now *layers.Locations) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for pod, c := range s.all() {
+		if c.hasMoved(now) {
+			s.markDirty(pod.group.in(s))
+		}
 	}
 }

@@ -23,12 +23,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file has the parts and the configuration of a Node, and runs it.
+// This file has the configuration of a Node, runs it, and takes what changes for all of it or is known by the API server.
 
 // Config is the configuration of a Node. Log, Policy, Storage and Cgroups are required.
 type Config struct {
@@ -79,7 +81,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
 	}
-	wake := newSignal()
+	wake := make(chan struct{}, 1)
 	n := &Node{
 		environment: environment{
 			log:           cfg.Log,
@@ -95,7 +97,7 @@ func New(cfg Config) (*Node, error) {
 			events:        cfg.Events,
 		},
 		wake:    wake,
-		all:     newSignal(),
+		all:     make(chan struct{}, 1),
 		state:   newState(wake),
 		layers:  layers.New(cfg.Layers),
 		metrics: metrics.New(),
@@ -121,6 +123,23 @@ func (n *Node) Reload(pol *policy.Policy) {
 	n.markAllDirty()
 }
 
+// SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
+// pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
+// reads nothing of the node: the reconciler puts changes into force.
+func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
+	if facts == nil {
+		n.forgetLive(uid)
+		return
+	}
+	kept, _ := facts.WithinRoom(n.policy.Load())
+	l := live{Request: kept.Request("", ""), name: facts.Name, owner: facts.Owner, namespaceLabels: facts.NamespaceLabels}
+	if why := facts.Omitted[podfacts.PartAnnotations]; why != "" {
+		l.err = errors.New("too many annotations of this domain: " + why)
+	}
+	former, bystanding := n.noteLive(uid, l)
+	n.findConcerned(bystanding, former)
+}
+
 // markAllDirty has the reconciler compare all groups.
 func (n *Node) markAllDirty() {
 	s := n.state.Lock()
@@ -135,7 +154,7 @@ func (n *Node) markAllDirty() {
 func (n *Node) WeightsChanged(byBFQ map[blkio.Dev]bool) {
 	n.controls.SetBFQ(byBFQ)
 	n.dropPlans() // the warning of a weight appears or disappears
-	n.all.send()
+	reminder.Wake(n.all)
 }
 
 // Policy returns the node policy that is in force.

@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // This file has the reconciler: the passes over all pods, the turns in which workers take groups from the queue, and the work on one
@@ -101,7 +102,7 @@ func (n *Node) countPass(s *state) {
 
 // work reconciles a group that was taken from the queue, and then other ones while they are due.
 func (n *Node) work(ctx context.Context, next turn) {
-	defer n.wake.send() // the reconciler waits for the group that is due next
+	defer reminder.Wake(n.wake) // the reconciler waits for the group that is due next
 	for ok := true; ok; next, ok = n.nextTurn(ctx) {
 		n.reconcileTurn(ctx, next)
 	}

@@ -24,12 +24,6 @@ type undeclared struct {
 	*sharedReads
 }
 
-// sharedReads has what is read once for all containers of a pass.
-type sharedReads struct {
-	stacks   *inventory.Stacks
-	counters *inventory.Counters
-}
-
 func newSharedReads(e *environment) *sharedReads {
 	return &sharedReads{inventory.NewStacks(e.storage), inventory.NewCounters(e.readIOBytes)}
 }

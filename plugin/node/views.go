@@ -210,7 +210,7 @@ func valuesOf(s policy.Settings) (out []blkio.Value) {
 // cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {
 	out := weights.Demand{Complete: true, Budgets: map[string]policy.WeightBudget{}}
-	pol := n.Policy()
+	pol := n.policy.Load()
 	if !pol.Enforces() {
 		return out
 	}
