@@ -16,33 +16,6 @@ import (
 // the state (share) and stored nowhere: a container that ends, is removed or is created again cannot leave a wrong sum
 // behind. What all pods of a namespace are granted is kept up to date (policy/budget).
 
-// exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
-func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
-	if excess == nil {
-		return nil
-	}
-	if !c.decision.policy.Refuses(excess) {
-		c.logger(n.log).WithError(excess).Warn("Container exceeds the budget of its namespace")
-		return nil
-	}
-	n.metrics.OverBudget.Add(1)
-	return n.rejected(c, excess)
-}
-
-// readGranted reads what is granted to those containers of the namespace that are not decided yet: by the records of an earlier process,
-// with the physical disks below. It does nothing without a budget.
-func (n *Node) readGranted(c *snapshot) {
-	b := c.decision.policy.Budget()
-	if b == nil {
-		return
-	}
-	for _, of := range n.unread(c.pod.namespace, b) {
-		if n.recall(of.pod.group) == nil && n.recallContainer(&of) == nil {
-			n.noteGranted(&of, n.lowest(n.knownLimits(&of)))
-		}
-	}
-}
-
 // knownLimits returns the limits that a container of the state is known to have, and those of its pod as a whole.
 func (n *Node) knownLimits(c *snapshot) (own, total policy.Settings) {
 	s := n.state.Lock()
@@ -79,11 +52,9 @@ func (n *Node) unread(namespace string, b *policy.NamespaceBudget) (out []snapsh
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for g := range s.sumsOf(namespace, b, nil).Unread() {
-		for _, pod := range g.pods {
-			for _, c := range pod.containers {
-				if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
-					out = append(out, c.snapshot)
-				}
+		for pod, c := range g.all() {
+			if pod.namespace == namespace && c.isUnread(b) && g.counts(pod, c) {
+				out = append(out, c.snapshot)
 			}
 		}
 	}
@@ -213,14 +184,6 @@ func (n *Node) budgetUses() (out []BudgetUse) {
 		})
 	}
 	return out
-}
-
-// rejected logs the error that refuses a container, nil if none does, and returns it.
-func (n *Node) rejected(c *snapshot, refusal error) error {
-	if refusal != nil {
-		c.logger(n.log).WithError(refusal).Info("Rejected a container")
-	}
-	return refusal
 }
 
 // sumsOf returns what the pods of a namespace are granted of its budget together. It adds up what has changed, except for one group,

@@ -8,10 +8,12 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -34,7 +36,7 @@ func (s *state) joinBystander(joining podIdentity, cgroup string) *pod {
 // unread has the records of bystanders read.
 func (s *state) unread(g *group) {
 	s.bystanders[g] = unread
-	s.wake.send()
+	reminder.Wake(s.wake)
 }
 
 // PassBy notes a container of a pod that the policy by does not concern. It returns true if something concerns the pod since. It
@@ -59,6 +61,26 @@ func (c *Container) within(room int) Container {
 	spec.Reduce(room)
 	out.Spec = func() *inventory.Spec { return spec }
 	return out
+}
+
+// concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
+// pods without the cluster part, and each event of a container asks.
+func (n *Node) concernsLive(sb *Sandbox) bool {
+	if _, known := n.liveOf(sb.UID, sb.Namespace, sb.Name); !known {
+		return false
+	}
+	r, _ := sb.request(n.policy.Load())
+	return n.concernsNow(r, sb.UID, sb.Name)
+}
+
+// concernsNow reports whether something concerns a pod by a request, with all that the API server knows. A pod that another pod controls may
+// lend.
+func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
+	if l, _ := n.liveOf(uid, r.Namespace, name); l.owner.IsPod {
+		return true
+	}
+	r = n.withLive(r, uid, name)
+	return len(r.Annotations) > 0 || n.policy.Load().Concerns(&r.PodFacts)
 }
 
 // noteBystanding notes a container of a bystander, unless something concerns the pod. isCut is true if the pod is new, and labels of it
@@ -116,6 +138,19 @@ func (s *state) addReported(p *pod, ctr *Container) *container {
 	return s.add(&added)
 }
 
+// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
+func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
+	c := snapshot{
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
+		pid:      pidUnknown,
+		decision: undecided,
+		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
+	}
+	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
+	return c
+}
+
 // concern has the reconciler limit pods that were bystanders. recorded is true if their cgroups have a record.
 func (s *state) concern(g *group, recorded bool) {
 	known, passes := s.bystanders[g]
@@ -155,7 +190,7 @@ func (n *Node) findConcerned(of []podIdentity, former map[string]string) {
 		}
 	}
 	if found {
-		n.all.send() // a container may have started without an event
+		reminder.Wake(n.all) // a container may have started without an event
 	}
 }
 
@@ -165,11 +200,9 @@ func (n *Node) concern(of groupIdentity, former map[string]string) {
 	defer n.state.Unlock()
 	g := of.in(s)
 	s.concern(g, false)
-	for _, p := range g.pods {
-		for _, c := range p.containers {
-			if former != nil {
-				c.redecide(func(d *decision) { d.request = p.request.now.Load().InNamespace(former, s.namespaceKeys) })
-			}
+	for p, c := range g.all() {
+		if former != nil {
+			c.redecide(func(d *decision) { d.request = p.request.now.Load().InNamespace(former, s.namespaceKeys) })
 		}
 	}
 }
@@ -238,10 +271,8 @@ func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown boo
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	for _, p := range g.pods {
-		for _, c := range p.containers {
-			recorded = recorded || len(c.spec.Own) > 0
-		}
+	for _, c := range g.all() {
+		recorded = recorded || len(c.spec.Own) > 0
 	}
 	switch {
 	case recorded:

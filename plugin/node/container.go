@@ -1,7 +1,9 @@
 package node
 
 import (
+	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,9 +18,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// This file has what the state holds of one container, and what follows from that alone.
+// This file has what the state holds of one container, and what is asked of those of a pod or a group.
 
 // container is one container of a pod, as part of the state.
 type container struct{ snapshot }
@@ -311,3 +314,72 @@ func (c *container) setRecalled(r *recalled) {
 	}
 	c.recalled = r
 }
+
+// describe formats desired settings for a log field.
+func describe(d policy.Desired) []string {
+	var out []string
+	for _, l := range d.Settings.Lines() {
+		if name, isDisk := d.Disks[l.Dev]; isDisk && l.File == blkio.IOMax {
+			out = append(out, strings.Replace(l.Text, l.Dev.String(), name, 1))
+		} else {
+			out = append(out, l.String())
+		}
+	}
+	return out
+}
+
+// textOf describes settings.
+func textOf(d policy.Desired) string {
+	if d.Settings = plan.Kept(d.Settings); len(d.Settings) == 0 {
+		return "no limits"
+	}
+	return strings.Join(describe(d), ", ")
+}
+
+// containerText names a container in a note.
+func containerText(name string) string { return "container " + quote.Name(name, quote.Most) }
+
+// all returns the containers of a group, with their pods.
+func (g *group) all() iter.Seq2[*pod, *container] {
+	return func(yield func(*pod, *container) bool) {
+		for _, p := range g.pods {
+			for _, c := range p.containers {
+				if !yield(p, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// all returns the containers of the node, with their pods.
+func (s *state) all() iter.Seq2[*pod, *container] {
+	return func(yield func(*pod, *container) bool) {
+		for _, p := range s.pods {
+			for _, c := range p.containers {
+				if !yield(p, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// hasLate reports whether the budget had no room for a live container of a group.
+func (g *group) hasLate() bool {
+	for _, c := range g.all() {
+		if c.isLive() && c.isLate() {
+			return true
+		}
+	}
+	return false
+}
+
+// shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
+// plugin then limits the cgroup for none of them.
+func (g *group) shared() bool {
+	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
+}
+
+// hasLiveContainer reports whether a container of the pod may have a part of a budget.
+func (p *pod) hasLiveContainer() bool { return slices.ContainsFunc(p.containers, (*container).isLive) }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -69,16 +68,6 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 	return decided, fmt.Errorf("decide the limits of the pod: %w", context.Cause(ctx))
 }
 
-// resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
-func (n *Node) resolve(ctx context.Context, of identity) error {
-	err := n.find(ctx, of)
-	decided, unsettled := n.decidePod(ctx, of.pod)
-	if decided {
-		n.markDirty(of.pod.group)
-	}
-	return cmp.Or(err, unsettled)
-}
-
 // unresolved returns the containers of a group whose disks have to be searched for, or that have to be decided. hung has the
 // containers for which that has been under way for too long.
 func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
@@ -95,11 +84,9 @@ func (g *group) isPlanned(pol *policy.Policy, now *layers.Locations) bool {
 // isResolved reports whether the disks of all containers of the group are found and all are decided, as far as that is possible.
 // A search that is under way counts as not done, however long it takes.
 func (g *group) isResolved(pol *policy.Policy, now *layers.Locations) bool {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if !c.isResolved(pol, now) {
-				return false
-			}
+	for _, c := range g.all() {
+		if !c.isResolved(pol, now) {
+			return false
 		}
 	}
 	return true
@@ -110,15 +97,13 @@ func (c *container) isResolved(pol *policy.Policy, now *layers.Locations) bool {
 }
 
 func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			switch {
-			case c.isResolved(pol, now):
-			case len(c.token) == 0:
-				out = append(out, c.identity)
-			case c.hangs():
-				hung = append(hung, c.identity)
-			}
+	for _, c := range g.all() {
+		switch {
+		case c.isResolved(pol, now):
+		case len(c.token) == 0:
+			out = append(out, c.identity)
+		case c.hangs():
+			hung = append(hung, c.identity)
 		}
 	}
 	return out, hung
@@ -141,6 +126,33 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// readGranted reads what is granted to those containers of the namespace that are not decided yet: by the records of an earlier process,
+// with the physical disks below. It does nothing without a budget.
+func (n *Node) readGranted(c *snapshot) {
+	b := c.decision.policy.Budget()
+	if b == nil {
+		return
+	}
+	for _, of := range n.unread(c.pod.namespace, b) {
+		if n.recall(of.pod.group) == nil && n.recallContainer(&of) == nil {
+			n.noteGranted(&of, n.lowest(n.knownLimits(&of)))
+		}
+	}
+}
+
+// exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
+func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
+	if excess == nil {
+		return nil
+	}
+	if !c.decision.policy.Refuses(excess) {
+		c.logger(n.log).WithError(excess).Warn("Container exceeds the budget of its namespace")
+		return nil
+	}
+	n.metrics.OverBudget.Add(1)
+	return excess
 }
 
 // decideGroup finds the disks of the containers of a group, and decides its pods, as far as either is due. After an edit, it also
@@ -187,10 +199,8 @@ func (n *Node) decideGroup(ctx context.Context, g groupIdentity, isEdited bool) 
 func (n *Node) snapshotsOf(of groupIdentity) (out []snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range of.in(s).pods {
-		for _, c := range pod.containers {
-			out = append(out, c.snapshot)
-		}
+	for _, c := range of.in(s).all() {
+		out = append(out, c.snapshot)
 	}
 	return out
 }

@@ -2,19 +2,14 @@ package node
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
-	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // This file has pods and containers as the runtime describes them.
@@ -102,43 +97,6 @@ func (c *Container) memoryLimit() uint64 {
 	return limit
 }
 
-// describe formats desired settings for a log field.
-func describe(d policy.Desired) []string {
-	var out []string
-	for _, l := range d.Settings.Lines() {
-		if name, isDisk := d.Disks[l.Dev]; isDisk && l.File == blkio.IOMax {
-			out = append(out, strings.Replace(l.Text, l.Dev.String(), name, 1))
-		} else {
-			out = append(out, l.String())
-		}
-	}
-	return out
-}
-
-// newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
-func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
-	c := snapshot{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
-		pid:      pidUnknown,
-		decision: undecided,
-		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
-	}
-	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
-	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
-	return c
-}
-
 func (sb *Sandbox) named() podevent.Pod {
 	return podevent.Pod{UID: sb.UID, Namespace: sb.Namespace, Name: sb.Name}
-}
-
-// containerText names a container in a note.
-func containerText(name string) string { return "container " + quote.Name(name, quote.Most) }
-
-// textOf describes settings.
-func textOf(d policy.Desired) string {
-	if d.Settings = plan.Kept(d.Settings); len(d.Settings) == 0 {
-		return "no limits"
-	}
-	return strings.Join(describe(d), ", ")
 }

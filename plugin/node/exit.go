@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -16,13 +17,6 @@ import (
 
 // This file handles the end of a container: its limits are lifted, its end is recorded, and the limits of its pod stay until its data
 // is on disk.
-
-// exits has the parts that hand over the data of containers that end.
-type exits struct {
-	ends     handover.Exits
-	writeout handover.Writeout
-	tidier   handover.Tidier
-}
 
 // setExits initializes the parts that hand over the data of containers that end.
 func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
@@ -48,8 +42,9 @@ func (e endedPod) Written(id string, yes bool) {
 	s := e.state.Lock()
 	defer e.state.Unlock()
 	g := e.g.in(s)
-	if s.end(g, id, yes); yes {
-		s.markDirty(g)
+	g.drain.End(id, yes)
+	if s.changed(g); yes {
+		s.reconcileAt(g, time.Now())
 	}
 }
 
@@ -77,10 +72,8 @@ func (e exitHandler) Lost() {
 	s := e.state.Lock()
 	defer e.state.Unlock()
 	s.watch = nil
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			s.handle(c, lifecycle.WatchLost)
-		}
+	for _, c := range s.all() {
+		s.handle(c, lifecycle.WatchLost)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -246,32 +247,17 @@ func (n *Node) MountsChanged() {
 // for that.
 func (n *Node) DisksChanged() {
 	n.searchAgain(func(c *snapshot) bool { return c.disks.Follows() })
-	n.all.send()
-}
-
-// layersMoved has the containers resolved again whose layers are elsewhere than before.
-func (n *Node) layersMoved(now *layers.Locations) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if c.hasMoved(now) {
-				s.markDirty(pod.group.in(s))
-			}
-		}
-	}
+	reminder.Wake(n.all)
 }
 
 // searchAgain has the running containers for which a condition holds resolved once more.
 func (n *Node) searchAgain(of func(*snapshot) bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if c.mayRun() && of(&c.snapshot) {
-				s.resolveAgain(c)
-				s.markDirty(pod.group.in(s))
-			}
+	for pod, c := range s.all() {
+		if c.mayRun() && of(&c.snapshot) {
+			s.resolveAgain(c)
+			s.markDirty(pod.group.in(s))
 		}
 	}
 }

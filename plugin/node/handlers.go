@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,11 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// The container stays part of the pod: it runs if this answer comes too late, and then needs its
 		// limits.
-		if err := n.refusalAtStart(&now); err != nil {
-			return err
+		if refusal := now.refusal(); refusal != nil {
+			if now.isLate() {
+				n.metrics.OverBudget.Add(1)
+			}
+			return refusal
 		}
 	}
 	n.startAccepted(c)
@@ -72,6 +76,16 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		return &limitError{now.name, err}
 	}
 	return nil
+}
+
+// resolve finds the disks of a container, and decides its pod. The reconciler writes what that changes for other containers.
+func (n *Node) resolve(ctx context.Context, of identity) error {
+	err := n.find(ctx, of)
+	decided, unsettled := n.decidePod(ctx, of.pod)
+	if decided {
+		n.markDirty(of.pod.group)
+	}
+	return cmp.Or(err, unsettled)
 }
 
 // compareLayer compares the location of the layers of a container that starts with the root mount of its process.
@@ -280,22 +294,13 @@ func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Containe
 		return nil, err
 	}
 	if refusal != nil {
-		return nil, n.rejected(c, refusal)
+		return nil, refusal
 	}
 	n.tell(c.pod.group) // it may have ended before the next turn
 	if pol.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 	}
 	return spec, n.exceeded(c, excess)
-}
-
-// refusalAtStart returns the error that refuses a container that starts.
-func (n *Node) refusalAtStart(c *snapshot) error {
-	err := c.refusal()
-	if err != nil && c.isLate() {
-		n.metrics.OverBudget.Add(1)
-	}
-	return n.rejected(c, err)
 }
 
 // Create decides a new container's limits, and returns those that go into its OCI spec. It returns false if it
@@ -313,18 +318,18 @@ func (n *Node) Start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 	return n.verdict(n.start(ctx, sb, ctr, canRefuse), sb, ctr)
 }
 
-// verdict decides by the cause of an error whether it fails the container. An annotation.Error was logged by
-// its decision; verdict logs any other error.
+// verdict decides by the cause of an error whether it fails the container, and logs it.
 func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 	if err == nil {
 		return nil
 	}
+	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
 	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
+		log.Info("Rejected a container")
 		n.metrics.Refused[refusal.Kind()].Add(1)
 		n.noteRefused(sb, ctr.Name, refusal)
 		return refusal
 	}
-	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
 	if refusal := n.Refusal(sb); refusal != nil {
 		n.noteRefused(sb, ctr.Name, refusal)
 		log.Error("Rejected a container because of an internal error")
@@ -338,18 +343,11 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 // returns nil where the policy lets the containers of the pod start, and for a pod that has neither annotations
 // nor a class.
 func (n *Node) Refusal(sb *Sandbox) error {
-	pol := n.Policy()
+	pol := n.policy.Load()
 	if pol.OnError.Internal != policy.Reject {
 		return nil
 	}
-	r, _ := sb.request(pol)
-	if p := n.podOf(sb.ID); p.isNone() {
-		r = n.withLive(r, sb.UID, sb.Name)
-	} else {
-		r = p.request.now.Load()
-	}
-	concerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
-	if !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
+	if r, concerned := n.requestOf(sb, pol); !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.Refused[annotation.Internal].Add(1)

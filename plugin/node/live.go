@@ -14,23 +14,6 @@ import (
 // is a difference between the two that appears while the pod runs. What an administrator sets counts at once. What an author sets is an
 // edit, which counts if it is valid and there is room.
 
-// SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
-// pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
-// reads nothing of the node: the reconciler puts changes into force.
-func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
-	if facts == nil {
-		n.forgetLive(uid)
-		return
-	}
-	kept, _ := facts.WithinRoom(n.policy.Load())
-	l := live{Request: kept.Request("", ""), name: facts.Name, owner: facts.Owner, namespaceLabels: facts.NamespaceLabels}
-	if why := facts.Omitted[podfacts.PartAnnotations]; why != "" {
-		l.err = errors.New("too many annotations of this domain: " + why)
-	}
-	former, bystanding := n.noteLive(uid, l)
-	n.findConcerned(bystanding, former)
-}
-
 func (n *Node) forgetLive(uid string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -81,30 +64,10 @@ func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Reques
 	return r.With(l.Request, podfacts.Annotations|besideAnnotations).InNamespace(l.namespaceLabels, s.namespaceKeys)
 }
 
-// concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
-// pods without the cluster part, and each event of a container asks.
-func (n *Node) concernsLive(sb *Sandbox) bool {
-	if _, known := n.liveOf(sb.UID, sb.Namespace, sb.Name); !known {
-		return false
-	}
-	r, _ := sb.request(n.policy.Load())
-	return n.concernsNow(r, sb.UID, sb.Name)
-}
-
 func (n *Node) liveOf(uid, namespace, name string) (live, bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	return s.liveOf(uid, namespace, name)
-}
-
-// concernsNow reports whether something concerns a pod by a request, with all that the API server knows. A pod that another pod controls may
-// lend.
-func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
-	if l, _ := n.liveOf(uid, r.Namespace, name); l.owner.IsPod {
-		return true
-	}
-	r = n.withLive(r, uid, name)
-	return len(r.Annotations) > 0 || n.policy.Load().Concerns(&r.PodFacts)
 }
 
 func (n *Node) withLive(r *podfacts.Request, uid, name string) *podfacts.Request {
@@ -250,4 +213,39 @@ func (n *Node) selectNamespaces(former, next *policy.Policy) {
 	if s.namespaceKeys = slices.Compact(keys); keys != nil {
 		s.reviseAll()
 	}
+}
+
+// A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
+// not mean. The log and the metrics name such pods.
+
+// errNotDescribed is why labels of a pod's namespace are unknown.
+var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
+
+// unlabelled returns the pods that joined before some time and whose rule is not certain, because labels of their namespaces are
+// unknown. It asks the rules without the lock, because that may take longer.
+func (n *Node) unlabelled(before time.Time) (out []podIdentity) {
+	pol := n.policy.Load()
+	keys := pol.NamespaceKeys()
+	if keys == nil {
+		return nil
+	}
+	for pod, facts := range n.withoutLabels(keys, before) {
+		if pol.LacksNamespaceLabels(&facts) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// withoutLabels returns the pods with containers that joined before some time, and whose namespace has unknown labels of some keys.
+func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]policy.PodFacts {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := map[podIdentity]policy.PodFacts{}
+	for _, p := range s.pods {
+		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
+			out[p.podIdentity] = facts
+		}
+	}
+	return out
 }

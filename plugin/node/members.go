@@ -7,17 +7,19 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/node/queue"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // This file has the changes of the state: what joins it, what leaves it, and what has changed.
 
-func newState(wake signal) *guard.Value[state] {
+func newState(wake chan struct{}) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
 		bystanders: map[*group]reading{}, written: map[string]enforce.Written{}, indexes: newIndexes(), live: map[string]live{},
@@ -83,9 +85,6 @@ func (p *pod) remove(c *container) {
 	}
 }
 
-// hasLiveContainer reports whether a container of the pod may have a part of a budget.
-func (p *pod) hasLiveContainer() bool { return slices.ContainsFunc(p.containers, (*container).isLive) }
-
 // grantedTo returns what was granted to a sandbox as a whole, and nil for nothing. What is carried is of containers of the sandboxes that this process
 // found: for another one, it stands where the policy refuses what asks for it.
 func (g *group) grantedTo(p *pod) *policy.Desired {
@@ -98,18 +97,6 @@ func (g *group) grantedTo(p *pod) *policy.Desired {
 	out := *g.recorded.granted
 	out.Settings, out.Lowered = out.Settings.Uncarried(), out.Lowered.Uncarried()
 	return &out
-}
-
-// shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
-// plugin then limits the cgroup for none of them.
-func (g *group) shared() bool {
-	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
-}
-
-// hasLate reports whether the budget had no room for a live container of a group.
-func (g *group) hasLate() bool {
-	isLate := func(c *container) bool { return c.isLive() && c.isLate() }
-	return slices.ContainsFunc(g.pods, func(p *pod) bool { return slices.ContainsFunc(p.containers, isLate) })
 }
 
 // groupKey returns the key of a group in state.groups. A pod without a cgroup gets a key of its own.
@@ -216,7 +203,7 @@ func (s *state) markDirty(g *group) {
 func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 && s.concerns(g) {
 		s.queue.Add(&g.entry, at)
-		s.wake.send()
+		reminder.Wake(s.wake)
 	}
 }
 
@@ -238,13 +225,6 @@ func newIndexes() indexes {
 	return indexes{namespaces: map[string]*namespace{}, byCgroup: index[*container]{}, byUID: index[*pod]{}, byOwner: index[string]{}}
 }
 
-// addContainer adds a container, unless its cgroup is not known.
-func (x *indexes) addContainer(c *container) {
-	if c.cgroup != "" {
-		x.byCgroup.add(c.cgroup, c)
-	}
-}
-
 // add makes a container part of its pod, and completes its identity.
 func (s *state) add(c *snapshot) *container {
 	added := &container{}
@@ -253,7 +233,9 @@ func (s *state) add(c *snapshot) *container {
 	p := c.pod.in(s)
 	p.insert(added)
 	s.recount(p.group.in(s))
-	s.addContainer(added)
+	if c.cgroup != "" {
+		s.byCgroup.add(c.cgroup, added)
+	}
 	if p.edit.next != nil { // which may have waited for a container
 		s.markDirty(p.group.in(s))
 	}
@@ -292,12 +274,6 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 		s.changed(g)
 	}
 	return do
-}
-
-// end closes a container in the drain.
-func (s *state) end(g *group, id string, written bool) {
-	g.drain.End(id, written)
-	s.changed(g)
 }
 
 // setLive replaces what the API server knows about a pod; nil forgets it.
@@ -394,4 +370,24 @@ func (n *Node) markDirty(g groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	s.markDirty(g.in(s))
+}
+
+// dropPlans has all groups planned again.
+func (n *Node) dropPlans() {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
+		s.changed(g)
+	}
+}
+
+// layersMoved has the containers resolved again whose layers are elsewhere than before.
+func (n *Node) layersMoved(now *layers.Locations) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for pod, c := range s.all() {
+		if c.hasMoved(now) {
+			s.markDirty(pod.group.in(s))
+		}
+	}
 }

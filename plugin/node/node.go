@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,14 +23,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/metrics"
-	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/plugin/podmetrics"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// This file has the parts and the configuration of a Node, and runs it.
+// This file has the configuration of a Node, runs it, and takes what changes for all of it or is known by the API server.
 
 // Config is the configuration of a Node. Log, Policy, Storage and Cgroups are required.
 type Config struct {
@@ -82,7 +81,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
 	}
-	wake := newSignal()
+	wake := make(chan struct{}, 1)
 	n := &Node{
 		environment: environment{
 			log:           cfg.Log,
@@ -98,7 +97,7 @@ func New(cfg Config) (*Node, error) {
 			events:        cfg.Events,
 		},
 		wake:    wake,
-		all:     newSignal(),
+		all:     make(chan struct{}, 1),
 		state:   newState(wake),
 		layers:  layers.New(cfg.Layers),
 		metrics: metrics.New(),
@@ -124,6 +123,23 @@ func (n *Node) Reload(pol *policy.Policy) {
 	n.markAllDirty()
 }
 
+// SetLive notes what the API server knows now about the pod with a UID, whose values must not change afterwards. The
+// pod need not exist yet. Nil forgets it, with an edit that does not count yet; what is in force stays in force. SetLive
+// reads nothing of the node: the reconciler puts changes into force.
+func (n *Node) SetLive(uid string, facts *podfacts.Facts) {
+	if facts == nil {
+		n.forgetLive(uid)
+		return
+	}
+	kept, _ := facts.WithinRoom(n.policy.Load())
+	l := live{Request: kept.Request("", ""), name: facts.Name, owner: facts.Owner, namespaceLabels: facts.NamespaceLabels}
+	if why := facts.Omitted[podfacts.PartAnnotations]; why != "" {
+		l.err = errors.New("too many annotations of this domain: " + why)
+	}
+	former, bystanding := n.noteLive(uid, l)
+	n.findConcerned(bystanding, former)
+}
+
 // markAllDirty has the reconciler compare all groups.
 func (n *Node) markAllDirty() {
 	s := n.state.Lock()
@@ -131,6 +147,14 @@ func (n *Node) markAllDirty() {
 	for _, g := range s.groups {
 		s.markDirty(g)
 	}
+}
+
+// WeightsChanged wakes the reconciler for a pass over all pods after io.cost or bfq was enabled or disabled on a disk.
+// A weight on a single disk can be written only while io.cost is enabled there. The value of a disk with bfq is true.
+func (n *Node) WeightsChanged(byBFQ map[blkio.Dev]bool) {
+	n.controls.SetBFQ(byBFQ)
+	n.dropPlans() // the warning of a weight appears or disappears
+	reminder.Wake(n.all)
 }
 
 // Policy returns the node policy that is in force.
@@ -152,95 +176,4 @@ func (n *Node) Run(ctx context.Context) {
 	parts.Wait()
 	n.inFlight.passes.Wait(passDeadline)
 	n.inFlight.calls.Wait(passDeadline)
-}
-
-// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and
-// layers, layers elsewhere, and the pods without labels of their namespace.
-func nodeNotices(kernel, records, located, elsewhere error, unlabelled []podIdentity) (out []notice.Notice[noticeKey]) {
-	add := func(kind noticeKind, patience time.Duration, l *notice.Line) {
-		if l.Err != nil {
-			out = append(out, notice.Notice[noticeKey]{Key: noticeKey{kind: kind}, Patience: patience, Again: reminder.Interval, Value: l.Err.Error(), Line: l})
-		}
-	}
-	add(limitsMissing, 0, &notice.Line{
-		Level: logrus.WarnLevel, Text: "This node cannot limit: annotations with limits are unenforceable, and limits of classes are skipped", Err: kernel,
-	})
-	add(recordsUnread, 0, &notice.Line{
-		Level: logrus.WarnLevel, Text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", Err: records,
-	})
-	add(layersUnknown, layers.MaxPause, &notice.Line{ // a runtime that starts takes some seconds
-		Level: logrus.WarnLevel, Text: "Asking the runtime for the location of writable layers failed: using its configuration files", Err: located,
-	})
-	add(layersElsewhere, 0, &notice.Line{
-		Level: logrus.WarnLevel, Text: "Writable layers are on another disk than the runtime or its configuration says: rootfs means where containers have them", Err: elsewhere,
-	})
-	if len(unlabelled) > 0 {
-		add(labelsUnknown, 0, &notice.Line{
-			Level: logrus.ErrorLevel, Text: "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods", Err: errNotDescribed,
-			Fields: logrus.Fields{"pods": len(unlabelled), "pod": unlabelled[0].String()},
-		})
-	}
-	return out
-}
-
-// tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
-func (n *Node) tellOfNode(records error) {
-	now := time.Now()
-	for _, x := range n.told.Due(nodeNotices(n.kernelProblem(), records, n.layers.Problem(), n.layers.Elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
-		n.logLines(*x.Line)
-	}
-}
-
-// kernelProblem returns why this node cannot limit, or nil.
-func (n *Node) kernelProblem() error {
-	if slices.Contains(n.controls.Missing(), blkio.IOMax) {
-		return errors.New(policy.NoIOMax)
-	}
-	return nil
-}
-
-// Problem returns why this node cannot limit, or that writable layers are elsewhere than the runtime says, for people; "" for neither.
-func (n *Node) Problem() string {
-	if err := n.kernelProblem(); err != nil {
-		return err.Error()
-	}
-	if err := n.layers.Elsewhere(); err != nil {
-		return "writable layers are on another disk than the runtime or its configuration says: " + err.Error()
-	}
-	return ""
-}
-
-// A rule can need the labels of namespaces, which only the API server knows. Without them a pod may have limits that the policy does
-// not mean. The log and the metrics name such pods.
-
-// errNotDescribed is why labels of a pod's namespace are unknown.
-var errNotDescribed = errors.New("the cluster part (run --only cluster) does not run on this node, has written no document for these pods, or has left this out because it is too large")
-
-// unlabelled returns the pods that joined before some time and whose rule is not certain, because labels of their namespaces are
-// unknown. It asks the rules without the lock, because that may take longer.
-func (n *Node) unlabelled(before time.Time) (out []podIdentity) {
-	pol := n.policy.Load()
-	keys := pol.NamespaceKeys()
-	if keys == nil {
-		return nil
-	}
-	for pod, facts := range n.withoutLabels(keys, before) {
-		if pol.LacksNamespaceLabels(&facts) {
-			out = append(out, pod)
-		}
-	}
-	return out
-}
-
-// withoutLabels returns the pods with containers that joined before some time, and whose namespace has unknown labels of some keys.
-func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]policy.PodFacts {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	out := map[podIdentity]policy.PodFacts{}
-	for _, p := range s.pods {
-		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
-			out[p.podIdentity] = facts
-		}
-	}
-	return out
 }

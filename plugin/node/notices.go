@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
+	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/node/notice"
 	"github.com/nri-blkio/nri-blkio/plugin/nodereport"
@@ -303,4 +305,60 @@ func (n *Node) problemsOf(of groupIdentity) (out []nodereport.Problem) {
 		}
 	}
 	return out
+}
+
+// nodeNotices returns what is to be told about the node as a whole now: a kernel without io.max, the errors of reading records and
+// layers, layers elsewhere, and the pods without labels of their namespace.
+func nodeNotices(kernel, records, located, elsewhere error, unlabelled []podIdentity) (out []notice.Notice[noticeKey]) {
+	add := func(kind noticeKind, patience time.Duration, l *notice.Line) {
+		if l.Err != nil {
+			out = append(out, notice.Notice[noticeKey]{Key: noticeKey{kind: kind}, Patience: patience, Again: reminder.Interval, Value: l.Err.Error(), Line: l})
+		}
+	}
+	add(limitsMissing, 0, &notice.Line{
+		Level: logrus.WarnLevel, Text: "This node cannot limit: annotations with limits are unenforceable, and limits of classes are skipped", Err: kernel,
+	})
+	add(recordsUnread, 0, &notice.Line{
+		Level: logrus.WarnLevel, Text: "Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay", Err: records,
+	})
+	add(layersUnknown, layers.MaxPause, &notice.Line{ // a runtime that starts takes some seconds
+		Level: logrus.WarnLevel, Text: "Asking the runtime for the location of writable layers failed: using its configuration files", Err: located,
+	})
+	add(layersElsewhere, 0, &notice.Line{
+		Level: logrus.WarnLevel, Text: "Writable layers are on another disk than the runtime or its configuration says: rootfs means where containers have them", Err: elsewhere,
+	})
+	if len(unlabelled) > 0 {
+		add(labelsUnknown, 0, &notice.Line{
+			Level: logrus.ErrorLevel, Text: "Labels of namespaces are unknown: rules with namespaceSelector do not match their pods", Err: errNotDescribed,
+			Fields: logrus.Fields{"pods": len(unlabelled), "pod": unlabelled[0].String()},
+		})
+	}
+	return out
+}
+
+// tellOfNode tells what is due about the node. The labels of a new pod's namespace are known a moment after its sandbox is.
+func (n *Node) tellOfNode(records error) {
+	now := time.Now()
+	for _, x := range n.told.Due(nodeNotices(n.kernelProblem(), records, n.layers.Problem(), n.layers.Elsewhere(), n.unlabelled(now.Add(-n.resync))), now) {
+		n.logLines(*x.Line)
+	}
+}
+
+// kernelProblem returns why this node cannot limit, or nil.
+func (n *Node) kernelProblem() error {
+	if slices.Contains(n.controls.Missing(), blkio.IOMax) {
+		return errors.New(policy.NoIOMax)
+	}
+	return nil
+}
+
+// Problem returns why this node cannot limit, or that writable layers are elsewhere than the runtime says, for people; "" for neither.
+func (n *Node) Problem() string {
+	if err := n.kernelProblem(); err != nil {
+		return err.Error()
+	}
+	if err := n.layers.Elsewhere(); err != nil {
+		return "writable layers are on another disk than the runtime or its configuration says: " + err.Error()
+	}
+	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // This file has the reconciler: the passes over all pods, the turns in which workers take groups from the queue, and the work on one
@@ -86,15 +87,6 @@ func (n *Node) beginPass(ctx context.Context) {
 	}
 }
 
-// dropPlans has all groups planned again.
-func (n *Node) dropPlans() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		s.changed(g)
-	}
-}
-
 // endPass counts a pass whose last pod was reconciled.
 func (n *Node) endPass() {
 	s := n.state.Lock()
@@ -110,7 +102,7 @@ func (n *Node) countPass(s *state) {
 
 // work reconciles a group that was taken from the queue, and then other ones while they are due.
 func (n *Node) work(ctx context.Context, next turn) {
-	defer n.wake.send() // the reconciler waits for the group that is due next
+	defer reminder.Wake(n.wake) // the reconciler waits for the group that is due next
 	for ok := true; ok; next, ok = n.nextTurn(ctx) {
 		n.reconcileTurn(ctx, next)
 	}
@@ -252,11 +244,9 @@ func (n *Node) findRunning(g groupIdentity) {
 func (n *Node) mayHaveStarted(g groupIdentity) (out []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range g.in(s).pods {
-		for _, c := range pod.containers {
-			if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
-				out = append(out, c.identity)
-			}
+	for _, c := range g.in(s).all() {
+		if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
+			out = append(out, c.identity)
 		}
 	}
 	return out

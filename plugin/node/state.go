@@ -53,8 +53,8 @@ const (
 // should have. Its methods are safe for concurrent use.
 type Node struct {
 	environment
-	wake     signal                   // the queue of groups has changed, or there are unread bystanders
-	all      signal                   // a pass over all pods is due
+	wake     chan struct{}            // the queue of groups has changed, or there are unread bystanders
+	all      chan struct{}            // a pass over all pods is due
 	told     notice.Ledger[noticeKey] // of the node as a whole; used by the reconciler only
 	shared   atomic.Pointer[sharedReads]
 	state    *guard.Value[state]
@@ -82,23 +82,23 @@ type environment struct {
 	events        Events
 }
 
-// signal wakes a goroutine. It holds at most one token.
-type signal chan struct{}
-
-func newSignal() signal { return make(signal, 1) }
-
-// send wakes the goroutine. It does not wait.
-func (s signal) send() {
-	select {
-	case s <- struct{}{}:
-	default: // a token is in the channel already
-	}
-}
-
 // inFlight holds the calls that have not returned. They can hang in the kernel.
 type inFlight struct {
 	calls  bounded.Calls // of the runtime's events
 	passes bounded.Calls // of the reconciler
+}
+
+// exits has the parts that hand over the data of containers that end.
+type exits struct {
+	ends     handover.Exits
+	writeout handover.Writeout
+	tidier   handover.Tidier
+}
+
+// sharedReads has what is read once for all containers of a pass.
+type sharedReads struct {
+	stacks   *inventory.Stacks
+	counters *inventory.Counters
 }
 
 // state holds the pods of the node. A Node keeps it behind a lock, and holds that for a short time: what has the lock neither logs,
@@ -122,7 +122,7 @@ type state struct {
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
 	queue queue.Queue[groupIdentity]
-	wake  signal
+	wake  chan struct{}
 	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch handover.Adder
 }

@@ -64,7 +64,9 @@ func (s *state) checkIndexes() error {
 	for _, p := range s.pods {
 		want.byUID.add(p.uid, p)
 		for _, c := range p.containers {
-			want.addContainer(c)
+			if c.cgroup != "" {
+				want.byCgroup.add(c.cgroup, c)
+			}
 		}
 	}
 	if !sameIndex(s.byUID, want.byUID) || !sameIndex(s.byCgroup, want.byCgroup) {

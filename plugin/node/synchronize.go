@@ -10,6 +10,9 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // This file takes over the pods that the runtime lists, forgets those whose removal it does not report, and finds those that it did not
@@ -25,10 +28,9 @@ type listedPod struct {
 // Synchronize takes over the pods and containers that the runtime lists, and has the reconciler update the
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
-	n.takeOver(n.listed(sandboxes), ctrs)
+	limited := n.takeOver(n.listed(sandboxes), ctrs)
 	n.findConcerned(n.bystanding(), nil) // a policy that came into force meanwhile did not find them
 	n.isListed.Store(true)
-	limited, _, _ := n.Counts()
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": limited}).Info("Synchronized with the runtime")
 }
 
@@ -42,8 +44,8 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 	return out
 }
 
-// takeOver takes over the listed pods with their containers, and forgets the others.
-func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) {
+// takeOver takes over the listed pods with their containers, and forgets the others. It returns how many are no bystanders.
+func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) (limited int) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for id, l := range listed { // before leave, so that a new sandbox finds the group of the old one
@@ -59,6 +61,7 @@ func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) {
 	for _, g := range s.groups {
 		s.markDirty(g)
 	}
+	return len(s.groups) - len(s.bystanders)
 }
 
 // joinListed makes a listed pod part of the state, unless it is known. The records of a bystander are read again: another process may
@@ -120,11 +123,9 @@ func (s *state) adopt(ctrs []*Container) {
 			s.adoptOne(pod, ctr)
 		}
 	}
-	for _, pod := range s.pods {
-		for _, c := range pod.containers {
-			if !listed[c.id] {
-				s.handle(c, lifecycle.NotListed)
-			}
+	for _, c := range s.all() {
+		if !listed[c.id] {
+			s.handle(c, lifecycle.NotListed)
 		}
 	}
 }
@@ -145,11 +146,9 @@ func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
-				return 0, false
-			}
+	for _, c := range g.all() {
+		if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
+			return 0, false
 		}
 	}
 	return g.changes, g.cgroup != "" && len(g.pods) > 0
@@ -293,6 +292,17 @@ func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bo
 		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
 	return pod, cgroup, concerned
+}
+
+// requestOf returns what is requested for a sandbox by all that is known of it, and whether something concerns it.
+func (n *Node) requestOf(sb *Sandbox, pol *policy.Policy) (r *podfacts.Request, concerned bool) {
+	if p := n.podOf(sb.ID); p.isNone() {
+		r, _ = sb.request(pol)
+		r = n.withLive(r, sb.UID, sb.Name)
+	} else {
+		r = p.request.now.Load()
+	}
+	return r, annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
 }
 
 // Knows reports whether something concerns a sandbox of the state, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.

@@ -24,12 +24,6 @@ type undeclared struct {
 	*sharedReads
 }
 
-// sharedReads has what is read once for all containers of a pass.
-type sharedReads struct {
-	stacks   *inventory.Stacks
-	counters *inventory.Counters
-}
-
 func newSharedReads(e *environment) *sharedReads {
 	return &sharedReads{inventory.NewStacks(e.storage), inventory.NewCounters(e.readIOBytes)}
 }
@@ -89,11 +83,9 @@ func (u *undeclared) suspectsNow(g groupIdentity) (_ []containerRef, unread stri
 
 // covering returns the containers of a group for which coversUndeclared holds.
 func (g *group) covering() (out []*container) {
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if c.coversUndeclared() {
-				out = append(out, c)
-			}
+	for _, c := range g.all() {
+		if c.coversUndeclared() {
+			out = append(out, c)
 		}
 	}
 	return out

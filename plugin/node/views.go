@@ -77,15 +77,13 @@ func (s *state) addBursts(to *burst.Demand, g *group) {
 		}
 	}
 	var last *pod
-	for _, p := range g.pods {
-		for _, c := range p.containers {
-			if pol := c.decision.policy; !c.mayRun() || pol == nil || pol.Mode() == policy.ModeObserve {
-				continue
-			}
-			last = p
-			if slices.ContainsFunc(c.decision.desired.Settings, func(x policy.Setting) bool { return !x.Burst.IsZero() }) {
-				add(p, c.cgroup, "", c.inForce().Settings)
-			}
+	for p, c := range g.all() {
+		if pol := c.decision.policy; !c.mayRun() || pol == nil || pol.Mode() == policy.ModeObserve {
+			continue
+		}
+		last = p
+		if slices.ContainsFunc(c.decision.desired.Settings, func(x policy.Setting) bool { return !x.Burst.IsZero() }) {
+			add(p, c.cgroup, "", c.inForce().Settings)
 		}
 	}
 	if last != nil && !g.shared() {
@@ -172,18 +170,16 @@ func (n *Node) measured(of groupIdentity) (out podmetrics.Pod) {
 		return d
 	}
 	var granted []policy.Desired
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if !c.mayRun() {
-				continue
-			}
-			d := policy.Desired{}
-			if pol := c.decision.policy; pol != nil && pol.Mode() != policy.ModeObserve {
-				d = c.inForce()
-			}
-			granted = append(granted, add(d, c.cgroup))
-			out.Namespace, out.Name, out.Cgroup = pod.namespace, pod.name, g.cgroup
+	for pod, c := range g.all() {
+		if !c.mayRun() {
+			continue
 		}
+		d := policy.Desired{}
+		if pol := c.decision.policy; pol != nil && pol.Mode() != policy.ModeObserve {
+			d = c.inForce()
+		}
+		granted = append(granted, add(d, c.cgroup))
+		out.Namespace, out.Name, out.Cgroup = pod.namespace, pod.name, g.cgroup
 	}
 	if len(granted) > 0 {
 		total := add(*g.recorded.granted, g.cgroup)
@@ -214,7 +210,7 @@ func valuesOf(s policy.Settings) (out []blkio.Value) {
 // cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {
 	out := weights.Demand{Complete: true, Budgets: map[string]policy.WeightBudget{}}
-	pol := n.Policy()
+	pol := n.policy.Load()
 	if !pol.Enforces() {
 		return out
 	}
@@ -246,30 +242,28 @@ func (g *group) bound(pol *policy.Policy, out *weights.Demand) {
 // addWeighted adds the demand of the group, unless none of its containers runs.
 func (g *group) addWeighted(out *weights.Demand) {
 	var running *pod
-	for _, pod := range g.pods {
-		for _, c := range pod.containers {
-			if !c.mayRun() {
-				continue
+	for pod, c := range g.all() {
+		if !c.mayRun() {
+			continue
+		}
+		running = pod
+		switch pol := c.decision.policy; {
+		case pol == nil:
+			out.Complete = false
+			if out.Unknown == "" {
+				out.Unknown = "the limits of container " + pod.String() + " " + c.name + " are not decided yet"
 			}
-			running = pod
-			switch pol := c.decision.policy; {
-			case pol == nil:
-				out.Complete = false
-				if out.Unknown == "" {
-					out.Unknown = "the limits of container " + pod.String() + " " + c.name + " are not decided yet"
-				}
-			case pol.Mode() == policy.ModeObserve:
-				continue
-			}
-			d := &c.decision.desired
-			if g.recorded.cleared[c.cgroup] {
-				out.Cleared = append(out.Cleared, d.Weighted...)
-			} else if _, forAll := d.Settings.Weight(); forAll || len(d.Weighted) > 0 {
-				out.Weighted = append(out.Weighted, weights.Weighted{
-					Namespace: pod.namespace, Pod: pod.name, Container: c.name, Cgroup: c.cgroup,
-					Disks: d.Weighted, NoDisk: c.noDisk(), Weights: d.Settings.IOWeight(),
-				})
-			}
+		case pol.Mode() == policy.ModeObserve:
+			continue
+		}
+		d := &c.decision.desired
+		if g.recorded.cleared[c.cgroup] {
+			out.Cleared = append(out.Cleared, d.Weighted...)
+		} else if _, forAll := d.Settings.Weight(); forAll || len(d.Weighted) > 0 {
+			out.Weighted = append(out.Weighted, weights.Weighted{
+				Namespace: pod.namespace, Pod: pod.name, Container: c.name, Cgroup: c.cgroup,
+				Disks: d.Weighted, NoDisk: c.noDisk(), Weights: d.Settings.IOWeight(),
+			})
 		}
 	}
 	switch {
@@ -299,14 +293,6 @@ func (c *container) noDisk() string {
 		reason += "; its writable layer: " + layer
 	}
 	return ifNone(c.decision.desired.Weighted, reason)
-}
-
-// WeightsChanged wakes the reconciler for a pass over all pods after io.cost or bfq was enabled or disabled on a disk.
-// A weight on a single disk can be written only while io.cost is enabled there. The value of a disk with bfq is true.
-func (n *Node) WeightsChanged(byBFQ map[blkio.Dev]bool) {
-	n.controls.SetBFQ(byBFQ)
-	n.dropPlans() // the warning of a weight appears or disappears
-	n.all.send()
 }
 
 var _ prometheus.Collector = (*Node)(nil)
@@ -339,12 +325,10 @@ func (n *Node) census() metrics.Census {
 			out.Foreign++
 		}
 		isPending := g.retry.err != nil
-		for _, pod := range g.pods {
-			for _, c := range pod.containers {
-				if c.mayRun() {
-					isPending = isPending || c.hasPendingLimits()
-					out.Add(c.state(), c.decision.desired.WarningKinds, !weightsWork && slices.ContainsFunc(c.decision.desired.Settings, isWeight))
-				}
+		for _, c := range g.all() {
+			if c.mayRun() {
+				isPending = isPending || c.hasPendingLimits()
+				out.Add(c.state(), c.decision.desired.WarningKinds, !weightsWork && slices.ContainsFunc(c.decision.desired.Settings, isWeight))
 			}
 		}
 		if isPending {

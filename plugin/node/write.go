@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/cause"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -374,6 +375,6 @@ func (s *state) release(g *group) {
 	g.writing = time.Time{}
 	s.drop(g)
 	if g.entry.IsDue() && s.queue.Hasten(&g.entry, time.Now()) {
-		s.wake.send()
+		reminder.Wake(s.wake)
 	}
 }
