@@ -234,26 +234,6 @@ func (o *Observer) Read() (Times, error) {
 	return out, nil
 }
 
-// Overhead is the number of runs of the programs, and their CPU time, since they were attached.
-type Overhead struct {
-	Runs uint64
-	Time time.Duration
-}
-
-// Overhead returns the cost of observing. It is 0 unless the kernel keeps statistics of BPF programs (kernel.bpf_stats_enabled),
-// which take time themselves.
-func (o *Observer) Overhead() (Overhead, error) {
-	var c Overhead
-	for _, p := range o.programs {
-		s, err := p.Stats()
-		if err != nil {
-			return Overhead{}, fmt.Errorf("read what observing costs: %w", err)
-		}
-		c.Runs, c.Time = c.Runs+s.RunCount, c.Time+s.Runtime
-	}
-	return c, nil
-}
-
 // each calls do for each entry of a map. Entries may come and go meanwhile.
 func each(m *ebpf.Map, key, value any, do func()) error {
 	entries := m.Iterate()

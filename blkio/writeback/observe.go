@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -275,23 +274,6 @@ func decode(key *countKey, value *count) Dirtied {
 		First: min(value.First, value.Last) * page,
 		Last:  value.Last * page,
 	}
-}
-
-// Cost is the number of runs of the program that counts, and their CPU time, since it was
-// loaded.
-type Cost struct {
-	Runs uint64
-	Time time.Duration
-}
-
-// Cost returns the cost of counting. It is 0 unless the kernel keeps statistics of BPF
-// programs (kernel.bpf_stats_enabled), which take time themselves.
-func (o *Observer) Cost() (Cost, error) {
-	s, err := o.bpf.Programs["blkio_dirtied"].Stats()
-	if err != nil {
-		return Cost{}, fmt.Errorf("read what it takes to count: %w", err)
-	}
-	return Cost{Runs: s.RunCount, Time: s.Runtime}, nil
 }
 
 // The structures of the programs. TestStructures compares them with those of the objects.

@@ -245,10 +245,7 @@ func BenchmarkDirtied(b *testing.B) {
 	for name, files := range map[string]int{"one file": 1, "many files": 256} {
 		b.Run(name, func(b *testing.B) {
 			o, dir := testObserver(b)
-			before, err := o.Cost()
-			if err != nil {
-				b.Fatal(err)
-			}
+			before := statsOf(b, o)
 			for b.Loop() {
 				for i := range files {
 					writePages(b, filepath.Join(dir, strconv.Itoa(i)), 256/files)
@@ -257,15 +254,22 @@ func BenchmarkDirtied(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			after, err := o.Cost()
-			if err != nil {
-				b.Fatal(err)
-			}
-			runs := after.Runs - before.Runs
-			b.ReportMetric(float64(after.Time-before.Time)/float64(max(runs, 1)), "ns/folio")
+			after := statsOf(b, o)
+			runs := after.RunCount - before.RunCount
+			b.ReportMetric(float64(after.Runtime-before.Runtime)/float64(max(runs, 1)), "ns/folio")
 			b.ReportMetric(float64(runs)/float64(b.N), "folios/op")
 		})
 	}
+}
+
+// statsOf returns the statistics of the program that counts.
+func statsOf(tb testing.TB, o *Observer) *ebpf.ProgramStats {
+	tb.Helper()
+	stats, err := o.bpf.Programs["blkio_dirtied"].Stats()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return stats
 }
 
 // writePages replaces a file, page by page: the kernel makes a large folio of a large write.

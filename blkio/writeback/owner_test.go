@@ -210,20 +210,14 @@ func newCountingObserver(t *testing.T) *Observer {
 // how many bytes of the file it counted.
 func writeWatched(t *testing.T, o *Observer, file string) (runs bool, counted uint64) {
 	t.Helper()
-	before, err := o.Cost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := statsOf(t, o)
 	if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	after, err := o.Cost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := statsOf(t, o)
 	counted = bytesOf(t, o, file)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	return after.Runs > before.Runs, counted
+	return after.RunCount > before.RunCount, counted
 }

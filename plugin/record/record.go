@@ -83,12 +83,6 @@ func (r *Record) IOWeight() blkio.Weights {
 	return r.Settings.Join(r.Weights).IOWeight()
 }
 
-// HasWeight reports whether IOWeight has a weight.
-func (r *Record) HasWeight() bool {
-	w := r.IOWeight()
-	return w.Default != 0 || len(w.Devices) > 0
-}
-
 // Add adds those settings whose addresses r does not have. o has the names of their disks.
 func (r *Record) Add(o *Record, settings policy.Settings) {
 	r.Settings = r.Settings.Join(settings)

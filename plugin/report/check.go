@@ -11,12 +11,13 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
-	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 )
 
 // WriteCheck writes the findings in manifests, then the pods. A wide table has the lines for the kernel.
 func WriteCheck(out *bytes.Buffer, r *check.Report, isWide bool) {
-	writeFindings(out, r.Findings)
+	for i := range r.Findings {
+		terminal.Notes(out, string(r.Findings[i].Severity), r.Findings[i].String())
+	}
 	if len(r.Pods) == 0 && r.Claims > 0 {
 		fmt.Fprintf(out, "claims and classes of claims: %d\n", r.Claims)
 	}
@@ -50,12 +51,6 @@ func sharedUnknown(results []check.Result) (shared []string, pods map[string]int
 		}
 	}
 	return shared, pods
-}
-
-func writeFindings(out *bytes.Buffer, findings []manifest.Finding) {
-	for i := range findings {
-		terminal.Notes(out, string(findings[i].Severity), findings[i].String())
-	}
 }
 
 func writePod(out *bytes.Buffer, r *check.Result, isWide bool) {
