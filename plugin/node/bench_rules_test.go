@@ -129,8 +129,7 @@ func BenchmarkCreateWithPolicy(b *testing.B) {
 		return sb, db
 	}
 	for _, v := range variants {
-		h, _ := tree(b)
-		v.n = newNode(b, h)
+		v.n = newNode(b, treeOfPods(b))
 		v.n.policy.Store(with)
 		if v.name == "none" {
 			v.n.policy.Store(none)

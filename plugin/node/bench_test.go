@@ -32,11 +32,7 @@ const (
 func BenchmarkCreateContainer(b *testing.B) {
 	node, mountinfo := newMountedNode(b, benchPods)
 	storage := benchStorage(b, mountinfo)
-	h, dir := tree(b, podCgroup)
-	for file, text := range map[string]string{"cgroup.controllers": "io\n", "io.max": "", "io.weight": ""} {
-		write(b, filepath.Join(dir, filepath.Dir(podCgroup), file), text) // as on any node with pods
-	}
-	n := newNode(b, h)
+	n := newNode(b, treeOfPods(b))
 	n.storage, n.kubelet = storage, node.dir("kubelet")
 	n.layers = layers.New(inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}})
 	storage.Pin(node.dir("containerd"))
@@ -86,6 +82,16 @@ func BenchmarkCreateContainer(b *testing.B) {
 		sb, c := next(i)
 		return func() { create(sb, c) }
 	})
+}
+
+// treeOfPods returns a tree in which a cgroup has the files of the io controller, as on any node with pods.
+func treeOfPods(b *testing.B) *cgroupfs.Hierarchy {
+	b.Helper()
+	h, dir := tree(b, podCgroup)
+	for file, text := range map[string]string{"cgroup.controllers": "io\n", "io.max": "", "io.weight": ""} {
+		write(b, filepath.Join(dir, filepath.Dir(podCgroup), file), text)
+	}
+	return h
 }
 
 func benchStorage(b *testing.B, mountinfo string) *storage.Storage {
