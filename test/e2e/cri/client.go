@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -132,6 +134,22 @@ func (c *Client) removeSandboxes(ctx context.Context, filter *runtimeapi.PodSand
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("remove pods: %w", err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// whileBusy repeats a call that the runtime has ended by a deadline of its own, as the kubelet does. containerd gives a shim 2 s for the
+// state of a task ("io.containerd.timeout.task.state" in plugins/services/tasks/local.go), which a busy machine exceeds.
+func whileBusy(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if status.Code(err) != codes.DeadlineExceeded {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
 		case <-time.After(time.Second):
 		}
 	}

@@ -40,7 +40,10 @@ const stopTimeout = 4 * time.Minute
 func (k *Container) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	_, err := k.client.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: k.ID})
+	err := whileBusy(ctx, func() error {
+		_, err := k.client.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: k.ID})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("stop container %s %s: %w\nthe runtime's last lines of it:\n%sblocked threads:\n%s",
 			k.Name, k.ID, err, k.journal(), blocked())

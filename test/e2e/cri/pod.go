@@ -175,7 +175,8 @@ func (p *Pod) RemoveSandbox(ctx context.Context) error {
 func (p *Pod) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.client.removeCgroup(ctx, p.Cgroup), os.RemoveAll(p.config.LogDirectory))
+	removed := whileBusy(ctx, func() error { return p.client.removeSandbox(ctx, p.ID) })
+	err := errors.Join(removed, p.client.removeCgroup(ctx, p.Cgroup), os.RemoveAll(p.config.LogDirectory))
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Name, err)
 	}
