@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,11 +99,21 @@ func (in Inode) openError(err error) error {
 	return fmt.Errorf("open %s: %w", in, err)
 }
 
+// openByHandle opens an inode by its handle. ENOMEM seldom means a lack of memory: the kernel also answers it while
+// a new file gets the number of a removed one, which takes microseconds, or as long as its disk needs.
+//
+// Source: I_CREATING in find_inode_fast and iget_locked of fs/inode.c, ext4_iget.
 func openByHandle(root *os.File, handle unix.FileHandle, flags int) (fd int, err error) {
-	err = control(root, func(dir int) (err error) {
-		fd, err = unix.OpenByHandleAt(dir, handle, flags|unix.O_CLOEXEC)
-		return err
-	})
+	for range 20 {
+		err = control(root, func(dir int) (err error) {
+			fd, err = unix.OpenByHandleAt(dir, handle, flags|unix.O_CLOEXEC)
+			return err
+		})
+		if !errors.Is(err, unix.ENOMEM) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 	return fd, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -126,6 +127,13 @@ func TestOpen(t *testing.T) {
 	if err := errors.Join(f.WriteOut(0, 1<<20), f.Drop(0, 1<<20), f.Close(), os.Remove(name)); err != nil {
 		t.Error(err)
 	}
+	stop := recreates(t, name)
+	for range 2000 { // one of twenty opens met a new file, before they were tried again
+		if f, err := mount.Open(in); !errors.Is(err, ErrNoFile) {
+			t.Fatalf("removed, while new files get its number: %v, %v", f, err)
+		}
+	}
+	stop()
 	fifo := filepath.Join(dir, "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -138,6 +146,27 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: %v, %v", what, f, err)
 		}
 	}
+}
+
+// recreates makes a file and removes it, again and again. ext4 gives each one the same number.
+func recreates(t *testing.T, name string) (stop func()) {
+	ended, group := make(chan struct{}), sync.WaitGroup{}
+	group.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Remove(name)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { close(ended); group.Wait() })
+	t.Cleanup(stop)
+	return stop
 }
 
 func TestOpenMountErrors(t *testing.T) {

@@ -34,10 +34,11 @@ type shaker struct {
 	// cgroups have the processes that may have mapped the files.
 	cgroups []string
 
-	stop   chan struct{}
-	done   sync.WaitGroup
-	passes atomic.Int64
-	moves  atomic.Int64
+	stop    chan struct{}
+	done    sync.WaitGroup
+	passes  atomic.Int64
+	moves   atomic.Int64
+	writers atomic.Int64 // to which a file has moved
 	shaken
 }
 
@@ -47,8 +48,6 @@ type shaken struct {
 	switches                     map[uint64]int // by new owner
 	owners                       map[writeback.Inode]uint64
 	errs                         map[string]int // by operation and error
-	// short are the errors for want of memory. The plugin visits such a file again.
-	short map[string]int
 }
 
 // shake starts a shaker, which runs until it is stopped or the test ends.
@@ -64,15 +63,12 @@ func shake(t *testing.T, fs, dir string, files func() []string, cgroups ...strin
 	}
 	s := &shaker{
 		t: t, fs: fs, root: root, dev: superBlock(t, dir), reader: reader, files: files, cgroups: cgroups, stop: make(chan struct{}),
-		shaken: shaken{switches: map[uint64]int{}, owners: map[writeback.Inode]uint64{}, errs: map[string]int{}, short: map[string]int{}},
+		shaken: shaken{switches: map[uint64]int{}, owners: map[writeback.Inode]uint64{}, errs: map[string]int{}},
 	}
 	s.done.Go(func() {
 		for !s.stopped() {
 			for _, file := range s.files() {
-				switch err := s.visit(file); {
-				case errors.Is(err, unix.ENOMEM):
-					s.short[reason(err)]++
-				case err != nil:
+				if err := s.visit(file); err != nil {
 					s.errs[reason(err)]++
 				}
 				if s.stopped() {
@@ -137,8 +133,8 @@ func (s *shaken) moved() (n int) {
 }
 
 func (s *shaken) String() string {
-	return fmt.Sprintf("%d switches %v of %d inodes in %d visits (%d gone), %d slices, %d ranges paged out, errors %v, without memory %v",
-		s.moved(), s.switches, len(s.owners), s.seen, s.gone, s.slices, s.pagedOut, s.errs, s.short)
+	return fmt.Sprintf("%d switches %v of %d inodes in %d visits (%d gone), %d slices, %d ranges paged out, errors %v",
+		s.moved(), s.switches, len(s.owners), s.seen, s.gone, s.slices, s.pagedOut, s.errs)
 }
 
 // visit does once what moves a file. That it is no more is no error.
@@ -209,6 +205,7 @@ func (s *shaker) countSwitch(f *writeback.File, in writeback.Inode) error {
 	if before := s.owners[in]; before != 0 && owner.Cgroup != 0 && before != owner.Cgroup {
 		s.switches[owner.Cgroup]++
 		s.moves.Add(1)
+		s.writers.Store(int64(len(s.switches)))
 	}
 	s.owners[in] = owner.Cgroup
 	return nil
