@@ -2,6 +2,7 @@ package node
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -340,22 +341,14 @@ func textOf(d policy.Desired) string {
 func containerText(name string) string { return "container " + quote.Name(name, quote.Most) }
 
 // all returns the containers of a group, with their pods.
-func (g *group) all() iter.Seq2[*pod, *container] {
-	return func(yield func(*pod, *container) bool) {
-		for _, p := range g.pods {
-			for _, c := range p.containers {
-				if !yield(p, c) {
-					return
-				}
-			}
-		}
-	}
-}
+func (g *group) all() iter.Seq2[*pod, *container] { return containersOf(slices.Values(g.pods)) }
 
 // all returns the containers of the node, with their pods.
-func (s *state) all() iter.Seq2[*pod, *container] {
+func (s *state) all() iter.Seq2[*pod, *container] { return containersOf(maps.Values(s.pods)) }
+
+func containersOf(pods iter.Seq[*pod]) iter.Seq2[*pod, *container] {
 	return func(yield func(*pod, *container) bool) {
-		for _, p := range s.pods {
+		for p := range pods {
 			for _, c := range p.containers {
 				if !yield(p, c) {
 					return
