@@ -69,9 +69,7 @@ func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 	if c.decision.policy != known.decision.policy {
 		return // decided meanwhile
 	}
-	if c.setRecalled(known.recalled); lowest == nil {
-		lowest = map[blkio.Dev][]blkio.Disk{}
-	}
+	c.setRecalled(known.recalled)
 	c.redecide(func(d *decision) { d.desired.Lowest = lowest })
 	s.recount(c.pod.group.in(s))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
@@ -146,7 +147,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 		decision: undecided,
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
-	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.cgroup, c.search.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
 	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
 	return c
 }
@@ -164,7 +165,10 @@ func (s *state) concern(g *group, recorded bool) {
 	}
 	for _, p := range g.pods {
 		for _, c := range p.containers {
-			if c.exit.planned = !recorded; !c.mayRun() {
+			if c.exit.plan = nil; !recorded {
+				c.exit.plan = &handover.Plan{}
+			}
+			if !c.mayRun() {
 				continue
 			}
 			if c.vetting, c.use.pending = vetted, true; !recorded {

@@ -114,8 +114,7 @@ type identity struct {
 	ref      containerRef // set by the registration
 	id, name string
 	pod      podIdentity
-	cgroup   string // below the cgroup root; "" if it is not known, and noCgroup is the reason
-	noCgroup error
+	cgroup   string // below the cgroup root; "" if it is not known, and search.err is the reason
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
 	arrival     int // a later one of the same name replaces an earlier one; set by the registration
@@ -132,27 +131,12 @@ func (c identity) in(s *state) *container { return c.ref.In(s) }
 // search is the search for the disks of a container.
 type search struct {
 	began time.Time // zero if none is under way
-	again bool      // the disks may have changed since it began
-	found depth     // what is known by the last one without an error
 	err   error     // of the last one
-	// rev is raised by each result, and by each event after which the disks may be others.
-	rev int
-	// notCompared is the error because of which the mounts were not compared. It is set only in a copy.
-	notCompared error
+	rev   int       // raised by each result, and by each event after which the disks may be others
 }
 
-// depth is what is known about the disks of a container.
-type depth uint8
-
-// The depths.
-const (
-	foundNothing depth = iota
-	foundDisks
-	foundLowest // the physical disks below them as well, for a budget
-)
-
 // isDecidable reports whether enough is known about the disks of the container for a decision.
-func (c *snapshot) isDecidable() bool { return c.search.found != foundNothing && c.search.err == nil }
+func (c *snapshot) isDecidable() bool { return c.layer != nil && c.search.err == nil }
 
 // hasMoved reports whether the writable layer of a container is known to be elsewhere than when the container was resolved.
 func (c *snapshot) hasMoved(now *layers.Locations) bool {
@@ -200,10 +184,9 @@ func (c *snapshot) decidedBy(pol *policy.Policy) bool {
 
 // exitState has the values that the plugin needs at the end of a container.
 type exitState struct {
-	plan handover.Plan
-	// planned is true if plan was computed, and for a container of a bystander without a record. It is false while the
-	// hand-over is disabled: plan is what was computed before.
-	planned bool
+	// plan is empty for a container of a bystander without a record. It is nil before it was computed, and while the hand-over is
+	// disabled.
+	plan *handover.Plan
 	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup and
 	// at its end, and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
@@ -216,7 +199,7 @@ func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
 // writes returns whether limits apply to the writes of the container.
 func (c *snapshot) writes() lifecycle.Writes {
 	switch {
-	case !c.exit.planned:
+	case c.exit.plan == nil:
 		return lifecycle.WritesUnknown
 	case c.exit.plan.IsEmpty():
 		return lifecycle.WritesUnlimited

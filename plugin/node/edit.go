@@ -165,7 +165,7 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 		defer n.endTrial(e)
 		for i := range v.containers {
 			c := &v.containers[i]
-			if err := n.finder().find(ctx, what, n.layers.Current(), c); err != nil {
+			if _, err := n.finder().find(ctx, what, n.layers.Current(), c); err != nil { // the pass compares the mounts
 				return fmt.Errorf("container %s: %w", c.name, err)
 			}
 		}

@@ -84,7 +84,7 @@ func (e exitHandler) Ended(cgroup string) handover.Ended {
 		return nil // removed meanwhile
 	}
 	end := &endedContainer{e.Node, c, do}
-	if !e.policy.Load().Writeback.HandOver { // disabled meanwhile
+	if !e.policy.Load().Writeback.HandOver || c.exit.plan == nil { // disabled meanwhile
 		end.Lifted(false)
 		endedPod{e.Node, c.pod.group}.Written(c.id, false)
 		return nil

@@ -263,7 +263,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		of := v.request.Under(pol)
 		c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
 		c.recalled = noRecord // no earlier process knew it
-		if err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil {
+		if _, err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil { // it has no process yet
 			return nil, err
 		}
 		v.propose(v.request, of, []*snapshot{&c}, n.controls.Missing())

@@ -136,14 +136,14 @@ func TestSearchBeginsBeforeSteady(t *testing.T) {
 	s := n.state.Lock()
 	c := s.pods[sb.ID].containers[0]
 	c.token <- struct{}{}
-	c.search.began, c.search.found = time.Now(), 0
+	c.search.began, c.search.err = time.Now(), cause.ErrNoAnswer
 	s.changed(c.pod.group.in(s))
 	s.markDirty(c.pod.group.in(s))
 	n.state.Unlock()
 	if steady() {
 		t.Error("a search is under way, and the pod is steady")
 	}
-	n.endSearch(c.identity, false)
+	n.endSearch(&c.snapshot, false)
 	if !steady() {
 		t.Error("the search has ended, and the pod is not steady")
 	}

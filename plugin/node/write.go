@@ -156,9 +156,9 @@ func (n *Node) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan 
 	}
 	switch {
 	case plan != nil:
-		c.exit.plan, c.exit.planned = *plan, true
+		c.exit.plan = plan
 	case r.Compared: // the hand-over is disabled, and the limits may have changed
-		c.exit.planned = false
+		c.exit.plan = nil
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
 	if gone && !starting {
