@@ -144,6 +144,7 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	c := snapshot{
 		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
 		pid:      pidUnknown,
+		use:      undeclaredUse{seen: unseen},
 		decision: undecided,
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
@@ -171,7 +172,7 @@ func (s *state) concern(g *group, recorded bool) {
 			if !c.mayRun() {
 				continue
 			}
-			if c.vetting, c.use.pending = vetted, true; !recorded {
+			if c.vetting, c.use.seen = vetted, uncompared; !recorded {
 				g.drain.Begin(c.id)
 			}
 		}

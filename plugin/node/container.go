@@ -145,11 +145,12 @@ func (c *snapshot) hasMoved(now *layers.Locations) bool {
 
 // undeclaredUse is the I/O of a container on undeclared disks.
 type undeclaredUse struct {
-	seen inventory.Usage // Container.Facts has those disks with which the limits were decided
-	// pending is true if the container ran before the plugin started; cleared once its I/O was compared.
-	pending bool
-	failure error // of the last comparison
+	seen    *inventory.Usage // Container.Facts has those disks with which the limits were decided
+	failure error            // of the last comparison
 }
+
+// unseen is the use of a container before its I/O was first compared, and uncompared that of one that ran before the plugin started.
+var unseen, uncompared = &inventory.Usage{}, &inventory.Usage{}
 
 // undecided is the decision about a container before the first one.
 var undecided = &decision{}
@@ -257,7 +258,7 @@ func (c *snapshot) coversUndeclared() bool {
 
 // isPartial reports whether the plugin failed to find all disks that need limits.
 func (c *snapshot) isPartial() bool {
-	return !c.disks.IsResolved() || c.use.pending && c.coversUndeclared()
+	return !c.disks.IsResolved() || c.use.seen == uncompared && c.coversUndeclared()
 }
 
 // refusal returns the error that rejects a container, nil if it may start although part of its request is not granted.
@@ -356,6 +357,9 @@ func (g *group) hasLate() bool {
 func (g *group) shared() bool {
 	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
 }
+
+// isComplete reports whether all containers of the pod were created, so that targets without a container can be told.
+func (p *pod) isComplete() bool { return p.asks(p.complete) }
 
 // hasLiveContainer reports whether a container of the pod may have a part of a budget.
 func (p *pod) hasLiveContainer() bool { return slices.ContainsFunc(p.containers, (*container).isLive) }

@@ -243,9 +243,8 @@ func (n *Node) noteRejected(e *editOf, why error) {
 	if p.edit.next != e.next {
 		return
 	}
-	isTold := p.edit.isRejected && partsOf(p.edit.err) == e.parts && cause.KeyOf(p.edit.err) == cause.KeyOf(why)
-	p.edit.err, p.edit.isRejected = err, true
-	if !isTold {
+	isTold := p.edit.err != nil && partsOf(p.edit.err) == e.parts && cause.KeyOf(p.edit.err) == cause.KeyOf(why)
+	if p.edit.err = err; !isTold {
 		s.changed(p.group.in(s)) // the record has the error
 	}
 }

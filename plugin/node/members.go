@@ -260,7 +260,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	g, now := c.pod.group.in(s), c.life.Phase()
 	g.drain.Apply(c.id, do, c.writes())
 	if do.Has(lifecycle.FindUndeclared) {
-		c.use.pending = true
+		c.use.seen = uncompared
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
 		s.noteExit(&c.snapshot, false)

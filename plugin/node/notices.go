@@ -111,10 +111,10 @@ func (p *pod) notices(g *group) (out []notice.Notice[noticeKey]) {
 			}
 		}
 	}
-	if e := &p.edit; e.err != nil && (e.next == nil || e.isRejected) {
+	if p.edit.err != nil {
 		out = append(out, p.rejected())
 	}
-	if p.isComplete {
+	if p.isComplete() {
 		now, containers := p.request.now.Load(), record.WithEnded(p.seen(), g.recorded.exits) // the runtime does not list ended ones
 		out = append(out, notice.Notice[noticeKey]{Key: noticeKey{kind: targetsUnmatched, pod: p.ref, request: now}, Line: &notice.Line{
 			Level: logrus.WarnLevel, Fields: logrus.Fields{"pod": p.String()},

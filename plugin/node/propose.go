@@ -284,7 +284,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 	if p.request == e.next {
 		pod.edit = edit{}
 	} else {
-		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
+		pod.edit.err = nil // of what is left
 		pod.group.in(s).told.Forget(func(key noticeKey) bool { return key.kind == changeRejected && key.pod == pod.ref })
 	}
 	for _, fresh := range p.containers {

@@ -219,7 +219,7 @@ func (s *state) isSteady(g *group) bool {
 			return false // what is lent may have changed
 		}
 		for _, c := range p.containers {
-			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete {
+			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete() {
 				return false
 			}
 			runs = runs || c.mayRun()
@@ -331,8 +331,8 @@ func (n *Node) noteComplete(of groupIdentity) {
 			}
 			ready = ready || c.mayRun()
 		}
-		if ready && !pod.isComplete {
-			pod.isComplete = true
+		if ready && !pod.isComplete() {
+			pod.complete = pod.request.now.Load()
 			s.changed(g)
 		}
 	}

@@ -206,9 +206,10 @@ type pod struct {
 	known map[string]knownFacts
 	// total are the limits of the pod as a whole, with the containers that were accepted so far. They count for the budget.
 	total policy.Settings
-	// isComplete is true once a pass has found that all containers are decided and one runs: containers are created one by one.
-	isComplete bool
-	edit       edit
+	// complete is the request for which a pass has found that all containers are decided and one runs: containers are created one by
+	// one. It is nil before.
+	complete *podfacts.Request
+	edit     edit
 	// trying is the edit that is being tried, nil if none is.
 	trying *podfacts.Request
 	// isNew is true for a sandbox that an event has reported first: all its containers are known.
@@ -280,11 +281,9 @@ type live struct {
 // edit is a live change of a pod that does not count yet.
 type edit struct {
 	next *podfacts.Request // nil for none
-	err  error             // the reason why it is rejected, for the record; nil before the first try
+	err  error             // the reason why it is rejected; nil before the first try
 	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
 	unknown error
-	// isRejected is true if err is of next, and not of the edit before it.
-	isRejected bool
 }
 
 // rejectedEdit is the error of a pod with an edit that does not count.

@@ -285,7 +285,7 @@ func (s *state) view(g *group) view {
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
 			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
-			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.isComplete
+			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.isComplete()
 			v.Pod.Begun, v.Pod.Granted = begun, g.grantedTo(pod)
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
