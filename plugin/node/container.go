@@ -54,7 +54,8 @@ type grants struct {
 	// recalled is what an earlier process has granted, nil before its record was read.
 	recalled *recalled
 	vetting  vetting
-	start    startState
+	// isStarting is true from the report of its start until the answer.
+	isStarting bool
 }
 
 // recalled is what the record of an earlier process says of a container.
@@ -80,11 +81,8 @@ const (
 
 // stage returns the stage of a container that was created.
 func (g *grants) stage() policy.Stage {
-	switch {
-	case g.vetting == late:
+	if g.vetting == late {
 		return policy.Late
-	case g.start == startRefused: // no mount of it raises the limit of the pod
-		return policy.Rejected
 	}
 	return policy.Running
 }
@@ -97,17 +95,6 @@ func (c *snapshot) needsVetting() bool {
 
 // isLate reports whether the budget had no room for a live container.
 func (c *snapshot) isLate() bool { return c.vetting == late }
-
-// startState is the state of the answer to StartContainer.
-type startState uint8
-
-// The states of the answer.
-const (
-	startAnswered startState = iota // there was one, or the start was not reported
-	startDue
-	startUnvetted // it is due, and the budget was not asked before about all disks of the container
-	startRefused  // it refused a container that the budget was not asked about before, or the creation was refused
-)
 
 // identity has the facts about a container that never change.
 type identity struct {

@@ -53,7 +53,7 @@ func (p *pod) isRejected() bool {
 			last = known
 		}
 	}
-	return last.facts.Stage == policy.Rejected
+	return last.isRejected
 }
 
 // hasEdit reports whether a pod of the group has an edit that can be tried.

@@ -207,13 +207,8 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 		}
 		return
 	}
-	if isSame && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
-		if c.vetting == vetted {
-			c.vetting = unvetted
-		}
-		if c.start == startDue {
-			c.start = startUnvetted
-		}
+	if isSame && c.vetting == vetted && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
+		c.vetting = unvetted
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer = found.disks, found.layer

@@ -68,7 +68,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 			return refusal
 		}
 	}
-	n.startAccepted(c)
+	n.noteStarted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
 	err = errors.Join(err, n.apply(ctx, c.pod.group, c.id))
 	n.lend(c.pod.group)
@@ -104,7 +104,7 @@ func (n *Node) notLimited(of identity, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	c := of.in(s)
-	if c.decision.policy == nil { // once the limits are decided, the error is that of a write
+	if c.isStarting = false; c.decision.policy == nil { // once the limits are decided, the error is that of a write
 		c.redecide(func(d *decision) { d.err = err })
 	}
 	s.markDirty(c.pod.group.in(s))
@@ -130,9 +130,7 @@ func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
 	if c == nil {
 		c = s.addReported(pod, ctr)
 	}
-	if c.start = startDue; c.vetting != vetted {
-		c.start = startUnvetted
-	}
+	c.isStarting = true
 	c.pid = ctr.PID   // CreateContainer reports no process
 	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it
 	s.handle(c, lifecycle.StartContainer)
@@ -145,29 +143,17 @@ func (n *Node) noteStartRefused(c identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	refused := c.in(s)
+	refused.isStarting = false
 	s.handle(refused, lifecycle.StartRefused)
-	if refused.start != startUnvetted {
-		refused.start = startAnswered
-	} else {
-		if refused.start = startRefused; refused.isLate() {
-			refused.vetting = unvetted // if it runs nevertheless, it is late again, and the pod has limits on its disks as well
-		}
-		s.remember(&refused.snapshot)
-	}
 	s.markDirty(c.pod.group.in(s))
 }
 
-// startAccepted notes that a container starts, whether or not the budget was asked.
-func (n *Node) startAccepted(of identity) {
+// noteStarted notes that a container starts, with its limits or not.
+func (n *Node) noteStarted(of identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c, g := of.in(s), of.pod.group.in(s)
-	if c.start == startUnvetted && c.decision.policy != nil {
-		of.pod.in(s).total = c.decision.total
-		s.recount(g)
-	}
-	c.start = startAnswered
-	g.told.Look()
+	of.in(s).isStarting = false
+	of.pod.group.in(s).told.Look()
 }
 
 // Stopped removes a container from the pod's sums; the reconciler then lowers the backstop. The runtime may

@@ -57,7 +57,7 @@ func (s *state) remember(c *snapshot) {
 	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
 		facts := c.disks.Facts
 		facts.Stage = c.stage()
-		p.known[c.name] = knownFacts{facts, c.disks.Size, c.arrival}
+		p.known[c.name] = knownFacts{facts: facts, size: c.disks.Size, arrival: c.arrival}
 		s.recount(p.group.in(s))
 	}
 }

@@ -100,7 +100,7 @@ func (p *pod) notices(g *group) (out []notice.Notice[noticeKey]) {
 		if c.decision.policy == nil || !c.isLive() || c.life.Phase() == lifecycle.Refused {
 			continue
 		}
-		if out = append(out, c.lines()...); c.start != startAnswered {
+		if out = append(out, c.lines()...); c.isStarting {
 			continue
 		}
 		out = append(out, c.facts()...)
@@ -158,7 +158,7 @@ func (p *podIdentity) notInForce(kind noticeKind, err error) notice.Notice[notic
 // so that no other line is due.
 func (c *snapshot) lines() (out []notice.Notice[noticeKey]) {
 	var patience time.Duration
-	if c.start != startAnswered {
+	if c.isStarting {
 		patience = math.MaxInt64
 	}
 	add := func(kind noticeKind, err error, text string) *notice.Notice[noticeKey] {

@@ -184,20 +184,18 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 
 // rememberRejected remembers the facts of a container that does not become part of its pod.
 func (s *state) rememberRejected(c *snapshot) {
-	c.arrival = s.nextArrival()
 	p := c.pod.in(s)
-	// What an accepted one before it has brought stays a limit of the pod.
-	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
-		before.arrival = c.arrival
-		p.known[c.name] = before
-		s.recount(p.group.in(s))
-		return
+	last, isKnown := p.known[c.name]
+	if !isKnown || last.facts.Stage == policy.Rejected { // otherwise what an accepted one has brought stays a limit of the pod
+		if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
+			c.disks.Facts.Mounts, c.disks.Size = nil, 0
+		}
+		last = knownFacts{facts: c.disks.Facts, size: c.disks.Size}
+		last.facts.Stage = policy.Rejected
 	}
-	c.start = startRefused
-	if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
-		c.disks.Facts.Mounts, c.disks.Size = nil, 0
-	}
-	s.remember(c)
+	last.arrival, last.isRejected = s.nextArrival(), true
+	p.known[c.name] = last
+	s.recount(p.group.in(s))
 	if p.edit.next != nil { // the request that counts rejects the container as well
 		s.markDirty(p.group.in(s))
 	}
@@ -218,7 +216,7 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 	if !p.view.isCurrent(s) {
 		return nil, errStale
 	}
-	pod, isStarting, isChanged := p.view.pod.in(s), false, false
+	pod, isChanged := p.view.pod.in(s), false
 	g := pod.group.in(s)
 	defer func() {
 		if s.recount(g); isChanged { // a late container is decided again and again: that alone changes nothing
@@ -236,14 +234,11 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 				return over, nil
 			}
 		}
-		isStarting = isStarting || c.start == startUnvetted
 		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(c.decision)
 		c.vetting, c.decision = fresh.vetting, fresh.decision
 		s.remember(&c.snapshot)
 	}
-	if !isStarting { // otherwise it may be refused yet
-		pod.total = p.containers[0].decision.total
-	}
+	pod.total = p.containers[0].decision.total
 	if ctx.Err() != nil { // too late for the caller to write the limits
 		s.markDirty(g)
 	}

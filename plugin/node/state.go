@@ -244,6 +244,8 @@ type knownFacts struct {
 	facts   policy.Container
 	size    int // in bytes, of the mounts in the OCI spec
 	arrival int
+	// isRejected is true if the newest one was rejected. The facts are those of an accepted one before it, if there was one.
+	isRejected bool
 }
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
