@@ -148,9 +148,8 @@ type decision struct {
 	request *podfacts.Request // the request that was decided; nil before the decision
 	rev     int               // search.rev of the disks that it is about
 	desired policy.Desired
-	lends   policy.Lent     // to the owner of the pod
-	err     error           // why part of the request was not granted
-	total   policy.Settings // of the pod as a whole, with the containers that were created so far
+	lends   policy.Lent // to the owner of the pod
+	err     error       // why part of the request was not granted
 }
 
 // redecide replaces the decision by a changed copy.
@@ -162,7 +161,11 @@ func (c *snapshot) redecide(change func(*decision)) {
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.
 func (d *decision) hasValuesOf(o *decision) bool {
-	return slices.EqualFunc(d.desired.Settings, o.desired.Settings, func(a, b policy.Setting) bool { return a.Value == b.Value })
+	return haveSameValues(d.desired.Settings, o.desired.Settings)
+}
+
+func haveSameValues(s, o policy.Settings) bool {
+	return slices.EqualFunc(s, o, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }
 
 // decidedBy reports whether the limits of the container were decided by this policy and the request of its pod.
@@ -223,8 +226,7 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 
 // isLike reports whether two decisions are about the same, and set the same values for the same reasons.
 func (d *decision) isLike(o *decision) bool {
-	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err) &&
-		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
+	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err)
 }
 
 // needsComparison reports whether the mounts of a running container have not been compared yet.

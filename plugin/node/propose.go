@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 	"github.com/nri-blkio/nri-blkio/policy/grant"
 )
 
@@ -67,7 +68,8 @@ type proposal struct {
 	view       *podView
 	request    *podfacts.Request
 	policy     *policy.Pod
-	containers []*snapshot // with their new decisions
+	containers []*snapshot     // with their new decisions
+	total      policy.Settings // of the pod as a whole, with them
 }
 
 // propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
@@ -98,13 +100,13 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*s
 			in.Others = append(in.Others, other.facts)
 		}
 	}
-	out := proposal{view: v, request: by, policy: pol, containers: containers}
 	decided := grant.Decide(&in)
+	out := proposal{view: v, request: by, policy: pol, containers: containers, total: decided.Total.Settings}
 	for i, c := range containers {
 		d := &decided.Containers[i]
 		c.decision = &decision{
 			policy: pol, request: by, rev: c.search.rev, desired: d.Desired, lends: pol.Lends(&in.Containers[i].Facts, &d.Desired),
-			err: d.Err, total: decided.Total.Settings,
+			err: d.Err,
 		}
 	}
 	return out
@@ -145,12 +147,13 @@ type editOf struct {
 // A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
 // since the proposal.
 
-// commitNew makes a new container part of its pod, unless it is refused, or the budget of its namespace has no room
+// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
 // and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
 // not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused bool) (excess *annotation.Error, _ error) {
+func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	c := p.containers[0]
 	g := c.pod.group.in(s)
 	switch given := ctx.Err(); {
 	case given != nil && isRefused:
@@ -159,7 +162,7 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 		return nil, given
 	case s.pods[c.pod.id] != c.pod.in(s):
 		return nil, errRemoved
-	case !v.isCurrent(s):
+	case !p.view.isCurrent(s):
 		return nil, errStale
 	case isRefused:
 		s.rememberRejected(c)
@@ -168,7 +171,7 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 	if old := c.pod.in(s).container(c.id); old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && c.decision.policy.Refuses(excess) {
+	if excess = s.excess(g, p.containers, p.total, nil); excess != nil && p.policy.Refuses(excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}
@@ -176,7 +179,7 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 		c.vetting = vetted
 	}
 	s.handle(s.add(c), lifecycle.CreateContainer)
-	c.pod.in(s).total = c.decision.total
+	c.pod.in(s).total = p.total
 	s.remember(c)
 	s.changed(g)
 	return excess, nil
@@ -226,9 +229,9 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 	for _, fresh := range p.containers {
 		c := fresh.in(s)
 		if excess := known[c.ref]; excess != nil {
-			s.toRoom(g, fresh, s.growth(c, fresh))
+			s.toRoom(g, fresh, p.total, s.growth(c, fresh, p.total))
 			fresh.redecide(func(d *decision) { d.err = p.policy.First(d.err, excess) })
-		} else if excess := s.vet(c, fresh); excess != nil {
+		} else if excess := s.vet(c, fresh, p.total); excess != nil {
 			over = append(over, overBudget{fresh, excess, fresh.vetting != vetted})
 			if fresh.vetting != vetted {
 				return over, nil
@@ -238,7 +241,8 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 		c.vetting, c.decision = fresh.vetting, fresh.decision
 		s.remember(&c.snapshot)
 	}
-	pod.total = p.containers[0].decision.total
+	isChanged = isChanged || !haveSameValues(pod.total, p.total)
+	pod.total = p.total
 	if ctx.Err() != nil { // too late for the caller to write the limits
 		s.markDirty(g)
 	}
@@ -247,11 +251,11 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 
 // vet asks the budget of its namespace about a container of the state, if it was not asked before, and notes the answer in fresh. The
 // container is vetted if there is room, or if the policy lets containers run without.
-func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
+func (s *state) vet(c *container, fresh *snapshot, total policy.Settings) (excess *annotation.Error) {
 	if !c.needsVetting() {
 		return nil
 	}
-	excess = s.excess(c.pod.group.in(s), []*snapshot{fresh}, s.growth(c, fresh))
+	excess = s.excess(c.pod.group.in(s), []*snapshot{fresh}, total, s.growth(c, fresh, total))
 	if excess == nil || !fresh.decision.policy.Refuses(excess) {
 		fresh.vetting = vetted
 	}
@@ -284,7 +288,7 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 	}
 	for _, fresh := range p.containers {
 		c := fresh.in(s)
-		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, fresh.decision.total
+		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, p.total
 		s.remember(&c.snapshot)
 	}
 	s.revise(pod) // annotations may be unknown, and only facts have changed
@@ -298,7 +302,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	if b == nil || len(p.containers) == 0 {
 		return nil
 	}
-	next, assumed := s.assuming(g, p.containers)
+	next, assumed := s.assuming(g, p.containers, p.total)
 	if p.editsAnnotations() {
 		carried := g.recorded.granted.OnlyCarried()
 		next.recorded.granted = &carried
@@ -307,7 +311,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	for _, fresh := range p.containers {
 		c := assumed.container(fresh.id)
 		if c.needsVetting() && c.isLate() {
-			s.toRoom(next, &c.snapshot, nil)
+			s.toRoom(next, &c.snapshot, p.total, nil)
 			fresh.decision = c.decision
 		}
 		switch {
@@ -324,16 +328,16 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		return nil
 	}
 	// An error of the budget is one of an invalid request, which rejects an edit under each policy.
-	return s.excess(next, append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
+	return s.excess(next, append(asking, raised...), p.total, func(at blkio.Address) bool { return after[at] > 0 })
 }
 
-// assuming returns copies of a group and of one of its pods, with other decisions for containers of that. The copies are no part of
-// the state.
-func (s *state) assuming(g *group, decided []*snapshot) (*group, *pod) {
+// assuming returns copies of a group and of one of its pods, with other decisions for containers of that, and another total. The copies
+// are no part of the state.
+func (s *state) assuming(g *group, decided []*snapshot, total policy.Settings) (*group, *pod) {
 	was := decided[0].pod.in(s)
 	out, pod := *g, *was
 	out.pods, pod.containers = slices.Clone(g.pods), slices.Clone(was.containers)
-	pod.total = decided[0].decision.total // which is the same for all of them
+	pod.total = total
 	for i := range decided {
 		c := *decided[i].in(s)
 		c.decision = decided[i].decision
@@ -350,22 +354,22 @@ func (s *state) assuming(g *group, decided []*snapshot) (*group, *pod) {
 
 // growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
 // decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
-func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
+func (s *state) growth(c *container, fresh *snapshot, total policy.Settings) func(blkio.Address) bool {
 	b, g := fresh.decision.policy.Budget(), c.pod.group.in(s)
 	if b == nil || c.decision.policy.Budget() == nil {
 		return nil
 	}
-	next, _ := s.assuming(g, []*snapshot{fresh})
+	next, _ := s.assuming(g, []*snapshot{fresh}, total)
 	before, after := g.grants(c.pod.namespace, b), next.grants(c.pod.namespace, b)
 	return func(at blkio.Address) bool { return after[at] > before[at] }
 }
 
 // toRoom lowers the limits of a late container to the room that the budget of its namespace has beside the rest of its group, where its
 // pod is granted more; everywhere if grows is nil.
-func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
+func (s *state) toRoom(g *group, c *snapshot, total policy.Settings, grows func(blkio.Address) bool) {
 	d := &c.decision.desired
-	claim := c.claim(s.tallyFor(g, []*snapshot{c}))
-	claim.Grows = grows
+	own, others := s.tallyFor(g, []*snapshot{c})
+	claim := budget.Claim{Pod: c.decision.policy, Desired: d, Total: total, Own: own, Others: others, Grows: grows}
 	limits := claim.Room()
 	names := maps.Clone(d.Disks)
 	for _, x := range limits {
