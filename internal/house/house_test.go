@@ -75,10 +75,9 @@ var largeStructs = map[string]string{
 
 // debts are the fields and booleans of structs that have too many. A count may only get lower.
 var debts = map[string][2]int{
-	"plugin/node.container":      {24, 1},
-	"plugin/node.snapshot":       {24, 1}, // of container
-	"plugin/node.endedContainer": {26, 1}, // of snapshot
-	"plugin/node.group":          {21, 1},
+	"plugin/node.container":      {23, 1},
+	"plugin/node.snapshot":       {23, 1}, // of container
+	"plugin/node.endedContainer": {25, 1}, // of snapshot
 	"plugin/node.Node":           {25, 1},
 	"plugin/repair.Repairer":     {41, 1},
 	"plugin/repair.file":         {23, 0},

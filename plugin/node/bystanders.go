@@ -142,7 +142,7 @@ func (s *state) addReported(p *pod, ctr *Container) *container {
 // newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
 func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	c := snapshot{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit()},
 		pid:      pidUnknown,
 		use:      undeclaredUse{seen: unseen},
 		decision: undecided,

@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -105,8 +105,8 @@ type identity struct {
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
 	arrival     int // a later one of the same name replaces an earlier one; set by the registration
-	// token is held by the goroutine that searches for the disks of the container.
-	token chan struct{}
+	// token is held by the goroutine that searches for the disks of the container. It is set by the registration.
+	token *bounded.Token
 }
 
 // containerRef refers to a container. A container that is created again gets another reference.
@@ -117,9 +117,8 @@ func (c identity) in(s *state) *container { return c.ref.In(s) }
 
 // search is the search for the disks of a container.
 type search struct {
-	began time.Time // zero if none is under way
-	err   error     // of the last one
-	rev   int       // raised by each result, and by each event after which the disks may be others
+	err error // of the last one
+	rev int   // raised by each result, and by each event after which the disks may be others
 }
 
 // isDecidable reports whether enough is known about the disks of the container for a decision.
@@ -236,7 +235,7 @@ func (c *snapshot) needsComparison() bool {
 
 // hangs reports whether a search for the disks of the container has been under way for too long.
 func (c *snapshot) hangs() bool {
-	return len(c.token) > 0 && !c.search.began.IsZero() && time.Since(c.search.began) > passDeadline
+	return c.token.HeldFor() > passDeadline
 }
 
 // coversUndeclared reports whether a "*" of the container applies to its undeclared disks.

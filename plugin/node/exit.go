@@ -124,7 +124,7 @@ func (e *endedContainer) Limits() []blkio.Line { return e.c.exit.plan.Limits.Rem
 
 // Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
 func (e *endedContainer) Alone(ctx context.Context, fn func()) {
-	if e.take(e.c.pod.group, ctx.Done()) {
+	if e.c.pod.group.token.Take(ctx.Done()) {
 		defer e.release(e.c.pod.group)
 	}
 	fn()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -128,16 +127,14 @@ func (f finder) compareMounts(ctx context.Context, targets annotation.Targets, c
 // find finds those disks of a container of the state that are not known yet, for the targets that count: also if others begin to
 // count meanwhile. It does only what earlier searches have left open.
 func (n *Node) find(ctx context.Context, of identity) error {
-	select {
-	case of.token <- struct{}{}:
-	case <-ctx.Done():
+	if !of.token.Take(ctx.Done()) {
 		return fmt.Errorf("wait for another search for the container's disks: %w", context.Cause(ctx))
 	}
 	var c snapshot
 	isUnused := false // by the caller
 	defer func() { n.endSearch(&c, isUnused) }()
 	for {
-		c = n.beginSearch(of)
+		c = n.snapshot(of.ref) // changes after this are missed
 		now, pol := n.layers.Current(), n.policy.Load()
 		by := of.pod.request.now.Load().Under(pol)
 		what := soughtBy(by)
@@ -166,23 +163,13 @@ func (c *snapshot) isFound(what *sought, now *layers.Locations) bool {
 		slices.Equal(c.disks.Facts.Undeclared, c.undeclared())
 }
 
-// beginSearch returns a container to search for its disks. The search may miss changes after this call.
-func (n *Node) beginSearch(of identity) snapshot {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	c := of.in(s)
-	c.search.began = time.Now()
-	return c.snapshot
-}
-
 // endSearch returns the token that was taken for a search. Then the reconciler uses what was found, if the caller has given up waiting
 // for it, and searches again, if the disks may have changed since. While the token was held, it could do neither.
 func (n *Node) endSearch(found *snapshot, isUnused bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	c := found.in(s)
-	c.search.began = time.Time{}
-	<-c.token
+	c.token.Return()
 	if isUnused || c.search.rev != found.search.rev {
 		s.markDirty(c.pod.group.in(s))
 	}

@@ -188,7 +188,7 @@ func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, sus
 	if shared != nil {
 		suspects, unread = shared.suspects(g.plan.covering)
 	}
-	if len(suspects) > 0 || unread != "" || !s.tryTake(g, t.began) {
+	if len(suspects) > 0 || unread != "" || !g.token.TryTake() {
 		return nil, suspects, unread
 	}
 	return g.plan.Targets, nil, ""
@@ -268,7 +268,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
-		if err := n.takeNow(g); err != nil {
+		if err := g.takeNow(); err != nil {
 			return err
 		}
 		defer n.release(g)
@@ -348,7 +348,7 @@ func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 		if len(g.pods) == 0 || !s.concerns(g) {
 			continue
 		}
-		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs(now) {
+		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs() {
 			hung = append(hung, g.identity())
 		}
 	}

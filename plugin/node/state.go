@@ -133,14 +133,11 @@ type group struct {
 	groupFacts
 	pods []*pod // in the order of their arrival
 
-	entry   queue.Entry[groupIdentity]
-	drain   lifecycle.Drain
-	plan    *planned // nil after a change
-	changes int      // number of changes; a plan is kept only if this is the same as when the plan began
-	retry   retry
-	// writing is when the goroutine took the token that writes the group's cgroups; zero without one, and until a new one has
-	// the lock.
-	writing  time.Time
+	entry    queue.Entry[groupIdentity]
+	drain    lifecycle.Drain
+	plan     *planned // nil after a change
+	changes  int      // number of changes; a plan is kept only if this is the same as when the plan began
+	retry    retry
 	recorded recorded
 	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
 	told     notice.Ledger[noticeKey]
@@ -163,10 +160,8 @@ type groupFacts struct {
 	ref    guard.Ref[state, group]
 	cgroup string // below the cgroup root; "" where the runtime named none
 	key    string // name of the group; no other group has it at the same time
-	// token is held by the writer, so that two writers cannot interleave and leave the older
-	// values. It is a channel, because a write to a dying disk can hang and waiters have
-	// deadlines.
-	token chan struct{}
+	// token is held by the writer, so that two writers cannot interleave and leave the older values: a write to a dying disk can hang.
+	token *bounded.Token
 	// written has what this process wrote to the group's cgroups. Only the holder of the token uses it.
 	written *enforce.Written
 }
