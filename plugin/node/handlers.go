@@ -252,18 +252,18 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		if _, err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil { // it has no process yet
 			return nil, err
 		}
-		p := v.propose(v.request, of, []*snapshot{&c}, n.controls.Missing())
-		spec, err := n.admit(ctx, &p, ctr, splitsLines)
+		total := v.decide(v.request, of, []*snapshot{&c}, n.controls.Missing())
+		spec, err := n.admit(ctx, &v, &c, total, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
 		}
 	}
 }
 
-// admit makes the new container of a proposal part of its pod, and returns the limits of its spec.
-func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
-	c, pol := p.containers[0], p.policy
-	refusal := c.refusal()
+// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view, with a total
+// for the pod.
+func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, total policy.Settings, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
+	refusal, pol := c.refusal(), c.decision.policy
 	if pol.Mode() != policy.ModeObserve {
 		controls := plan.Controls{Missing: n.controls.Missing()}
 		spec = plan.InSpec(c.decision.desired.Settings, splitsLines).Where(func(s policy.Setting) bool {
@@ -276,7 +276,7 @@ func (n *Node) admit(ctx context.Context, p *proposal, ctr *Container, splitsLin
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
 	n.readGranted(c)
-	excess, err := n.commitNew(ctx, p, refusal != nil)
+	excess, err := n.commitNew(ctx, v, c, total, refusal != nil)
 	if err != nil {
 		return nil, err
 	}

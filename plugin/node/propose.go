@@ -16,7 +16,7 @@ import (
 )
 
 // A pod gets limits in three steps, for each reason: a creation, a start, an edit, a new policy or a changed disk.
-// find.go finds the disks. propose is pure, and decides by what was found. A section with the lock commits the proposal: commitNew
+// find.go finds the disks. decide is pure, and decides by what was found. A section with the lock commits the proposal: commitNew
 // for a creation, commit for containers of the state, and commitEdit for an edit. It asks the budget of the namespace, and commits
 // no proposal about a pod that has changed meanwhile.
 
@@ -72,9 +72,14 @@ type proposal struct {
 	total      policy.Settings // of the pod as a whole, with them
 }
 
-// propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
-// nothing, and reads nothing of the node.
+// propose proposes what decide decides.
 func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) proposal {
+	return proposal{view: v, request: by, policy: pol, containers: containers, total: v.decide(by, pol, containers, missing)}
+}
+
+// decide decides containers of a pod as a whole, and returns the limits of the pod. Each is passed with the disks and the stage by which
+// it is decided, and gets its decision. decide reads nothing of the node.
+func (v *podView) decide(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) (total policy.Settings) {
 	in := grant.Pod{Policy: pol, Before: v.after(by, v.granted), NoTotal: v.noTotal, Missing: missing}
 	newest := map[string]int{}
 	for _, k := range v.known {
@@ -101,7 +106,6 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*s
 		}
 	}
 	decided := grant.Decide(&in)
-	out := proposal{view: v, request: by, policy: pol, containers: containers, total: decided.Total.Settings}
 	for i, c := range containers {
 		d := &decided.Containers[i]
 		c.decision = &decision{
@@ -109,7 +113,7 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*s
 			err: d.Err,
 		}
 	}
-	return out
+	return decided.Total.Settings
 }
 
 // copies returns copies of containers, which a proposal may change.
@@ -147,13 +151,12 @@ type editOf struct {
 // A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
 // since the proposal.
 
-// commitNew makes the new container of a proposal part of its pod, unless it is refused, or the budget of its namespace has no room
+// commitNew makes a new container part of its pod, with a total for that, unless it is refused, or the budget of its namespace has no room
 // and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
 // not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (excess *annotation.Error, _ error) {
+func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, total policy.Settings, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c := p.containers[0]
 	g := c.pod.group.in(s)
 	switch given := ctx.Err(); {
 	case given != nil && isRefused:
@@ -162,7 +165,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 		return nil, given
 	case s.pods[c.pod.id] != c.pod.in(s):
 		return nil, errRemoved
-	case !p.view.isCurrent(s):
+	case !v.isCurrent(s):
 		return nil, errStale
 	case isRefused:
 		s.rememberRejected(c)
@@ -171,7 +174,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 	if old := c.pod.in(s).container(c.id); old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess(g, p.containers, p.total, nil); excess != nil && p.policy.Refuses(excess) {
+	if excess = s.excess(g, []*snapshot{c}, total, nil); excess != nil && c.decision.policy.Refuses(excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}
@@ -179,7 +182,7 @@ func (n *Node) commitNew(ctx context.Context, p *proposal, isRefused bool) (exce
 		c.vetting = vetted
 	}
 	s.handle(s.add(c), lifecycle.CreateContainer)
-	c.pod.in(s).total = p.total
+	c.pod.in(s).total = total
 	s.remember(c)
 	s.changed(g)
 	return excess, nil
