@@ -260,8 +260,8 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	}
 }
 
-// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view, with a total
-// for the pod.
+// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view, and total are
+// the limits of the pod as a whole with it.
 func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, total policy.Settings, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
 	refusal, pol := c.refusal(), c.decision.policy
 	if pol.Mode() != policy.ModeObserve {

@@ -72,7 +72,7 @@ type proposal struct {
 	total      policy.Settings // of the pod as a whole, with them
 }
 
-// propose proposes what decide decides.
+// propose decides containers of a pod of the state.
 func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) proposal {
 	return proposal{view: v, request: by, policy: pol, containers: containers, total: v.decide(by, pol, containers, missing)}
 }
@@ -151,9 +151,10 @@ type editOf struct {
 // A commit is one section with the lock. It asks the budget of the namespace, and makes a proposal count, unless the pod has changed
 // since the proposal.
 
-// commitNew makes a new container part of its pod, with a total for that, unless it is refused, or the budget of its namespace has no room
-// and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
-// not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
+// commitNew makes a new container part of its pod, unless it is refused, or the budget of its namespace has no room
+// and the policy rejects that: between the question and the registration no other container may take the room. total are the limits of
+// the pod as a whole with it. If the runtime does not wait any more, it may have given up the container; then StartContainer makes it
+// part of the pod.
 func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, total policy.Settings, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
