@@ -33,7 +33,7 @@ type Stack struct {
 	// volume. Weights have an effect there.
 	Physical map[blkio.Dev][]blkio.Disk
 	// Lowest has the physical disks below a disk that is made of others, also those below the file of a loop device. Limits
-	// there count for the budget of the namespace. Only a budget needs them.
+	// there count for the budget of the namespace. Only a budget needs them: it is nil if they were not searched for.
 	Lowest map[blkio.Dev][]blkio.Disk
 	// Under has all disks below a disk, and Links has udev's links to a disk, such as "/dev/disk/by-id/x". Only
 	// the target disk:GLOB needs them.

@@ -149,9 +149,12 @@ func devsOf(c *policy.Container) []blkio.Dev {
 }
 
 // Lowest returns the physical disks below those of some devices that are made of others, see policy.Container.Lowest. A device whose
-// members cannot be read is left out: it counts as a disk of its own.
+// members cannot be read is left out: it counts as a disk of its own. The map is not nil.
 func Lowest(s Storage, devs []blkio.Dev) map[blkio.Dev][]blkio.Disk {
-	return madeOf(devs, func(dev blkio.Dev) []blkio.Disk { return lowest(s, dev) })
+	if out := madeOf(devs, func(dev blkio.Dev) []blkio.Disk { return lowest(s, dev) }); out != nil {
+		return out
+	}
+	return map[blkio.Dev][]blkio.Disk{}
 }
 
 // madeOf returns the disks below each of some devices that is made of others.

@@ -20,12 +20,12 @@ import (
 func (n *Node) knownLimits(c *snapshot) (own, total policy.Settings) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return c.knownLimits(c.pod.group.in(s))
+	return c.knownLimits(c.pod.group.in(s), c.pod.in(s))
 }
 
-func (c *snapshot) knownLimits(g *group) (own, total policy.Settings) {
+func (c *snapshot) knownLimits(g *group, p *pod) (own, total policy.Settings) {
 	if c.decision.policy != nil {
-		return c.decision.desired.Settings, c.decision.total
+		return c.decision.desired.Settings, p.total
 	}
 	if c.recalled != nil {
 		own = c.recalled.limits
@@ -69,35 +69,27 @@ func (n *Node) noteGranted(known *snapshot, lowest map[blkio.Dev][]blkio.Disk) {
 	if c.decision.policy != known.decision.policy {
 		return // decided meanwhile
 	}
-	if c.setRecalled(known.recalled); lowest == nil {
-		lowest = map[blkio.Dev][]blkio.Disk{}
-	}
+	c.setRecalled(known.recalled)
 	c.redecide(func(d *decision) { d.desired.Lowest = lowest })
 	s.recount(c.pod.group.in(s))
 }
 
 // excess returns an error if the budget has no room for some containers of one pod, beside the rest of their group. They are taken not
-// to be counted yet, and are added one after another. Each takes the place of those in its pod that have its name. grows is that of
-// budget.Claim.
-func (s *state) excess(g *group, of []*snapshot, grows func(blkio.Address) bool) *annotation.Error {
+// to be counted yet, and are added one after another. Each takes the place of those in its pod that have its name. total are the limits
+// of the pod as a whole with them, and grows is that of budget.Claim.
+func (s *state) excess(g *group, of []*snapshot, total policy.Settings, grows func(blkio.Address) bool) *annotation.Error {
 	if len(of) == 0 || of[0].decision.policy.Budget() == nil {
 		return nil
 	}
 	own, others := s.tallyFor(g, of)
 	for _, c := range of {
-		claim := c.claim(own, others)
-		claim.Grows = grows
+		claim := budget.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: total, Own: own, Others: others, Grows: grows}
 		if err := claim.Check(); err != nil {
 			return err
 		}
 		own.AddContainer(&c.decision.desired, c.decision.policy.Budget())
 	}
 	return nil
-}
-
-// claim returns the claim of a container to a budget of which its pod has own so far, and other pods the rest.
-func (c *snapshot) claim(own *budget.Share, others func(blkio.Address) budget.Granted) budget.Claim {
-	return budget.Claim{Pod: c.decision.policy, Desired: &c.decision.desired, Total: c.decision.total, Own: own, Others: others}
 }
 
 // grants returns what the pod of a group is granted of a budget on each physical disk. The budget may be nil.
@@ -222,12 +214,12 @@ func (s *state) tallyFor(g *group, of []*snapshot) (own *budget.Share, others fu
 
 // addTo adds a container. A policy with this budget may not have decided it yet, so that it is unknown which
 // disks it uses without a limit. Then the limits that it is known to have count, and those of its pod as a whole.
-func (c *snapshot) addTo(to *budget.Share, b *policy.NamespaceBudget, g *group) {
+func (c *snapshot) addTo(to *budget.Share, b *policy.NamespaceBudget, g *group, p *pod) {
 	if c.isDecidedFor(b) {
 		to.AddContainer(&c.decision.desired, b)
 		return
 	}
-	own, total := c.knownLimits(g)
+	own, total := c.knownLimits(g, p)
 	to.AddUndecided(&c.decision.desired, own, total, b)
 }
 
@@ -263,7 +255,7 @@ func (g *group) share(namespace string, b *policy.NamespaceBudget, except func(n
 		for _, c := range pod.containers {
 			counts := g.counts(pod, c)
 			if counts && !except(c.name) {
-				c.addTo(&out, b, g)
+				c.addTo(&out, b, g, pod)
 				isUnread = isUnread || c.isUnread(b)
 			}
 			if !counts && !isLast {

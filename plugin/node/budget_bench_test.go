@@ -80,5 +80,5 @@ func newLargeBudget(b *testing.B, pods, namespaces int) (_ *budgetNode, last *sn
 func excess(n *Node, c *snapshot) *annotation.Error {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return s.excess(c.pod.group.in(s), []*snapshot{c}, nil)
+	return s.excess(c.pod.group.in(s), []*snapshot{c}, c.pod.in(s).total, nil)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
@@ -141,12 +142,13 @@ func (s *state) addReported(p *pod, ctr *Container) *container {
 // newContainer returns a container with the facts that the runtime reported, without those mounts that do not fit into room.
 func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	c := snapshot{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit()},
 		pid:      pidUnknown,
+		use:      undeclaredUse{seen: unseen},
 		decision: undecided,
 		disks:    inventory.NewContainerWithin(ctr.Spec(), room),
 	}
-	c.cgroup, c.noCgroup = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.cgroup, c.search.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
 	c.spec = plan.ReadSpec(ctr.ID, ctr.Mark, ctr.Unified)
 	return c
 }
@@ -164,10 +166,13 @@ func (s *state) concern(g *group, recorded bool) {
 	}
 	for _, p := range g.pods {
 		for _, c := range p.containers {
-			if c.exit.planned = !recorded; !c.mayRun() {
+			if c.exit.plan = nil; !recorded {
+				c.exit.plan = &handover.Plan{}
+			}
+			if !c.mayRun() {
 				continue
 			}
-			if c.vetting, c.use.pending = vetted, true; !recorded {
+			if c.vetting, c.use.seen = vetted, uncompared; !recorded {
 				g.drain.Begin(c.id)
 			}
 		}

@@ -5,11 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -54,7 +54,8 @@ type grants struct {
 	// recalled is what an earlier process has granted, nil before its record was read.
 	recalled *recalled
 	vetting  vetting
-	start    startState
+	// isStarting is true from the report of its start until the answer.
+	isStarting bool
 }
 
 // recalled is what the record of an earlier process says of a container.
@@ -80,11 +81,8 @@ const (
 
 // stage returns the stage of a container that was created.
 func (g *grants) stage() policy.Stage {
-	switch {
-	case g.vetting == late:
+	if g.vetting == late {
 		return policy.Late
-	case g.start == startRefused: // no mount of it raises the limit of the pod
-		return policy.Rejected
 	}
 	return policy.Running
 }
@@ -98,29 +96,17 @@ func (c *snapshot) needsVetting() bool {
 // isLate reports whether the budget had no room for a live container.
 func (c *snapshot) isLate() bool { return c.vetting == late }
 
-// startState is the state of the answer to StartContainer.
-type startState uint8
-
-// The states of the answer.
-const (
-	startAnswered startState = iota // there was one, or the start was not reported
-	startDue
-	startUnvetted // it is due, and the budget was not asked before about all disks of the container
-	startRefused  // it refused a container that the budget was not asked about before, or the creation was refused
-)
-
 // identity has the facts about a container that never change.
 type identity struct {
 	ref      containerRef // set by the registration
 	id, name string
 	pod      podIdentity
-	cgroup   string // below the cgroup root; "" if it is not known, and noCgroup is the reason
-	noCgroup error
+	cgroup   string // below the cgroup root; "" if it is not known, and search.err is the reason
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
 	arrival     int // a later one of the same name replaces an earlier one; set by the registration
-	// token is held by the goroutine that searches for the disks of the container.
-	token chan struct{}
+	// token is held by the goroutine that searches for the disks of the container. It is set by the registration.
+	token *bounded.Token
 }
 
 // containerRef refers to a container. A container that is created again gets another reference.
@@ -131,28 +117,12 @@ func (c identity) in(s *state) *container { return c.ref.In(s) }
 
 // search is the search for the disks of a container.
 type search struct {
-	began time.Time // zero if none is under way
-	again bool      // the disks may have changed since it began
-	found depth     // what is known by the last one without an error
-	err   error     // of the last one
-	// rev is raised by each result, and by each event after which the disks may be others.
-	rev int
-	// notCompared is the error because of which the mounts were not compared. It is set only in a copy.
-	notCompared error
+	err error // of the last one
+	rev int   // raised by each result, and by each event after which the disks may be others
 }
 
-// depth is what is known about the disks of a container.
-type depth uint8
-
-// The depths.
-const (
-	foundNothing depth = iota
-	foundDisks
-	foundLowest // the physical disks below them as well, for a budget
-)
-
 // isDecidable reports whether enough is known about the disks of the container for a decision.
-func (c *snapshot) isDecidable() bool { return c.search.found != foundNothing && c.search.err == nil }
+func (c *snapshot) isDecidable() bool { return c.layer != nil && c.search.err == nil }
 
 // hasMoved reports whether the writable layer of a container is known to be elsewhere than when the container was resolved.
 func (c *snapshot) hasMoved(now *layers.Locations) bool {
@@ -161,11 +131,12 @@ func (c *snapshot) hasMoved(now *layers.Locations) bool {
 
 // undeclaredUse is the I/O of a container on undeclared disks.
 type undeclaredUse struct {
-	seen inventory.Usage // Container.Facts has those disks with which the limits were decided
-	// pending is true if the container ran before the plugin started; cleared once its I/O was compared.
-	pending bool
-	failure error // of the last comparison
+	seen    *inventory.Usage // Container.Facts has those disks with which the limits were decided
+	failure error            // of the last comparison
 }
+
+// unseen is the use of a container before its I/O was first compared, and uncompared that of one that ran before the plugin started.
+var unseen, uncompared = &inventory.Usage{}, &inventory.Usage{}
 
 // undecided is the decision about a container before the first one.
 var undecided = &decision{}
@@ -176,9 +147,8 @@ type decision struct {
 	request *podfacts.Request // the request that was decided; nil before the decision
 	rev     int               // search.rev of the disks that it is about
 	desired policy.Desired
-	lends   policy.Lent     // to the owner of the pod
-	err     error           // why part of the request was not granted
-	total   policy.Settings // of the pod as a whole, with the containers that were created so far
+	lends   policy.Lent // to the owner of the pod
+	err     error       // why part of the request was not granted
 }
 
 // redecide replaces the decision by a changed copy.
@@ -190,7 +160,11 @@ func (c *snapshot) redecide(change func(*decision)) {
 
 // hasValuesOf reports whether two decisions set the same values. It ignores the sources of the values.
 func (d *decision) hasValuesOf(o *decision) bool {
-	return slices.EqualFunc(d.desired.Settings, o.desired.Settings, func(a, b policy.Setting) bool { return a.Value == b.Value })
+	return haveSameValues(d.desired.Settings, o.desired.Settings)
+}
+
+func haveSameValues(s, o policy.Settings) bool {
+	return slices.EqualFunc(s, o, func(a, b policy.Setting) bool { return a.Value == b.Value })
 }
 
 // decidedBy reports whether the limits of the container were decided by this policy and the request of its pod.
@@ -200,10 +174,9 @@ func (c *snapshot) decidedBy(pol *policy.Policy) bool {
 
 // exitState has the values that the plugin needs at the end of a container.
 type exitState struct {
-	plan handover.Plan
-	// planned is true if plan was computed, and for a container of a bystander without a record. It is false while the
-	// hand-over is disabled: plan is what was computed before.
-	planned bool
+	// plan is empty for a container of a bystander without a record. It is nil before it was computed, and while the hand-over is
+	// disabled.
+	plan *handover.Plan
 	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup and
 	// at its end, and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
@@ -216,7 +189,7 @@ func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
 // writes returns whether limits apply to the writes of the container.
 func (c *snapshot) writes() lifecycle.Writes {
 	switch {
-	case !c.exit.planned:
+	case c.exit.plan == nil:
 		return lifecycle.WritesUnknown
 	case c.exit.plan.IsEmpty():
 		return lifecycle.WritesUnlimited
@@ -252,8 +225,7 @@ func (c *snapshot) isDecided(pol *policy.Policy) bool {
 
 // isLike reports whether two decisions are about the same, and set the same values for the same reasons.
 func (d *decision) isLike(o *decision) bool {
-	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err) &&
-		slices.EqualFunc(d.total, o.total, func(a, b policy.Setting) bool { return a.Value == b.Value })
+	return d.policy == o.policy && d.request == o.request && d.rev == o.rev && d.hasValuesOf(o) && cause.KeyOf(d.err) == cause.KeyOf(o.err)
 }
 
 // needsComparison reports whether the mounts of a running container have not been compared yet.
@@ -263,7 +235,7 @@ func (c *snapshot) needsComparison() bool {
 
 // hangs reports whether a search for the disks of the container has been under way for too long.
 func (c *snapshot) hangs() bool {
-	return len(c.token) > 0 && !c.search.began.IsZero() && time.Since(c.search.began) > passDeadline
+	return c.token.HeldFor() > passDeadline
 }
 
 // coversUndeclared reports whether a "*" of the container applies to its undeclared disks.
@@ -274,7 +246,7 @@ func (c *snapshot) coversUndeclared() bool {
 
 // isPartial reports whether the plugin failed to find all disks that need limits.
 func (c *snapshot) isPartial() bool {
-	return !c.disks.IsResolved() || c.use.pending && c.coversUndeclared()
+	return !c.disks.IsResolved() || c.use.seen == uncompared && c.coversUndeclared()
 }
 
 // refusal returns the error that rejects a container, nil if it may start although part of its request is not granted.
@@ -373,6 +345,9 @@ func (g *group) hasLate() bool {
 func (g *group) shared() bool {
 	return slices.ContainsFunc(g.pods, func(p *pod) bool { return p.uid != g.pods[0].uid })
 }
+
+// isComplete reports whether all containers of the pod were created, so that targets without a container can be told.
+func (p *pod) isComplete() bool { return p.asks(p.complete) }
 
 // hasLiveContainer reports whether a container of the pod may have a part of a budget.
 func (p *pod) hasLiveContainer() bool { return slices.ContainsFunc(p.containers, (*container).isLive) }

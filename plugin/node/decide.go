@@ -100,7 +100,7 @@ func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung
 	for _, c := range g.all() {
 		switch {
 		case c.isResolved(pol, now):
-		case len(c.token) == 0:
+		case !c.token.IsHeld():
 			out = append(out, c.identity)
 		case c.hangs():
 			hung = append(hung, c.identity)

@@ -53,7 +53,7 @@ func (p *pod) isRejected() bool {
 			last = known
 		}
 	}
-	return last.facts.Stage == policy.Rejected
+	return last.isRejected
 }
 
 // hasEdit reports whether a pod of the group has an edit that can be tried.
@@ -165,7 +165,7 @@ func (n *Node) findForEdit(ctx context.Context, e *editOf) ([]snapshot, error) {
 		defer n.endTrial(e)
 		for i := range v.containers {
 			c := &v.containers[i]
-			if err := n.finder().find(ctx, what, n.layers.Current(), c); err != nil {
+			if _, err := n.finder().find(ctx, what, n.layers.Current(), c); err != nil { // the pass compares the mounts
 				return fmt.Errorf("container %s: %w", c.name, err)
 			}
 		}
@@ -243,9 +243,8 @@ func (n *Node) noteRejected(e *editOf, why error) {
 	if p.edit.next != e.next {
 		return
 	}
-	isTold := p.edit.isRejected && partsOf(p.edit.err) == e.parts && cause.KeyOf(p.edit.err) == cause.KeyOf(why)
-	p.edit.err, p.edit.isRejected = err, true
-	if !isTold {
+	isTold := p.edit.err != nil && partsOf(p.edit.err) == e.parts && cause.KeyOf(p.edit.err) == cause.KeyOf(why)
+	if p.edit.err = err; !isTold {
 		s.changed(p.group.in(s)) // the record has the error
 	}
 }

@@ -84,7 +84,7 @@ func (e exitHandler) Ended(cgroup string) handover.Ended {
 		return nil // removed meanwhile
 	}
 	end := &endedContainer{e.Node, c, do}
-	if !e.policy.Load().Writeback.HandOver { // disabled meanwhile
+	if !e.policy.Load().Writeback.HandOver || c.exit.plan == nil { // disabled meanwhile
 		end.Lifted(false)
 		endedPod{e.Node, c.pod.group}.Written(c.id, false)
 		return nil
@@ -124,7 +124,7 @@ func (e *endedContainer) Limits() []blkio.Line { return e.c.exit.plan.Limits.Rem
 
 // Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
 func (e *endedContainer) Alone(ctx context.Context, fn func()) {
-	if e.take(e.c.pod.group, ctx.Done()) {
+	if e.c.pod.group.token.Take(ctx.Done()) {
 		defer e.release(e.c.pod.group)
 	}
 	fn()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -28,40 +27,33 @@ func (n *Node) finder() finder { return finder{&n.environment} }
 // sought is what a decision needs to know about the disks of a container.
 type sought struct {
 	targets annotation.Targets // whose disks are needed
-	depth   depth
+	lowest  bool               // the physical disks below them as well, for a budget
 }
 
-func soughtBy(pol *policy.Pod) *sought {
-	if pol.Budget() == nil {
-		return &sought{pol.Targets(), foundDisks}
-	}
-	return &sought{pol.Targets(), foundLowest}
-}
+func soughtBy(pol *policy.Pod) *sought { return &sought{pol.Targets(), pol.Budget() != nil} }
 
 // find finds those disks of a container that are not known yet. An error is an internal failure, after which c must not be used. Disks
-// that cannot be read are noted in c.disks, and the others are kept.
-func (f finder) find(ctx context.Context, what *sought, now *layers.Locations, c *snapshot) error {
+// that cannot be read are noted in c.disks, and the others are kept. notCompared is why the mounts were not compared.
+func (f finder) find(ctx context.Context, what *sought, now *layers.Locations, c *snapshot) (notCompared, err error) {
 	targets := what.targets
 	c.disks.InvalidateFor(targets)
-	if !c.disks.IsResolved() {
-		if err := f.findDisks(ctx, targets, c, now); err != nil {
-			return err
-		}
-	} else if c.hasMoved(now) {
-		if err := f.move(ctx, targets, c, now); err != nil {
-			return err
-		}
+	switch {
+	case !c.disks.IsResolved():
+		err = f.findDisks(ctx, targets, c, now)
+	case c.hasMoved(now):
+		err = f.move(ctx, targets, c, now)
 	}
-	c.search.notCompared = nil
+	if err != nil {
+		return nil, err
+	}
 	if c.needsComparison() {
-		c.search.notCompared = f.compareMounts(ctx, targets, c)
+		notCompared = f.compareMounts(ctx, targets, c)
 	}
 	c.disks.Facts.Undeclared = c.undeclared()
-	c.search.found = what.depth
-	if what.depth == foundLowest { // they may have changed since the last search
+	if c.disks.Facts.Lowest = nil; what.lowest { // they may have changed since the last search
 		f.inventory().FindLowest(&c.disks)
 	}
-	return nil
+	return notCompared, nil
 }
 
 // inventory returns an inventory.Finder with the storage of the node.
@@ -76,11 +68,11 @@ func (p *podIdentity) inventoried(targets annotation.Targets) *inventory.Pod {
 
 // findDisks finds the disks of a container by its description in the runtime's event.
 func (f finder) findDisks(ctx context.Context, targets annotation.Targets, c *snapshot, now *layers.Locations) error {
+	if c.cgroup == "" {
+		return c.search.err
+	}
 	if err := f.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
-	}
-	if c.cgroup == "" {
-		return c.noCgroup
 	}
 	if c.layer == nil || c.hasMoved(now) {
 		c.layer = now.Own(c.pod.request.now.Load().Handler)
@@ -135,29 +127,30 @@ func (f finder) compareMounts(ctx context.Context, targets annotation.Targets, c
 // find finds those disks of a container of the state that are not known yet, for the targets that count: also if others begin to
 // count meanwhile. It does only what earlier searches have left open.
 func (n *Node) find(ctx context.Context, of identity) error {
-	select {
-	case of.token <- struct{}{}:
-	case <-ctx.Done():
+	if !of.token.Take(ctx.Done()) {
 		return fmt.Errorf("wait for another search for the container's disks: %w", context.Cause(ctx))
 	}
+	var c snapshot
 	isUnused := false // by the caller
-	defer func() { n.endSearch(of, isUnused) }()
+	defer func() { n.endSearch(&c, isUnused) }()
 	for {
-		c, now, pol := n.beginSearch(of), n.layers.Current(), n.policy.Load()
+		c = n.snapshot(of.ref) // changes after this are missed
+		now, pol := n.layers.Current(), n.policy.Load()
 		by := of.pod.request.now.Load().Under(pol)
 		what := soughtBy(by)
 		if c.isFound(what, now) {
 			return nil
 		}
 		isSame := c.decidedBy(pol) || c.disks.Covers(what.targets)
+		var notCompared error
 		err := n.recallContainer(&c)
 		if err == nil {
-			err = n.finder().find(ctx, what, now, &c)
+			notCompared, err = n.finder().find(ctx, what, now, &c)
 		}
 		n.noteFound(&c, isSame, err)
 		isUnused = err == nil && ctx.Err() != nil
 		if next := of.pod.request.now.Load().Under(n.policy.Load()); err != nil || next == by || c.disks.Covers(next.Targets()) {
-			return cmp.Or(err, c.search.notCompared)
+			return cmp.Or(err, notCompared)
 		}
 	}
 }
@@ -166,29 +159,19 @@ func (n *Node) find(ctx context.Context, of identity) error {
 func (c *snapshot) isFound(what *sought, now *layers.Locations) bool {
 	disks := c.disks
 	disks.InvalidateFor(what.targets)
-	return c.isDecidable() && c.search.found >= what.depth && disks.IsResolved() && !c.hasMoved(now) && !c.needsComparison() &&
+	return c.isDecidable() && (!what.lowest || disks.Facts.Lowest != nil) && disks.IsResolved() && !c.hasMoved(now) && !c.needsComparison() &&
 		slices.Equal(c.disks.Facts.Undeclared, c.undeclared())
-}
-
-// beginSearch returns a container to search for its disks. The search may miss changes after this call.
-func (n *Node) beginSearch(of identity) snapshot {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	c := of.in(s)
-	c.search.again, c.search.began = false, time.Now()
-	return c.snapshot
 }
 
 // endSearch returns the token that was taken for a search. Then the reconciler uses what was found, if the caller has given up waiting
 // for it, and searches again, if the disks may have changed since. While the token was held, it could do neither.
-func (n *Node) endSearch(of identity, isUnused bool) {
+func (n *Node) endSearch(found *snapshot, isUnused bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c := of.in(s)
-	c.search.began = time.Time{}
-	<-of.token
-	if isUnused || c.search.again {
-		s.markDirty(of.pod.group.in(s))
+	c := found.in(s)
+	c.token.Return()
+	if isUnused || c.search.rev != found.search.rev {
+		s.markDirty(c.pod.group.in(s))
 	}
 }
 
@@ -211,21 +194,17 @@ func (n *Node) noteFound(found *snapshot, isSame bool, err error) {
 		}
 		return
 	}
-	if isSame && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
-		if c.vetting == vetted {
-			c.vetting = unvetted
-		}
-		if c.start == startDue {
-			c.start = startUnvetted
-		}
+	if isSame && c.vetting == vetted && found.hasOtherDisks(&c.snapshot) { // the budget was not asked about these
+		c.vetting = unvetted
 	}
 	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer = found.disks, found.layer
-	c.search.found = found.search.found
-	c.search.rev++
-	if c.search.again {
-		s.resolveAgain(c)
+	if c.search.rev == found.search.rev {
+		found.search.rev++ // as below
+	} else { // they may have changed since the search began
+		c.disks.Invalidate()
 	}
+	c.search.rev++
 	s.remember(&c.snapshot)
 }
 
@@ -265,7 +244,6 @@ func (n *Node) searchAgain(of func(*snapshot) bool) {
 // resolveAgain has a container resolved once more, if its disks may have changed.
 func (s *state) resolveAgain(c *container) {
 	if c.disks.Invalidate() {
-		c.search.again = true
 		c.search.rev++
 		s.changed(c.pod.group.in(s))
 	}

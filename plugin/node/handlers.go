@@ -68,7 +68,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 			return refusal
 		}
 	}
-	n.startAccepted(c)
+	n.noteStarted(c)
 	// This is also needed after a failure: the pod's backstop has to be removed.
 	err = errors.Join(err, n.apply(ctx, c.pod.group, c.id))
 	n.lend(c.pod.group)
@@ -104,7 +104,7 @@ func (n *Node) notLimited(of identity, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	c := of.in(s)
-	if c.decision.policy == nil { // once the limits are decided, the error is that of a write
+	if c.isStarting = false; c.decision.policy == nil { // once the limits are decided, the error is that of a write
 		c.redecide(func(d *decision) { d.err = err })
 	}
 	s.markDirty(c.pod.group.in(s))
@@ -130,9 +130,7 @@ func (n *Node) findOrRegister(of podIdentity, ctr *Container) identity {
 	if c == nil {
 		c = s.addReported(pod, ctr)
 	}
-	if c.start = startDue; c.vetting != vetted {
-		c.start = startUnvetted
-	}
+	c.isStarting = true
 	c.pid = ctr.PID   // CreateContainer reports no process
 	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it
 	s.handle(c, lifecycle.StartContainer)
@@ -145,29 +143,17 @@ func (n *Node) noteStartRefused(c identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	refused := c.in(s)
+	refused.isStarting = false
 	s.handle(refused, lifecycle.StartRefused)
-	if refused.start != startUnvetted {
-		refused.start = startAnswered
-	} else {
-		if refused.start = startRefused; refused.isLate() {
-			refused.vetting = unvetted // if it runs nevertheless, it is late again, and the pod has limits on its disks as well
-		}
-		s.remember(&refused.snapshot)
-	}
 	s.markDirty(c.pod.group.in(s))
 }
 
-// startAccepted notes that a container starts, whether or not the budget was asked.
-func (n *Node) startAccepted(of identity) {
+// noteStarted notes that a container starts, with its limits or not.
+func (n *Node) noteStarted(of identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	c, g := of.in(s), of.pod.group.in(s)
-	if c.start == startUnvetted && c.decision.policy != nil {
-		of.pod.in(s).total = c.decision.total
-		s.recount(g)
-	}
-	c.start = startAnswered
-	g.told.Look()
+	of.in(s).isStarting = false
+	of.pod.group.in(s).told.Look()
 }
 
 // Stopped removes a container from the pod's sums; the reconciler then lowers the backstop. The runtime may
@@ -262,20 +248,21 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.Under(pol)
 		c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
-		c.recalled = noRecord // no earlier process knew it
-		if err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil {
+		c.recalled = noRecord                                                                 // no earlier process knew it
+		if _, err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil { // it has no process yet
 			return nil, err
 		}
-		v.propose(v.request, of, []*snapshot{&c}, n.controls.Missing())
-		spec, err := n.admit(ctx, &v, &c, ctr, splitsLines)
+		total := v.decide(v.request, of, []*snapshot{&c}, n.controls.Missing())
+		spec, err := n.admit(ctx, &v, &c, total, ctr, splitsLines)
 		if !errors.Is(err, errStale) {
 			return spec, err
 		}
 	}
 }
 
-// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view.
-func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
+// admit makes a new container part of its pod, and returns the limits of its spec. The container was decided by the view, and total are
+// the limits of the pod as a whole with it.
+func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, total policy.Settings, ctr *Container, splitsLines bool) (spec policy.Settings, _ error) {
 	refusal, pol := c.refusal(), c.decision.policy
 	if pol.Mode() != policy.ModeObserve {
 		controls := plan.Controls{Missing: n.controls.Missing()}
@@ -289,7 +276,7 @@ func (n *Node) admit(ctx context.Context, v *podView, c *snapshot, ctr *Containe
 		c.disks.Facts.Guarded = uint64(high.Amount)
 	}
 	n.readGranted(c)
-	excess, err := n.commitNew(ctx, v, c, refusal != nil)
+	excess, err := n.commitNew(ctx, v, c, total, refusal != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -37,28 +37,24 @@ func TestReconcileWhileSandboxesChange(t *testing.T) {
 	events.Wait()
 }
 
-// TestWriteHangs verifies that a write counts as hanging by the time that it takes, and not by that of an earlier
-// write: a new writer has the token a moment before it notes its time.
+// TestWriteHangs verifies that a write counts as hanging by the time that it takes.
 func TestWriteHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup)
 		n := newNode(t, h)
 		g := n.lookup(limited("rootfs wbps=1Mi")).group
-		if !n.take(g, t.Context().Done()) {
-			t.Fatal("a free group cannot be taken")
+		if err := g.takeNow(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.takeNow(); !errors.Is(err, errWritten) {
+			t.Error("a write that has just begun hangs")
 		}
 		time.Sleep(passDeadline + time.Second)
-		if err := n.takeNow(g); !errors.Is(err, cause.ErrWriteHangs) {
+		if err := g.takeNow(); !errors.Is(err, cause.ErrWriteHangs) {
 			t.Errorf("a write that takes longer than %v does not hang", passDeadline)
 		}
 		n.release(g)
-		time.Sleep(passDeadline + time.Second)
-		g.token <- struct{}{} // what take does first
-		if err := n.takeNow(g); !errors.Is(err, errWritten) {
-			t.Error("a write that has just begun hangs, by the time of an earlier one")
-		}
-		n.release(g)
-		if err := n.takeNow(g); err != nil {
+		if err := g.takeNow(); err != nil {
 			t.Error("a write hangs although none is under way")
 		}
 	})
@@ -110,7 +106,7 @@ func TestHungReadDelaysNoOther(t *testing.T) {
 		}
 	})
 	release()
-	until("the read ends", func() bool { return len(n.peek().pods[sb.ID].group.token) == 0 })
+	until("the read ends", func() bool { return !n.peek().pods[sb.ID].group.token.IsHeld() })
 }
 
 // TestSearchBeginsBeforeSteady verifies that a pod whose disks are searched for again is not left out of passes, although the search
@@ -135,15 +131,15 @@ func TestSearchBeginsBeforeSteady(t *testing.T) {
 	}
 	s := n.state.Lock()
 	c := s.pods[sb.ID].containers[0]
-	c.token <- struct{}{}
-	c.search.began, c.search.found = time.Now(), 0
+	c.token.TryTake()
+	c.search.err = cause.ErrNoAnswer
 	s.changed(c.pod.group.in(s))
 	s.markDirty(c.pod.group.in(s))
 	n.state.Unlock()
 	if steady() {
 		t.Error("a search is under way, and the pod is steady")
 	}
-	n.endSearch(c.identity, false)
+	n.endSearch(&c.snapshot, false)
 	if !steady() {
 		t.Error("the search has ended, and the pod is not steady")
 	}
@@ -158,7 +154,7 @@ func TestRaiseWaits(t *testing.T) {
 		raise := func() error {
 			return n.Raise(t.Context(), g.key, func(string, blkio.Address) bool { return false })
 		}
-		if !n.take(g, t.Context().Done()) {
+		if !g.token.Take(t.Context().Done()) {
 			t.Fatal("a free group cannot be taken")
 		}
 		if err := raise(); !errors.Is(err, context.DeadlineExceeded) {

@@ -97,10 +97,10 @@ func (s *state) revise(p *pod) {
 		return
 	}
 	had, now := p.edit, p.request.now.Load()
-	before, next := had, now.With(l.Request, besideAnnotations)
+	before, next := had.next, now.With(l.Request, besideAnnotations)
 	if next != now && !p.hasLiveContainer() {
 		s.replaceRequest(p, next)
-		before.next, now = nil, next
+		before, now = nil, next
 	}
 	next = next.With(l.Request, podfacts.Annotations)
 	switch {
@@ -113,9 +113,9 @@ func (s *state) revise(p *pod) {
 		default:
 			p.edit.unknown = l.err
 		}
-	case before.next != nil && next.Differences(before.next) == 0:
+	case before != nil && next.Differences(before) == 0:
 	default:
-		p.edit = edit{next: next, err: before.err}
+		p.edit = edit{next: next}
 		p.group.in(s).told.Forget(func(key noticeKey) bool { return key.kind == changeRejected && key.pod == p.ref })
 	}
 	if p.edit != had {
@@ -132,7 +132,6 @@ func (s *state) replaceRequest(p *pod, r *podfacts.Request) {
 		there[c.name] = there[c.name] || c.isLive()
 	}
 	maps.DeleteFunc(p.known, func(name string, _ knownFacts) bool { return !there[name] })
-	p.isComplete = false // targets may be others
 	s.markDirty(p.group.in(s))
 }
 

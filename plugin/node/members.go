@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/layers"
@@ -31,9 +32,10 @@ func newGroup(cgroup, key string) *group {
 	made := &struct {
 		group
 		written enforce.Written
-	}{group: group{groupFacts: groupFacts{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, recorded: recorded{granted: nothing}}}
+		token   bounded.Token
+	}{group: group{groupFacts: groupFacts{cgroup: cgroup, key: key}, recorded: recorded{granted: nothing}}, token: bounded.NewToken()}
 	g := &made.group
-	g.written, g.ref = &made.written, guard.RefTo[state](g)
+	g.written, g.token, g.ref = &made.written, &made.token, guard.RefTo[state](g)
 	g.entry.Of = g.identity()
 	return g
 }
@@ -57,7 +59,7 @@ func (s *state) remember(c *snapshot) {
 	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
 		facts := c.disks.Facts
 		facts.Stage = c.stage()
-		p.known[c.name] = knownFacts{facts, c.disks.Size, c.arrival}
+		p.known[c.name] = knownFacts{facts: facts, size: c.disks.Size, arrival: c.arrival}
 		s.recount(p.group.in(s))
 	}
 }
@@ -170,7 +172,7 @@ func (s *state) leave(p *pod, e lifecycle.Event) {
 // drop removes a group without a pod, unless a goroutine writes its cgroups. The pod's next sandbox has to wait
 // for that writer, whose values are older.
 func (s *state) drop(g *group) {
-	if len(g.pods) == 0 && len(g.token) == 0 && s.groups[g.key] == g {
+	if len(g.pods) == 0 && !g.token.IsHeld() && s.groups[g.key] == g {
 		delete(s.groups, g.key)
 		if left, some := g.written.Left(g.cgroup); some {
 			s.written[g.cgroup] = left
@@ -227,8 +229,12 @@ func newIndexes() indexes {
 
 // add makes a container part of its pod, and completes its identity.
 func (s *state) add(c *snapshot) *container {
-	added := &container{}
-	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
+	made := &struct { // one allocation
+		container
+		token bounded.Token
+	}{token: bounded.NewToken()}
+	added := &made.container
+	c.ref, c.arrival, c.token = guard.RefTo[state](added), s.nextArrival(), &made.token
 	added.snapshot = *c
 	p := c.pod.in(s)
 	p.insert(added)
@@ -260,7 +266,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	g, now := c.pod.group.in(s), c.life.Phase()
 	g.drain.Apply(c.id, do, c.writes())
 	if do.Has(lifecycle.FindUndeclared) {
-		c.use.pending = true
+		c.use.seen = uncompared
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
 		s.noteExit(&c.snapshot, false)

@@ -56,7 +56,9 @@ func (n *Node) known() modelKnown {
 				out.leaves("container not written out: "+id, 1)
 			}
 		}
-		out.leaves("writers of a pod", len(g.token))
+		if g.token.IsHeld() {
+			out.leaves("writers of a pod", 1)
+		}
 		if hasLate = hasLate || g.hasLate(); g.retry.pause > 0 && !g.hasLate() {
 			out.leaves("retries of a pod", 1)
 		}

@@ -37,7 +37,7 @@ func TestNoticeAfterAnswer(t *testing.T) {
 			if n.tell(c.pod.group); len(lines.AllEntries()) != want {
 				t.Errorf("created %t: %d lines, want %d", isCreated, len(lines.AllEntries()), want)
 			}
-			n.startAccepted(c)
+			n.noteStarted(c)
 			want = 1
 		}
 	}

@@ -100,7 +100,7 @@ func (p *pod) notices(g *group) (out []notice.Notice[noticeKey]) {
 		if c.decision.policy == nil || !c.isLive() || c.life.Phase() == lifecycle.Refused {
 			continue
 		}
-		if out = append(out, c.lines()...); c.start != startAnswered {
+		if out = append(out, c.lines()...); c.isStarting {
 			continue
 		}
 		out = append(out, c.facts()...)
@@ -111,10 +111,10 @@ func (p *pod) notices(g *group) (out []notice.Notice[noticeKey]) {
 			}
 		}
 	}
-	if e := &p.edit; e.err != nil && (e.next == nil || e.isRejected) {
+	if p.edit.err != nil {
 		out = append(out, p.rejected())
 	}
-	if p.isComplete {
+	if p.isComplete() {
 		now, containers := p.request.now.Load(), record.WithEnded(p.seen(), g.recorded.exits) // the runtime does not list ended ones
 		out = append(out, notice.Notice[noticeKey]{Key: noticeKey{kind: targetsUnmatched, pod: p.ref, request: now}, Line: &notice.Line{
 			Level: logrus.WarnLevel, Fields: logrus.Fields{"pod": p.String()},
@@ -158,7 +158,7 @@ func (p *podIdentity) notInForce(kind noticeKind, err error) notice.Notice[notic
 // so that no other line is due.
 func (c *snapshot) lines() (out []notice.Notice[noticeKey]) {
 	var patience time.Duration
-	if c.start != startAnswered {
+	if c.isStarting {
 		patience = math.MaxInt64
 	}
 	add := func(kind noticeKind, err error, text string) *notice.Notice[noticeKey] {

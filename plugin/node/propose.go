@@ -11,11 +11,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/budget"
 	"github.com/nri-blkio/nri-blkio/policy/grant"
 )
 
 // A pod gets limits in three steps, for each reason: a creation, a start, an edit, a new policy or a changed disk.
-// find.go finds the disks. propose is pure, and decides by what was found. A section with the lock commits the proposal: commitNew
+// find.go finds the disks. decide is pure, and decides by what was found. A section with the lock commits the proposal: commitNew
 // for a creation, commit for containers of the state, and commitEdit for an edit. It asks the budget of the namespace, and commits
 // no proposal about a pod that has changed meanwhile.
 
@@ -67,12 +68,18 @@ type proposal struct {
 	view       *podView
 	request    *podfacts.Request
 	policy     *policy.Pod
-	containers []*snapshot // with their new decisions
+	containers []*snapshot     // with their new decisions
+	total      policy.Settings // of the pod as a whole, with them
 }
 
-// propose decides containers of a pod as a whole. Each is passed with the disks and the stage by which it is decided. It changes
-// nothing, and reads nothing of the node.
+// propose decides containers of a pod of the state.
 func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) proposal {
+	return proposal{view: v, request: by, policy: pol, containers: containers, total: v.decide(by, pol, containers, missing)}
+}
+
+// decide decides containers of a pod as a whole, and returns the limits of the pod. Each is passed with the disks and the stage by which
+// it is decided, and gets its decision. decide reads nothing of the node.
+func (v *podView) decide(by *podfacts.Request, pol *policy.Pod, containers []*snapshot, missing []string) (total policy.Settings) {
 	in := grant.Pod{Policy: pol, Before: v.after(by, v.granted), NoTotal: v.noTotal, Missing: missing}
 	newest := map[string]int{}
 	for _, k := range v.known {
@@ -98,16 +105,15 @@ func (v *podView) propose(by *podfacts.Request, pol *policy.Pod, containers []*s
 			in.Others = append(in.Others, other.facts)
 		}
 	}
-	out := proposal{view: v, request: by, policy: pol, containers: containers}
 	decided := grant.Decide(&in)
 	for i, c := range containers {
 		d := &decided.Containers[i]
 		c.decision = &decision{
 			policy: pol, request: by, rev: c.search.rev, desired: d.Desired, lends: pol.Lends(&in.Containers[i].Facts, &d.Desired),
-			err: d.Err, total: decided.Total.Settings,
+			err: d.Err,
 		}
 	}
-	return out
+	return decided.Total.Settings
 }
 
 // copies returns copies of containers, which a proposal may change.
@@ -146,9 +152,10 @@ type editOf struct {
 // since the proposal.
 
 // commitNew makes a new container part of its pod, unless it is refused, or the budget of its namespace has no room
-// and the policy rejects that: between the question and the registration no other container may take the room. If the runtime does
-// not wait any more, it may have given up the container; then StartContainer makes it part of the pod.
-func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused bool) (excess *annotation.Error, _ error) {
+// and the policy rejects that: between the question and the registration no other container may take the room. total are the limits of
+// the pod as a whole with it. If the runtime does not wait any more, it may have given up the container; then StartContainer makes it
+// part of the pod.
+func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, total policy.Settings, isRefused bool) (excess *annotation.Error, _ error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := c.pod.group.in(s)
@@ -168,7 +175,7 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 	if old := c.pod.in(s).container(c.id); old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	if excess = s.excess(g, []*snapshot{c}, nil); excess != nil && c.decision.policy.Refuses(excess) {
+	if excess = s.excess(g, []*snapshot{c}, total, nil); excess != nil && c.decision.policy.Refuses(excess) {
 		s.rememberRejected(c)
 		return excess, nil
 	}
@@ -176,7 +183,7 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 		c.vetting = vetted
 	}
 	s.handle(s.add(c), lifecycle.CreateContainer)
-	c.pod.in(s).total = c.decision.total
+	c.pod.in(s).total = total
 	s.remember(c)
 	s.changed(g)
 	return excess, nil
@@ -184,20 +191,18 @@ func (n *Node) commitNew(ctx context.Context, v *podView, c *snapshot, isRefused
 
 // rememberRejected remembers the facts of a container that does not become part of its pod.
 func (s *state) rememberRejected(c *snapshot) {
-	c.arrival = s.nextArrival()
 	p := c.pod.in(s)
-	// What an accepted one before it has brought stays a limit of the pod.
-	if before, known := p.known[c.name]; known && before.facts.Stage != policy.Rejected {
-		before.arrival = c.arrival
-		p.known[c.name] = before
-		s.recount(p.group.in(s))
-		return
+	last, isKnown := p.known[c.name]
+	if !isKnown || last.facts.Stage == policy.Rejected { // otherwise what an accepted one has brought stays a limit of the pod
+		if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
+			c.disks.Facts.Mounts, c.disks.Size = nil, 0
+		}
+		last = knownFacts{facts: c.disks.Facts, size: c.disks.Size}
+		last.facts.Stage = policy.Rejected
 	}
-	c.start = startRefused
-	if c.disks.HasTooManyMounts() { // those that fit would take the room of the other containers
-		c.disks.Facts.Mounts, c.disks.Size = nil, 0
-	}
-	s.remember(c)
+	last.arrival, last.isRejected = s.nextArrival(), true
+	p.known[c.name] = last
+	s.recount(p.group.in(s))
 	if p.edit.next != nil { // the request that counts rejects the container as well
 		s.markDirty(p.group.in(s))
 	}
@@ -218,7 +223,7 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 	if !p.view.isCurrent(s) {
 		return nil, errStale
 	}
-	pod, isStarting, isChanged := p.view.pod.in(s), false, false
+	pod, isChanged := p.view.pod.in(s), false
 	g := pod.group.in(s)
 	defer func() {
 		if s.recount(g); isChanged { // a late container is decided again and again: that alone changes nothing
@@ -228,22 +233,20 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 	for _, fresh := range p.containers {
 		c := fresh.in(s)
 		if excess := known[c.ref]; excess != nil {
-			s.toRoom(g, fresh, s.growth(c, fresh))
+			s.toRoom(g, fresh, p.total, s.growth(c, fresh, p.total))
 			fresh.redecide(func(d *decision) { d.err = p.policy.First(d.err, excess) })
-		} else if excess := s.vet(c, fresh); excess != nil {
+		} else if excess := s.vet(c, fresh, p.total); excess != nil {
 			over = append(over, overBudget{fresh, excess, fresh.vetting != vetted})
 			if fresh.vetting != vetted {
 				return over, nil
 			}
 		}
-		isStarting = isStarting || c.start == startUnvetted
 		isChanged = isChanged || !fresh.isLate() || !c.isLate() || !fresh.decision.isLike(c.decision)
 		c.vetting, c.decision = fresh.vetting, fresh.decision
 		s.remember(&c.snapshot)
 	}
-	if !isStarting { // otherwise it may be refused yet
-		pod.total = p.containers[0].decision.total
-	}
+	isChanged = isChanged || !haveSameValues(pod.total, p.total)
+	pod.total = p.total
 	if ctx.Err() != nil { // too late for the caller to write the limits
 		s.markDirty(g)
 	}
@@ -252,11 +255,11 @@ func (n *Node) commit(ctx context.Context, p *proposal, known map[containerRef]*
 
 // vet asks the budget of its namespace about a container of the state, if it was not asked before, and notes the answer in fresh. The
 // container is vetted if there is room, or if the policy lets containers run without.
-func (s *state) vet(c *container, fresh *snapshot) (excess *annotation.Error) {
+func (s *state) vet(c *container, fresh *snapshot, total policy.Settings) (excess *annotation.Error) {
 	if !c.needsVetting() {
 		return nil
 	}
-	excess = s.excess(c.pod.group.in(s), []*snapshot{fresh}, s.growth(c, fresh))
+	excess = s.excess(c.pod.group.in(s), []*snapshot{fresh}, total, s.growth(c, fresh, total))
 	if excess == nil || !fresh.decision.policy.Refuses(excess) {
 		fresh.vetting = vetted
 	}
@@ -284,12 +287,12 @@ func (n *Node) commitEdit(p *proposal, e *editOf) (excess *annotation.Error, _ e
 	if p.request == e.next {
 		pod.edit = edit{}
 	} else {
-		pod.edit.err, pod.edit.isRejected = nil, false // of what is left
+		pod.edit.err = nil // of what is left
 		pod.group.in(s).told.Forget(func(key noticeKey) bool { return key.kind == changeRejected && key.pod == pod.ref })
 	}
 	for _, fresh := range p.containers {
 		c := fresh.in(s)
-		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, fresh.decision.total
+		c.decision, c.disks, c.layer, pod.total = fresh.decision, fresh.disks, fresh.layer, p.total
 		s.remember(&c.snapshot)
 	}
 	s.revise(pod) // annotations may be unknown, and only facts have changed
@@ -303,7 +306,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	if b == nil || len(p.containers) == 0 {
 		return nil
 	}
-	next, assumed := s.assuming(g, p.containers)
+	next, assumed := s.assuming(g, p.containers, p.total)
 	if p.editsAnnotations() {
 		carried := g.recorded.granted.OnlyCarried()
 		next.recorded.granted = &carried
@@ -312,7 +315,7 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 	for _, fresh := range p.containers {
 		c := assumed.container(fresh.id)
 		if c.needsVetting() && c.isLate() {
-			s.toRoom(next, &c.snapshot, nil)
+			s.toRoom(next, &c.snapshot, p.total, nil)
 			fresh.decision = c.decision
 		}
 		switch {
@@ -329,16 +332,16 @@ func (s *state) vetEdit(p *proposal) *annotation.Error {
 		return nil
 	}
 	// An error of the budget is one of an invalid request, which rejects an edit under each policy.
-	return s.excess(next, append(asking, raised...), func(at blkio.Address) bool { return after[at] > 0 })
+	return s.excess(next, append(asking, raised...), p.total, func(at blkio.Address) bool { return after[at] > 0 })
 }
 
-// assuming returns copies of a group and of one of its pods, with other decisions for containers of that. The copies are no part of
-// the state.
-func (s *state) assuming(g *group, decided []*snapshot) (*group, *pod) {
+// assuming returns copies of a group and of one of its pods, with other decisions for containers of that, and another total. The copies
+// are no part of the state.
+func (s *state) assuming(g *group, decided []*snapshot, total policy.Settings) (*group, *pod) {
 	was := decided[0].pod.in(s)
 	out, pod := *g, *was
 	out.pods, pod.containers = slices.Clone(g.pods), slices.Clone(was.containers)
-	pod.total = decided[0].decision.total // which is the same for all of them
+	pod.total = total
 	for i := range decided {
 		c := *decided[i].in(s)
 		c.decision = decided[i].decision
@@ -355,22 +358,22 @@ func (s *state) assuming(g *group, decided []*snapshot) (*group, *pod) {
 
 // growth reports where a new decision for a container of the state grants its pod more of the budget. It is nil if the container is
 // decided for the first time: all of it is more. What a container has already stays, as after any change by an administrator.
-func (s *state) growth(c *container, fresh *snapshot) func(blkio.Address) bool {
+func (s *state) growth(c *container, fresh *snapshot, total policy.Settings) func(blkio.Address) bool {
 	b, g := fresh.decision.policy.Budget(), c.pod.group.in(s)
 	if b == nil || c.decision.policy.Budget() == nil {
 		return nil
 	}
-	next, _ := s.assuming(g, []*snapshot{fresh})
+	next, _ := s.assuming(g, []*snapshot{fresh}, total)
 	before, after := g.grants(c.pod.namespace, b), next.grants(c.pod.namespace, b)
 	return func(at blkio.Address) bool { return after[at] > before[at] }
 }
 
 // toRoom lowers the limits of a late container to the room that the budget of its namespace has beside the rest of its group, where its
 // pod is granted more; everywhere if grows is nil.
-func (s *state) toRoom(g *group, c *snapshot, grows func(blkio.Address) bool) {
+func (s *state) toRoom(g *group, c *snapshot, total policy.Settings, grows func(blkio.Address) bool) {
 	d := &c.decision.desired
-	claim := c.claim(s.tallyFor(g, []*snapshot{c}))
-	claim.Grows = grows
+	own, others := s.tallyFor(g, []*snapshot{c})
+	claim := budget.Claim{Pod: c.decision.policy, Desired: d, Total: total, Own: own, Others: others, Grows: grows}
 	limits := claim.Room()
 	names := maps.Clone(d.Disks)
 	for _, x := range limits {

@@ -188,7 +188,7 @@ func (n *Node) takeSteady(t *turn, shared *sharedReads) (_ *enforce.Targets, sus
 	if shared != nil {
 		suspects, unread = shared.suspects(g.plan.covering)
 	}
-	if len(suspects) > 0 || unread != "" || !s.tryTake(g, t.began) {
+	if len(suspects) > 0 || unread != "" || !g.token.TryTake() {
 		return nil, suspects, unread
 	}
 	return g.plan.Targets, nil, ""
@@ -219,7 +219,7 @@ func (s *state) isSteady(g *group) bool {
 			return false // what is lent may have changed
 		}
 		for _, c := range p.containers {
-			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete {
+			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete() {
 				return false
 			}
 			runs = runs || c.mayRun()
@@ -268,7 +268,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
-		if err := n.takeNow(g); err != nil {
+		if err := g.takeNow(); err != nil {
 			return err
 		}
 		defer n.release(g)
@@ -331,8 +331,8 @@ func (n *Node) noteComplete(of groupIdentity) {
 			}
 			ready = ready || c.mayRun()
 		}
-		if ready && !pod.isComplete {
-			pod.isComplete = true
+		if ready && !pod.isComplete() {
+			pod.complete = pod.request.now.Load()
 			s.changed(g)
 		}
 	}
@@ -348,7 +348,7 @@ func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
 		if len(g.pods) == 0 || !s.concerns(g) {
 			continue
 		}
-		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs(now) {
+		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs() {
 			hung = append(hung, g.identity())
 		}
 	}

@@ -133,14 +133,11 @@ type group struct {
 	groupFacts
 	pods []*pod // in the order of their arrival
 
-	entry   queue.Entry[groupIdentity]
-	drain   lifecycle.Drain
-	plan    *planned // nil after a change
-	changes int      // number of changes; a plan is kept only if this is the same as when the plan began
-	retry   retry
-	// writing is when the goroutine took the token that writes the group's cgroups; zero without one, and until a new one has
-	// the lock.
-	writing  time.Time
+	entry    queue.Entry[groupIdentity]
+	drain    lifecycle.Drain
+	plan     *planned // nil after a change
+	changes  int      // number of changes; a plan is kept only if this is the same as when the plan began
+	retry    retry
 	recorded recorded
 	foreign  string // limits of other programs in io.max of the pod's cgroup, as they were last read; "" for none
 	told     notice.Ledger[noticeKey]
@@ -163,10 +160,8 @@ type groupFacts struct {
 	ref    guard.Ref[state, group]
 	cgroup string // below the cgroup root; "" where the runtime named none
 	key    string // name of the group; no other group has it at the same time
-	// token is held by the writer, so that two writers cannot interleave and leave the older
-	// values. It is a channel, because a write to a dying disk can hang and waiters have
-	// deadlines.
-	token chan struct{}
+	// token is held by the writer, so that two writers cannot interleave and leave the older values: a write to a dying disk can hang.
+	token *bounded.Token
 	// written has what this process wrote to the group's cgroups. Only the holder of the token uses it.
 	written *enforce.Written
 }
@@ -206,9 +201,10 @@ type pod struct {
 	known map[string]knownFacts
 	// total are the limits of the pod as a whole, with the containers that were accepted so far. They count for the budget.
 	total policy.Settings
-	// isComplete is true once a pass has found that all containers are decided and one runs: containers are created one by one.
-	isComplete bool
-	edit       edit
+	// complete is the request for which a pass has found that all containers are decided and one runs: containers are created one by
+	// one. It is nil before.
+	complete *podfacts.Request
+	edit     edit
 	// trying is the edit that is being tried, nil if none is.
 	trying *podfacts.Request
 	// isNew is true for a sandbox that an event has reported first: all its containers are known.
@@ -243,6 +239,8 @@ type knownFacts struct {
 	facts   policy.Container
 	size    int // in bytes, of the mounts in the OCI spec
 	arrival int
+	// isRejected is true if the newest one was rejected. The facts are those of an accepted one before it, if there was one.
+	isRejected bool
 }
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
@@ -280,11 +278,9 @@ type live struct {
 // edit is a live change of a pod that does not count yet.
 type edit struct {
 	next *podfacts.Request // nil for none
-	err  error             // the reason why it is rejected, for the record; nil before the first try
+	err  error             // the reason why it is rejected; nil before the first try
 	// unknown is the reason why the pod may have an edit that is not known; nil if it has none.
 	unknown error
-	// isRejected is true if err is of next, and not of the edit before it.
-	isRejected bool
 }
 
 // rejectedEdit is the error of a pod with an edit that does not count.

@@ -102,7 +102,7 @@ func TestEditAddsUpOnce(t *testing.T) {
 		out := time.Hour
 		for range 50 { // most of them while another process has the CPU
 			began := time.Now()
-			if excess := s.excess(of[0].pod.group.in(s), of, nil); excess != nil {
+			if excess := s.excess(of[0].pod.group.in(s), of, of[0].pod.in(s).total, nil); excess != nil {
 				t.Fatal(excess)
 			}
 			out = min(out, time.Since(began))

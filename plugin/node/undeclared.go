@@ -52,9 +52,9 @@ func (u *undeclared) find(ctx context.Context, g groupIdentity, of []containerRe
 // cgroup whose counters have to be read first.
 func (r *sharedReads) suspects(of []*container) (out []containerRef, unread string) {
 	for _, c := range of {
-		may := c.use.pending || c.use.failure != nil
+		may := c.use.seen == uncompared || c.use.failure != nil
 		if !may {
-			if may, unread = r.counters.MayDiffer(c.cgroup, &c.disks.Facts, &c.use.seen); unread != "" {
+			if may, unread = r.counters.MayDiffer(c.cgroup, &c.disks.Facts, c.use.seen); unread != "" {
 				return nil, unread
 			}
 		}
@@ -113,10 +113,10 @@ func (u *undeclared) compareUse(ctx context.Context, c containerRef) bool {
 	var found inventory.Usage
 	if err == nil {
 		var starred map[blkio.Dev]bool
-		if old.use.pending {
+		if old.use.seen == uncompared {
 			starred = u.starred(&old)
 		}
-		found, err = u.stacks.FindUndeclared(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
+		found, err = u.stacks.FindUndeclared(ctx, &old.disks.Facts, old.use.seen, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false
@@ -159,8 +159,8 @@ func (u *undeclared) noteUse(of containerRef, found *inventory.Usage, err error)
 		c.use.failure = err
 		return false
 	}
-	changed = c.use.pending || !slices.Equal(found.Undeclared, c.use.seen.Undeclared)
-	if c.use = (undeclaredUse{seen: *found}); changed {
+	changed = c.use.seen == uncompared || !slices.Equal(found.Undeclared, c.use.seen.Undeclared)
+	if c.use = (undeclaredUse{seen: found}); changed {
 		s.changed(g)
 	}
 	return changed

@@ -100,11 +100,11 @@ func (n *Node) Raise(ctx context.Context, group string, isRaised func(cgroup str
 		return nil
 	}
 	err := n.inFlight.passes.For(ctx, group+" burst", passDeadline, func(ctx context.Context) error {
-		if !n.take(g, ctx.Done()) {
+		if !g.token.Take(ctx.Done()) {
 			return context.Cause(ctx)
 		}
 		defer n.release(g)
-		if ctx.Err() != nil { // take chooses by chance if both are ready
+		if ctx.Err() != nil { // Take chooses by chance if both are ready
 			return context.Cause(ctx)
 		}
 		if targets := n.planFor(g); targets.Raise(isRaised) {

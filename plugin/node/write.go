@@ -34,7 +34,7 @@ func (n *Node) enforcer() *enforce.Enforcer {
 // cgroup, because the start of a container must not wait for its neighbours. It waits for another writer until
 // ctx ends.
 func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
-	if !n.take(g, ctx.Done()) {
+	if !g.token.Take(ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
 	defer n.release(g)
@@ -156,9 +156,9 @@ func (n *Node) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan 
 	}
 	switch {
 	case plan != nil:
-		c.exit.plan, c.exit.planned = *plan, true
+		c.exit.plan = plan
 	case r.Compared: // the hand-over is disabled, and the limits may have changed
-		c.exit.planned = false
+		c.exit.plan = nil
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
 	if gone && !starting {
@@ -285,7 +285,7 @@ func (s *state) view(g *group) view {
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
 			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
-			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.isComplete
+			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.isComplete()
 			v.Pod.Begun, v.Pod.Granted = begun, g.grantedTo(pod)
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
 		}
@@ -317,27 +317,12 @@ func (c *snapshot) planned() plan.Container {
 	}
 }
 
-// take waits for the right to write a group's cgroups. It returns false if done is closed first.
-func (n *Node) take(g groupIdentity, done <-chan struct{}) bool {
-	select {
-	case g.token <- struct{}{}:
-	case <-done:
-		return false
-	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g.in(s).writing = time.Now()
-	return true
-}
-
 // takeNow takes the right to write a group's cgroups, unless another goroutine has it.
-func (n *Node) takeNow(of groupIdentity) error {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	switch g := of.in(s); {
-	case s.tryTake(g, time.Now()):
+func (g groupIdentity) takeNow() error {
+	switch {
+	case g.token.TryTake():
 		return nil
-	case g.writeHangs(time.Now()):
+	case g.writeHangs():
 		return cause.ErrWriteHangs
 	}
 	return errWritten
@@ -346,24 +331,10 @@ func (n *Node) takeNow(of groupIdentity) error {
 // errWritten is the error of a write to a group that another goroutine is writing. It is retried, and is no problem.
 var errWritten = errors.New("another goroutine is writing")
 
-// tryTake takes the right to write a group's cgroups without waiting for it.
-func (s *state) tryTake(g *group, now time.Time) bool {
-	select {
-	case g.token <- struct{}{}:
-		g.writing = now
-		return true
-	default:
-		return false
-	}
-}
-
 // writeHangs reports whether a write to the group's cgroups takes too long.
-func (g *group) writeHangs(now time.Time) bool {
-	return !g.writing.IsZero() && now.Sub(g.writing) > passDeadline
-}
+func (g *groupFacts) writeHangs() bool { return g.token.HeldFor() > passDeadline }
 
-// release gives the token back. It does so under the lock, so that it does not overwrite what the next writer notes. The
-// reconciler may wait for the token until a retry.
+// release gives the right to write a group's cgroups back. The reconciler may wait for it until a retry.
 func (n *Node) release(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
@@ -371,8 +342,7 @@ func (n *Node) release(of groupIdentity) {
 }
 
 func (s *state) release(g *group) {
-	<-g.token // does not block, because the caller holds the token
-	g.writing = time.Time{}
+	g.token.Return()
 	s.drop(g)
 	if g.entry.IsDue() && s.queue.Hasten(&g.entry, time.Now()) {
 		reminder.Wake(s.wake)
