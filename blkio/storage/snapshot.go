@@ -55,20 +55,9 @@ func (s *snapshot) locate(ctx context.Context, hostPath string) located {
 	}
 	l, certain := s.locateNew(ctx, hostPath)
 	if certain {
-		s.remember(hostPath, l)
+		s.paths.put(hostPath, l, maxPaths)
 	}
 	return l
-}
-
-// remember copies the texts: they may be parts of a request.
-func (s *snapshot) remember(hostPath string, l located) {
-	l.path = strings.Clone(l.path)
-	if hostPath == l.path {
-		hostPath = l.path
-	} else {
-		hostPath = strings.Clone(hostPath)
-	}
-	s.paths.put(hostPath, l, maxPaths)
 }
 
 // locateNew finds the backing of a path. certain is true if the result is valid as long as the table is.
