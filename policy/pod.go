@@ -59,10 +59,16 @@ type choice struct {
 	err   *annotation.Error
 }
 
+// What is known of a pod without annotations, and of its volumes before they are known.
+var (
+	noRequest      = &annotation.Request{}
+	unknownVolumes = &Volumes{unknown: "the volumes of the pod are not known yet"}
+)
+
 // ForPod returns the policy for a pod with these annotations, nil for none. Without facts no rule matches.
 func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
-	out := &Pod{policy: p, request: cmp.Or(r, &annotation.Request{})}
-	out.volumes = &Volumes{unknown: "the volumes of the pod are not known yet"}
+	out := &Pod{policy: p, request: cmp.Or(r, noRequest)}
+	out.volumes = unknownVolumes
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
 		out.budget, out.namespace, out.volumes = p.BudgetFor(facts.Namespace), facts.Namespace, cmp.Or(facts.Volumes, out.volumes)
@@ -95,7 +101,7 @@ func (p *Pod) allow() {
 			}))
 		}
 	}
-	p.request = &annotation.Request{}
+	p.request = noRequest
 }
 
 func (p *Pod) refusedTotal() (errs []*annotation.Error) {

@@ -44,7 +44,7 @@ func (s *Storage) Filesystems() []Filesystem {
 // FilesystemAt returns the device number (st_dev) of the filesystem that is mounted at a path of the node, as
 // of the last refresh. It returns zero if no filesystem is mounted at the path.
 func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
-	m := s.Mounts().find(mountpoint)
+	m, _ := s.Mounts().find(mountpoint)
 	if m == nil || m.Mountpoint != mountpoint {
 		return blkio.Dev{}
 	}
@@ -75,8 +75,8 @@ func (s *Storage) Locate(ctx context.Context, hostPath string) (p string, local 
 	if l.path == "" {
 		return "", false
 	}
-	m := snap.table.find(l.path)
-	return l.path, m != nil && isLocal(m) && snap.remoteAbove(m) == nil
+	m, remote := snap.table.find(l.path)
+	return l.path, m != nil && isLocal(m) && remote == nil
 }
 
 // Node returns the number of the block device at a path below /dev. The error is

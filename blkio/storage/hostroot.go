@@ -81,7 +81,7 @@ func (h *hostRoot) walk(ctx context.Context, t *MountTable, p string) (string, e
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
 		next := path.Join(done, name) // ".." of a link's target goes up here
-		m := t.find(next)
+		m, _ := t.find(next)
 		if m == nil || !isLocal(m) {
 			return path.Join(next, rest), nil
 		}

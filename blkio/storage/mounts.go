@@ -104,13 +104,13 @@ func (t *MountTable) Find(p string) (*Mount, bool) {
 	if !strings.HasPrefix(p, "/") {
 		return nil, false
 	}
-	m := t.find(path.Clean(p))
+	m, _ := t.find(path.Clean(p))
 	return m, m != nil
 }
 
-// find returns the mount of a clean path. It searches for the mounts around each mountpoint in the path just
-// once, so that the time grows only with the length of the path.
-func (t *MountTable) find(p string) *Mount {
+// find returns the mount of a clean path, and the nearest mount on the way to that which is not local, or nil. It searches for the
+// mounts around each mountpoint in the path just once, so that the time grows only with the length of the path.
+func (t *MountTable) find(p string) (m, remote *Mount) {
 	for {
 		// The mountpoints from a directory above p to p itself all start with that directory. So the last one
 		// of them that is not after p is the nearest.
@@ -121,7 +121,7 @@ func (t *MountTable) find(p string) *Mount {
 			return 1
 		})
 		if i == 0 {
-			return nil
+			return nil, nil
 		}
 		last := t.sorted[i-1].Mountpoint
 		if last == p {
@@ -153,18 +153,19 @@ func commonDir(p, other string) string {
 	return p[:max(strings.LastIndexByte(p[:n], '/'), 1)]
 }
 
-// top returns the visible mount on p. That is the top of the stack there, or the mount around it if a mount
-// further up hides the whole stack.
-func (t *MountTable) top(stack []*Mount, p string) *Mount {
+// top returns the visible mount on p, with the nearest one on the way to it that is not local. That is the top of the stack there, or
+// the mount around it if a mount further up hides the whole stack.
+func (t *MountTable) top(stack []*Mount, p string) (seen, remote *Mount) {
 	var around *Mount
 	if p != "/" {
-		around = t.find(parentDir(p))
+		around, remote = t.find(parentDir(p))
 	}
-	var seen *Mount
 	if around == nil {
 		seen = bottom(stack) // the root, whose parent is not in the table
 	} else if seen = childOf(stack, around.ID); seen == nil {
-		return around
+		return around, remote
+	} else if !isLocal(around) {
+		remote = around
 	}
 	for range stack { // bounded, should the parents go round in circles
 		next := childOf(stack, seen.ID)
@@ -173,7 +174,7 @@ func (t *MountTable) top(stack []*Mount, p string) *Mount {
 		}
 		seen = next
 	}
-	return seen
+	return seen, remote
 }
 
 func bottom(stack []*Mount) *Mount {
@@ -281,7 +282,7 @@ func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, 
 	if len(mounts) == 0 {
 		return "", nil, false
 	}
-	m := s.table.find(dir + "/" + rel)
+	m, _ := s.table.find(dir + "/" + rel)
 	if m == nil || !isBelow(m.Mountpoint, dir) {
 		return "", nil, false
 	}
@@ -325,7 +326,7 @@ func (s *snapshot) visibleOf(dir string, mounts []*Mount) []*Mount {
 		if i > 0 && mounts[i-1].Mountpoint == p {
 			continue // one of each stack
 		}
-		if m := s.table.find(p); m.Mountpoint == p {
+		if m, _ := s.table.find(p); m.Mountpoint == p {
 			out = append(out, m)
 		}
 	}

@@ -170,7 +170,8 @@ func (s *snapshot) placeOf(layer string) (_ place, ok bool) {
 	if dir == layer {
 		return place{}, false
 	}
-	return place{dir, s.table.find(layer)}, true
+	m, _ := s.table.find(layer)
+	return place{dir, m}, true
 }
 
 // placesDir returns the directory DIR of a layer of a snapshotter, DIR/NUMBER/fs, and any other layer as it is.
@@ -198,11 +199,11 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 		// An overlay is often mounted over its own layer, which no path leads to then.
 		return s.holder(ctx, s.table.beneath(m, dir), depth, true)
 	}
-	of := s.table.find(dir)
+	of, remote := s.table.find(dir)
 	if of == nil || !isLocal(of) {
 		return s.holder(ctx, of, depth, true)
 	}
-	if remote := s.remoteAbove(of); remote != nil {
+	if remote != nil {
 		return &blkio.Backing{Reason: belowRemote(remote)}, false, false
 	}
 	target, err := s.host.resolve(ctx, s.table, dir)
@@ -213,7 +214,10 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 	case err != nil:
 		return &blkio.Backing{Reason: resolveFailed, Err: err}, false, false
 	}
-	return s.holder(ctx, s.table.find(target), depth, target == dir)
+	if target != dir {
+		of, _ = s.table.find(target)
+	}
+	return s.holder(ctx, of, depth, target == dir)
 }
 
 // holder is the backing of a mount that holds a layer. An overlay depends on its own layers, and EROFS on its file.

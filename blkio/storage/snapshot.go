@@ -55,20 +55,9 @@ func (s *snapshot) locate(ctx context.Context, hostPath string) located {
 	}
 	l, certain := s.locateNew(ctx, hostPath)
 	if certain {
-		s.remember(hostPath, l)
+		s.paths.put(hostPath, l, maxPaths)
 	}
 	return l
-}
-
-// remember copies the texts: they may be parts of a request.
-func (s *snapshot) remember(hostPath string, l located) {
-	l.path = strings.Clone(l.path)
-	if hostPath == l.path {
-		hostPath = l.path
-	} else {
-		hostPath = strings.Clone(hostPath)
-	}
-	s.paths.put(hostPath, l, maxPaths)
 }
 
 // locateNew finds the backing of a path. certain is true if the result is valid as long as the table is.
@@ -77,7 +66,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		return located{backing: &blkio.Backing{Reason: fmt.Sprintf("path %q is not absolute", hostPath)}}, false
 	}
 	p := path.Clean(hostPath)
-	m := s.table.find(p)
+	m, remote := s.table.find(p)
 	if m == nil {
 		return located{backing: s.uncovered()}, false
 	}
@@ -85,7 +74,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	// A mountpoint has no symlinks, because the kernel prints it resolved. Names in a filesystem that is not
 	// local are never looked up.
 	if p != m.Mountpoint && isLocal(m) {
-		if remote := s.remoteAbove(m); remote != nil {
+		if remote != nil {
 			return s.noDisk(m, belowRemote(remote)), false
 		}
 		target, err := s.host.resolve(ctx, s.table, p)
@@ -95,7 +84,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		}
 		if target != p {
 			p = target
-			if m = s.table.find(p); m == nil {
+			if m, _ = s.table.find(p); m == nil {
 				return located{backing: s.uncovered()}, false
 			}
 		}
@@ -143,19 +132,6 @@ func belowRemote(m *Mount) string {
 		return "its mount cannot be read: " + m.Unreadable
 	}
 	return "its place is below " + m.FSType + ", which could hang"
-}
-
-// remoteAbove returns a mount on the way to m that is not local.
-func (s *snapshot) remoteAbove(m *Mount) *Mount {
-	for m.Mountpoint != "/" {
-		if m = s.table.find(parentDir(m.Mountpoint)); m == nil {
-			return nil
-		}
-		if !isLocal(m) {
-			return m
-		}
-	}
-	return nil
 }
 
 func (s *snapshot) noDisk(m *Mount, reason string) located {

@@ -51,6 +51,16 @@ func (n *mountModel) lookUp(p string) *Mount {
 	return m
 }
 
+// remoteAbove returns the nearest mount on the way to m that is not local, or nil.
+func (n *mountModel) remoteAbove(m *Mount) *Mount {
+	for m.Mountpoint != "/" {
+		if m = n.lookUp(path.Dir(m.Mountpoint)); !isLocal(m) {
+			return m
+		}
+	}
+	return nil
+}
+
 // mount is mount(2). An ID that was unmounted may be used again.
 func (n *mountModel) mount(p string) *Mount {
 	id := 1
@@ -58,6 +68,9 @@ func (n *mountModel) mount(p string) *Mount {
 		id = 1 + n.rng.IntN(1000)
 	}
 	m := &Mount{ID: id, Parent: n.lookUp(p).ID, Mountpoint: p, Root: "/", FSType: "tmpfs", Source: "tmpfs"}
+	if n.rng.IntN(4) == 0 {
+		m.FSType = "nfs4"
+	}
 	m.Dev.Minor = uint32(100 + id)
 	n.mounts = append(n.mounts, m)
 	return m
@@ -106,6 +119,10 @@ func (n *mountModel) check(t *testing.T, what string, table *MountTable) {
 		got, ok := table.Find(p)
 		if want := n.lookUp(p); !ok || got.ID != want.ID {
 			t.Fatalf("%s: %s is in mount %+v, want %+v; the mounts are\n%s", what, p, got, want, n.text())
+		}
+		_, remote := table.find(p)
+		if want := n.remoteAbove(got); (remote == nil) != (want == nil) || want != nil && remote.ID != want.ID {
+			t.Fatalf("%s: %s is below the remote mount %+v, want %+v; the mounts are\n%s", what, p, remote, want, n.text())
 		}
 	}
 }

@@ -71,6 +71,7 @@ func Parse(annotations map[string]string) *Request {
 		})
 		r.keys = slices.DeleteFunc(keys, func(key string) bool { return key == limitsKey })
 	}
+	r.scopes = make([]*Scope, 0, len(r.keys))
 	for _, key := range r.keys {
 		if r.parse(annotations, key); r.entries > MaxTotal {
 			return r.tooMuch(key, "more than "+strconv.Itoa(MaxTotal)+" entries in the annotations of one pod together",
