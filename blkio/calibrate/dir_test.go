@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -83,6 +84,38 @@ func TestOpenDirInRoot(t *testing.T) {
 	if _, place, err := openDir("/", "/proc/self/cwd"); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("%q, %v", place, err)
 	}
+}
+
+// TestOpenDirWhileRenamed verifies that a path with a ".." is opened while files of the node are renamed all the time.
+func TestOpenDirWhileRenamed(t *testing.T) {
+	root, other := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	if err := errors.Join(os.Symlink("../..", filepath.Join(root, "up")), os.WriteFile(other, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ended, group := make(chan struct{}), sync.WaitGroup{}
+	group.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			if err := errors.Join(os.Rename(other, other+"2"), os.Rename(other+"2", other)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 5000 { // without another try, some fail
+		d, _, err := openDir(root, "up/up/up/up")
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		d.Close()
+	}
+	close(ended)
+	group.Wait()
 }
 
 // TestDirStays verifies that the object at the path of the directory does not matter after it was opened.
