@@ -26,15 +26,15 @@ import (
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
 // does. start returns at the latest when ctx ends, and leaves the rest to the reconciler.
 func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
-	pod, err := n.lookupGuarded(sb)
-	if pod.isNone() {
-		return err
+	pod, isConcerned := n.enter(sb)
+	if !isConcerned {
+		return nil
 	}
 	// The container is known, unless no plugin listened when it was created, or the answer to its creation came
 	// too late. It is entered before any step that can fail or hang, so that a running container is known and
 	// counted, and its limits are retried.
 	c := n.findOrRegister(pod, ctr)
-	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
+	err := n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
 	now := n.snapshot(c.ref)
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
@@ -223,12 +223,12 @@ func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
 // fails the creation, with the text that the tenant sees. A container for which no call is left is decided when
 // it starts.
 func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pod, err := n.lookupGuarded(sb)
-	if pod.isNone() {
-		return nil, err
+	pod, isConcerned := n.enter(sb)
+	if !isConcerned {
+		return nil, nil
 	}
 	var spec policy.Settings
-	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) (err error) {
+	err := n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) (err error) {
 		spec, err = n.decideNew(ctx, pod, ctr, splitsLines)
 		return err
 	})
@@ -334,7 +334,10 @@ func (n *Node) Refusal(sb *Sandbox) error {
 	if pol.OnError.Internal != policy.Reject {
 		return nil
 	}
-	if r, concerned := n.requestOf(sb, pol); !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
+	pod, _ := n.enter(sb)
+	r := pod.request.now.Load()
+	isConcerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsNow(r, pod.uid, pod.name)
+	if !isConcerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.Refused[annotation.Internal].Add(1)

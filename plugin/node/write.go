@@ -338,10 +338,7 @@ func (g *groupFacts) writeHangs() bool { return g.token.HeldFor() > passDeadline
 func (n *Node) release(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.release(of.in(s))
-}
-
-func (s *state) release(g *group) {
+	g := of.in(s)
 	g.token.Return()
 	s.drop(g)
 	if g.entry.IsDue() && s.queue.Hasten(&g.entry, time.Now()) {
