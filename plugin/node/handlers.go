@@ -73,7 +73,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err = errors.Join(err, n.apply(ctx, c.pod.group, c.id))
 	n.lend(c.pod.group)
 	if n.tell(c.pod.group); err != nil {
-		return &limitError{now.name, err}
+		return fmt.Errorf("limit container %s: %w", now.name, err)
 	}
 	return nil
 }
@@ -109,16 +109,6 @@ func (n *Node) notLimited(of identity, err error) {
 	}
 	s.markDirty(c.pod.group.in(s))
 }
-
-// limitError is an internal failure to limit a container.
-type limitError struct {
-	container string
-	err       error
-}
-
-func (e *limitError) Error() string { return "limit container " + e.container + ": " + e.err.Error() }
-
-func (e *limitError) Unwrap() error { return e.err }
 
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
