@@ -71,15 +71,6 @@ func (n *Node) withLive(r *podfacts.Request, uid, name string) (*podfacts.Reques
 	return s.withLive(r, uid, name), l
 }
 
-// factsOf returns the facts about a pod that count or, if nothing concerns it yet, all that are known.
-func (s *state) factsOf(p *pod) policy.PodFacts {
-	now := p.request.now.Load()
-	if !p.group.in(s).isConcerned() {
-		now = s.withLive(now, p.uid, p.name)
-	}
-	return now.PodFacts
-}
-
 // revise has a pod follow what the API server knows about it. Labels and claims count at once if no container is live: a
 // creation asks the budget. Everything else that the author sets is an edit. A bystander follows it once something concerns it.
 func (s *state) revise(p *pod) {
@@ -237,8 +228,12 @@ func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]po
 	defer n.state.Unlock()
 	out := map[podIdentity]policy.PodFacts{}
 	for _, p := range s.pods {
-		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
-			out[p.podIdentity] = facts
+		now := p.request.now.Load()
+		if !p.group.in(s).isConcerned() {
+			now = s.withLive(now, p.uid, p.name) // a bystander does not follow it yet
+		}
+		if p.joined.Before(before) && p.hasLiveContainer() && !now.NamespaceLabels.Know(keys) {
+			out[p.podIdentity] = now.PodFacts
 		}
 	}
 	return out

@@ -375,15 +375,6 @@ func (n *Node) markDirty(g groupIdentity) {
 	s.markDirty(g.in(s))
 }
 
-// dropPlans has all groups planned again.
-func (n *Node) dropPlans() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		s.changed(g)
-	}
-}
-
 // layersMoved has the containers resolved again whose layers are elsewhere than before.
 func (n *Node) layersMoved(now *layers.Locations) {
 	s := n.state.Lock()

@@ -70,7 +70,7 @@ func (n *Node) beginPass(ctx context.Context) {
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	n.recovery.Step("find support for weights", func() {
 		if n.controls.Refresh() {
-			n.dropPlans() // the warning of a weight appears or disappears
+			n.markAllDirty() // the warning of a weight appears or disappears
 		}
 	})
 	n.cgroups.CloseUnread()
@@ -210,6 +210,9 @@ func (s *state) isSteady(g *group) bool {
 		if l.owner.IsPod || len(p.borrowed().Disks) > 0 {
 			return false // what is lent may have changed
 		}
+		if _, hasEdit := p.editNow(); hasEdit {
+			return false
+		}
 		for _, c := range p.containers {
 			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete() {
 				return false
@@ -218,7 +221,7 @@ func (s *state) isSteady(g *group) bool {
 		}
 	}
 	_, waits := g.drain.Ask()
-	return runs && !waits && !g.hasEdit()
+	return runs && !waits
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
