@@ -21,7 +21,7 @@ import (
 // A bystander is a pod without annotations of this domain, without a class by a rule, and without a budget for its
 // namespace. A later policy may have one for it. The runtime lists the running containers only to a plugin that
 // registers. A registration waits for each stop of a container that is under way, and blocks all other events
-// meanwhile. So bystanders are part of the state as other pods are, and only have nothing to be decided or compared.
+// meanwhile. So bystanders are part of the state as all pods are. Only nothing of them is decided or compared.
 
 // concern is whether something concerns the pods of a group: the policy, annotations, the API server, or a record on their cgroups. While
 // nothing does, it is what is known about the records.

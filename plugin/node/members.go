@@ -197,8 +197,8 @@ func (s *state) markDirty(g *group) {
 	s.reconcileAt(g, time.Now())
 }
 
-// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left, or nothing concerns it and its
-// records were read.
+// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left, or nothing concerns it and no record
+// is to be read.
 func (s *state) reconcileAt(g *group, at time.Time) {
 	if len(g.pods) > 0 && (g.isConcerned() || g.concern == unread) {
 		s.queue.Add(&g.entry, at)

@@ -107,7 +107,7 @@ func (n *Node) work(ctx context.Context, next turn) {
 // reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	g, isDone := t.groupIdentity, t.concern < concerned
-	if isDone {
+	if isDone { // nothing else is due for bystanders
 		n.recovery.Step("find recorded pods", func() { n.findRecord(g) })
 	} else if t.inPass {
 		n.recovery.Step("compare a pod", func() { isDone = n.staysSteady(ctx, &t) })
@@ -118,6 +118,7 @@ func (n *Node) reconcileTurn(ctx context.Context, t turn) {
 	n.endTurn(g)
 }
 
+// reconcileFully does all that is due for a group that something concerns.
 func (n *Node) reconcileFully(ctx context.Context, g groupIdentity, inPass bool) {
 	if inPass {
 		n.findForPass(ctx, g)
