@@ -49,13 +49,13 @@ func TestPodOfFormerRule(t *testing.T) {
 	again := sandbox(nil)
 	again.Id = "sb2"
 	for _, sb := range []*api.PodSandbox{plain, again} {
-		if !p.concerns(sandboxOf(sb), p.events.Policy()) {
+		if !p.events.Enter(sandboxOf(sb), containerOf(ctr("b")), node.Created) {
 			t.Errorf("%s is of no concern", sb.GetId())
 		}
 	}
 	other := sandbox(nil)
 	other.Id, other.Linux = "sb3", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod3.slice"}
-	if p.concerns(sandboxOf(other), p.events.Policy()) {
+	if p.events.Enter(sandboxOf(other), containerOf(ctr("b")), node.Created) {
 		t.Error("another pod is of concern")
 	}
 }
@@ -63,7 +63,7 @@ func TestPodOfFormerRule(t *testing.T) {
 // passingBy is a state that panics when a pod of no concern is noted.
 type passingBy struct{ panicking }
 
-func (passingBy) PassBy(*node.Sandbox, *node.Container, node.State, *policy.Policy) bool {
+func (passingBy) Enter(*node.Sandbox, *node.Container, node.State) bool {
 	panic("no state")
 }
 

@@ -33,18 +33,6 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 	return sandboxes, containers
 }
 
-// concerns reports whether something concerns a pod, or the pod is known. Nothing may concern a known pod any more.
-func (p *Plugin) concerns(sb *node.Sandbox, pol *policy.Policy) bool {
-	return sb.Concerns(pol) || p.events.Knows(sb.ID, sb.Cgroup)
-}
-
-// passesBy reports whether an event of a container needs no further work, as those of most pods, and has
-// the container noted for a later policy.
-func (p *Plugin) passesBy(sb *api.PodSandbox, ctr *api.Container, now node.State) bool {
-	pol, described := p.events.Policy(), sandboxOf(sb)
-	return !p.concerns(described, pol) && !p.events.PassBy(described, containerOf(ctr), now, pol)
-}
-
 // containerOf converts NRI's message about a container for the node.
 func containerOf(ctr *api.Container) *node.Container {
 	resources := ctr.GetLinux().GetResources()

@@ -158,7 +158,7 @@ func TestOtherRuntimeReports(t *testing.T) {
 				if warned := warnings(hook); preinstalled && warned != 1 || !preinstalled && warned != 0 { // reconnect logs it
 					t.Errorf("%d lines of the log", warned)
 				}
-				p.events.PassBy(sandboxOf(sandbox(nil)), containerOf(ctr("a")), node.Running, p.events.Policy())
+				p.events.Enter(sandboxOf(sandbox(nil)), containerOf(ctr("a")), node.Running)
 				if err := check(); err != nil {
 					t.Error(err)
 				}

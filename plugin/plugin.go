@@ -51,8 +51,7 @@ type Plugin struct {
 type events interface {
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
-	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State, by *policy.Policy) (concerned bool)
-	Knows(sandbox, cgroup string) bool
+	Enter(sb *node.Sandbox, ctr *node.Container, now node.State) (isConcerned bool)
 	Create(ctx context.Context, sb *node.Sandbox, ctr *node.Container, splitsLines bool) (spec policy.Settings, decided bool, err error)
 	Start(ctx context.Context, sb *node.Sandbox, ctr *node.Container, canRefuse bool) error
 	Updated(sandbox string)

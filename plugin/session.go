@@ -146,14 +146,15 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, ctrs 
 // CreateContainer puts limits into the spec, or refuses the container.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (_ *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer s.recovered("CreateContainer", pod, &err)
-	if s.p.passesBy(pod, ctr, node.Created) {
+	sb, c := sandboxOf(pod), containerOf(ctr)
+	if !s.p.events.Enter(sb, c, node.Created) { // as for most pods
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.handlers.WithLabelValues("create")).ObserveDuration()
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	s.awaitLayers(ctx, s.deadline/2)
-	spec, decided, err := s.p.events.Create(ctx, sandboxOf(pod), containerOf(ctr), s.splitsLines)
+	spec, decided, err := s.p.events.Create(ctx, sb, c, s.splitsLines)
 	if err != nil || !decided {
 		return nil, nil, err
 	}
@@ -163,14 +164,15 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 // StartContainer completes the limits before the first user instruction.
 func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	defer s.recovered("StartContainer", pod, &err)
-	if s.p.passesBy(pod, ctr, node.Running) {
+	sb, c := sandboxOf(pod), containerOf(ctr)
+	if !s.p.events.Enter(sb, c, node.Running) {
 		return nil
 	}
 	defer prometheus.NewTimer(s.p.handlers.WithLabelValues("start")).ObserveDuration()
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	s.awaitLayers(ctx, s.deadline/2)
-	return s.p.events.Start(ctx, sandboxOf(pod), containerOf(ctr), !s.splitsLines)
+	return s.p.events.Start(ctx, sb, c, !s.splitsLines)
 }
 
 // PostUpdateContainer restores limits that an update of the container reverted.

@@ -24,7 +24,7 @@ func BenchmarkScrape(b *testing.B) {
 		sb, db, sidecar := plainPod(i, "dev")
 		n.p.RemovedPod(sb.ID)
 		for _, c := range []*Container{db, sidecar} {
-			if n.p.PassBy(sb, c, Running, n.p.Policy()) {
+			if n.p.Enter(sb, c, Running) {
 				b.Fatal("a limit concerns the pod")
 			}
 		}

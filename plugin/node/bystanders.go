@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"math"
 
@@ -16,44 +15,112 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // A bystander is a pod without annotations of this domain, without a class by a rule, and without a budget for its
 // namespace. A later policy may have one for it. The runtime lists the running containers only to a plugin that
 // registers. A registration waits for each stop of a container that is under way, and blocks all other events
-// meanwhile. So bystanders are part of the state, and only the reconciler passes them by.
+// meanwhile. So bystanders are part of the state as all pods are. Only nothing of them is decided or compared.
 
-// joinBystander makes a pod part of the state that nothing concerns, unless something concerns another sandbox of it.
-func (s *state) joinBystander(joining podIdentity, cgroup string) *pod {
-	g := s.groups[groupKey(cgroup, joining.id)]
-	passes := g == nil || !s.concerns(g)
-	p := s.join(joining, cgroup)
-	if passes {
-		s.unread(p.group.in(s))
+// concern is whether something concerns the pods of a group: the policy, annotations, the API server, or a record on their cgroups. While
+// nothing does, it is what is known about the records.
+type concern uint8
+
+// The values of concern. Up to unrecorded, nothing concerns the pods.
+const (
+	unread     concern = iota // the records are to be read soon
+	unreadable                // the next pass reads them again
+	unrecorded                // there is no record
+	concerned
+	recordRead // and the record of the pod that an earlier process left was read into group.recorded
+)
+
+// isConcerned reports whether something concerns the pods of the group.
+func (g *group) isConcerned() bool { return g.concern >= concerned }
+
+// Enter makes the pod of a container's event part of the state, and reports whether something concerns the pod. Of a bystander it notes the
+// container. It reads nothing of the node.
+func (n *Node) Enter(sb *Sandbox, ctr *Container, now State) (isConcerned bool) {
+	pod, isConcerned := n.enter(sb)
+	return isConcerned || n.passBy(pod, ctr, now)
+}
+
+// enter makes a sandbox part of the state, and reports whether something concerns its pod.
+func (n *Node) enter(sb *Sandbox) (pod podIdentity, isConcerned bool) {
+	pol := n.policy.Load()
+	if pod, isConcerned = n.podOf(sb.ID); isConcerned || !pod.isNone() && !n.concerns(sb, pol) {
+		return pod, isConcerned
+	}
+	pod, isConcerned = n.join(n.parse(sb, pol), n.isListed.Load())
+	if !isConcerned && (n.policy.Load() != pol || n.isLive(sb)) { // what came into force before the pod was here did not find it
+		return n.enter(sb)
+	}
+	return pod, isConcerned
+}
+
+// podOf returns the pod of a sandbox, and none if the sandbox is not part of the state.
+func (n *Node) podOf(sandbox string) (_ podIdentity, isConcerned bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if p := s.pods[sandbox]; p != nil {
+		return p.podIdentity, p.group.in(s).isConcerned()
+	}
+	return podIdentity{}, false
+}
+
+// join makes a pod part of the state. If the runtime has listed its pods, an unknown sandbox is a new one.
+func (n *Node) join(r reported, isListed bool) (_ podIdentity, isConcerned bool) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	p := s.enter(r, isListed)
+	s.inheritNamespace(p)
+	s.revise(p)
+	return p.podIdentity, p.group.in(s).isConcerned()
+}
+
+// enter makes a pod part of the state, or updates what is known of a bystander.
+func (s *state) enter(r reported, isNew bool) *pod {
+	p := s.pods[r.id]
+	if p == nil {
+		p = s.join(r)
+		p.isNew = isNew
+	} else if !p.group.in(s).isConcerned() {
+		p.request.now.Store(r.request.now.Load()) // with labels that were not kept
+	}
+	if r.isConcerned {
+		s.concern(p.group.in(s))
 	}
 	return p
 }
 
-// unread has the records of bystanders read.
-func (s *state) unread(g *group) {
-	s.bystanders[g] = unread
-	reminder.Wake(s.wake)
-}
-
-// PassBy notes a container of a pod that the policy by does not concern. It returns true if something concerns the pod since. It
-// reads nothing of the node.
-func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
-	if n.concernsLive(sb) {
-		return true
-	}
+// passBy notes a container of a bystander. It returns true if something concerns the pod since.
+func (n *Node) passBy(of podIdentity, ctr *Container, now State) (isConcerned bool) {
 	cut := ctr.within(bystanderRoom)
-	concerned, isCut := n.noteBystanding(sb, &cut, now, by)
-	if isCut {
-		sb.warnCut(n.log)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	p, g := of.in(s), of.group.in(s)
+	if s.pods[of.id] != p || g.isConcerned() {
+		return g.isConcerned()
 	}
-	// What came into force before this container was noted did not find the pod.
-	pol := n.policy.Load()
-	return concerned || n.concernsLive(sb) || pol != by && sb.Concerns(pol)
+	if now == Created {
+		s.forgetFailed(p, ctr)
+	}
+	c := p.container(ctr.ID)
+	if c == nil {
+		c = s.addReported(p, &cut)
+	}
+	if now == Running {
+		c.pid = ctr.PID
+		s.handle(c, lifecycle.StartContainer)
+	} else {
+		s.handle(c, lifecycle.CreateContainer)
+	}
+	if len(c.spec.Own) > 0 {
+		g.concern = unread
+	}
+	s.markDirty(g)
+	return false
 }
 
 // within returns a container with no more mounts than those that fit into room.
@@ -64,58 +131,33 @@ func (c *Container) within(room int) Container {
 	return out
 }
 
-// concernsLive reports whether something concerns a sandbox by what the API server knows about its pod. Nothing is known of most
-// pods without the cluster part, and each event of a container asks.
-func (n *Node) concernsLive(sb *Sandbox) bool {
-	if _, known := n.liveOf(sb.UID, sb.Namespace, sb.Name); !known {
+// concerns reports whether something concerns a sandbox: annotations of this domain, a class by a rule of the policy, a budget for its
+// namespace, or what the API server knows about its pod. Each event of a container asks.
+func (n *Node) concerns(sb *Sandbox, pol *policy.Policy) bool {
+	if annotation.Concerns(sb.Annotations) || pol.ConcernsUnannotated() &&
+		pol.Concerns(&policy.PodFacts{Namespace: sb.Namespace, Labels: sb.Labels, QOS: podfacts.QOSOf(sb.Cgroup), Handler: sb.Handler}) {
+		return true
+	}
+	if !n.isLive(sb) { // as most pods without the cluster part
 		return false
 	}
-	r, _ := sb.request(n.policy.Load())
+	r, _ := sb.request(pol)
 	return n.concernsNow(r, sb.UID, sb.Name)
+}
+
+// isLive reports whether the API server knows something about the pod of a sandbox.
+func (n *Node) isLive(sb *Sandbox) bool {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	_, known := s.liveOf(sb.UID, sb.Namespace, sb.Name)
+	return known
 }
 
 // concernsNow reports whether something concerns a pod by a request, with all that the API server knows. A pod that another pod controls may
 // lend.
 func (n *Node) concernsNow(r *podfacts.Request, uid, name string) bool {
-	if l, _ := n.liveOf(uid, r.Namespace, name); l.owner.IsPod {
-		return true
-	}
-	r = n.withLive(r, uid, name)
-	return len(r.Annotations) > 0 || n.policy.Load().Concerns(&r.PodFacts)
-}
-
-// noteBystanding notes a container of a bystander, unless something concerns the pod. isCut is true if the pod is new, and labels of it
-// were dropped.
-func (n *Node) noteBystanding(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned, isCut bool) {
-	cgroup, _ := cgroupfs.PodCgroup(sb.Cgroup) // without a cgroup, each sandbox of a pod is on its own
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	if g := s.groups[groupKey(cgroup, sb.ID)]; g != nil && s.concerns(g) {
-		return true, false
-	}
-	p := s.pods[sb.ID]
-	if p == nil {
-		var fresh podIdentity
-		fresh, isCut = newPod(sb, by)
-		p = s.joinBystander(fresh, cgroup)
-	}
-	if now == Created {
-		s.forgetFailed(p, ctr)
-	}
-	c := p.container(ctr.ID)
-	if c == nil {
-		c = s.addReported(p, ctr)
-	}
-	if now == Running {
-		c.pid = ctr.PID
-		s.handle(c, lifecycle.StartContainer)
-	} else {
-		s.handle(c, lifecycle.CreateContainer)
-	}
-	if len(c.spec.Own) > 0 {
-		s.unread(p.group.in(s))
-	}
-	return false, isCut
+	now, l := n.withLive(r, uid, name)
+	return l.owner.IsPod || len(now.Annotations) > 0 || n.policy.Load().Concerns(&now.PodFacts)
 }
 
 // forgetFailed forgets the containers of a bystander in whose place a container is created: the earlier creation has failed, and the
@@ -131,7 +173,7 @@ func (s *state) forgetFailed(p *pod, by *Container) {
 // addReported adds a container by a report of the runtime.
 func (s *state) addReported(p *pod, ctr *Container) *container {
 	room := s.mountRoom(p, ctr.Name)
-	if !s.concerns(p.group.in(s)) { // what is left out fits once the container is created again under a policy that concerns it
+	if !p.group.in(s).isConcerned() { // what is left out fits once the container is created again under a policy that concerns it
 		cut := ctr.within(room)
 		ctr, room = &cut, math.MaxInt
 	}
@@ -153,14 +195,13 @@ func newContainer(pod podIdentity, ctr *Container, room int) snapshot {
 	return c
 }
 
-// concern has the reconciler limit pods that were bystanders. recorded is true if their cgroups have a record.
-func (s *state) concern(g *group, recorded bool) {
-	known, passes := s.bystanders[g]
-	if !passes {
+// concern has the reconciler limit pods that were bystanders.
+func (s *state) concern(g *group) {
+	if g.isConcerned() {
 		return
 	}
-	delete(s.bystanders, g)
-	if recorded = recorded || known != unrecorded; !recorded { // an unread cgroup may have a record
+	recorded := g.concern != unrecorded // or maybe, before it is read
+	if g.concern = concerned; !recorded {
 		// No limit has delayed the writes of the pod so far. So its cgroup needs no limit for the data of containers that have ended.
 		g.drain.Forget()
 	}
@@ -204,7 +245,7 @@ func (n *Node) concern(of groupIdentity, former map[string]string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	s.concern(g, false)
+	s.concern(g)
 	for p, c := range g.all() {
 		if former != nil {
 			c.redecide(func(d *decision) { d.request = p.request.now.Load().InNamespace(former, s.namespaceKeys) })
@@ -216,8 +257,8 @@ func (n *Node) concern(of groupIdentity, former map[string]string) {
 func (n *Node) bystanding() (out []podIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for g := range s.bystanders {
-		for _, p := range g.pods {
+	for _, p := range s.pods {
+		if !p.group.in(s).isConcerned() {
 			out = append(out, p.podIdentity)
 		}
 	}
@@ -228,51 +269,24 @@ func (n *Node) bystanding() (out []podIdentity) {
 // plugin finds them by the records on the cgroups, and by the marks of the containers. A container that has not
 // started under that process has no record. Most pods never had any limit, so no event waits for such a read.
 
-// readBystanders reads the records of bystanders up to a reading, with a deadline.
-func (n *Node) readBystanders(ctx context.Context, upTo reading) error {
-	of := n.takeUnread(upTo)
-	if len(of) == 0 {
-		return nil
-	}
-	return n.inFlight.passes.For(ctx, "bystanders", passDeadline, func(ctx context.Context) error { return n.findRecorded(ctx, of) })
-}
-
-// findRecorded has something concern those bystanders whose cgroups have a record. The next pass removes
-// their limits.
-func (n *Node) findRecorded(ctx context.Context, of []groupIdentity) error {
-	var failed error
-	for _, g := range of {
-		found, err := n.hasRecord(g)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) { // the kernel does not support them, so there are no records
-			err = nil
-		}
-		if n.noteRead(g, found, err) {
-			failed = cmp.Or(failed, err)
-		}
-	}
-	return failed
-}
-
-// hasRecord reports whether the cgroup of a pod has a record of the pod, or of a container.
-func (n *Node) hasRecord(g groupIdentity) (bool, error) {
-	if g.cgroup == "" {
-		return false, nil // each pod with a record has a cgroup
+// findRecord reads whether the cgroup of bystanders has a record of the pod, or of a container.
+func (n *Node) findRecord(g groupIdentity) {
+	if g.cgroup == "" { // each pod with a record has a cgroup
+		n.noteRead(g, false, nil)
+		return
 	}
 	cg := n.cgroups.Cgroup(g.cgroup)
 	pod, err := cg.ReadXattr(record.Xattr)
-	if pod != nil {
-		return true, nil
-	}
 	containers, unlisted := cg.ListAbove(record.Xattr)
-	return len(containers) > 0, cmp.Or(err, unlisted)
+	if err = cmp.Or(err, unlisted); errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) { // the kernel does not support them, so there are no records
+		err = nil
+	}
+	n.noteRead(g, pod != nil || len(containers) > 0, err)
 }
 
-// noteRead notes whether bystanders have a record, or the OCI spec of a container has limits of an earlier process. It reports whether
-// that is still unknown because of an error.
-func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown bool) {
+// noteRead notes whether bystanders have a record, or the OCI spec of a container has limits of an earlier process. Then the next turn
+// removes these limits.
+func (n *Node) noteRead(of groupIdentity, recorded bool, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
@@ -281,26 +295,13 @@ func (n *Node) noteRead(of groupIdentity, recorded bool, err error) (unknown boo
 	}
 	switch {
 	case recorded:
-		s.concern(g, true)
+		s.concern(g)
+	case g.isConcerned():
 	case err != nil:
-		return !s.concerns(g)
-	case s.bystanders[g] == unreadable:
-		s.bystanders[g] = unrecorded
+		s.unreadable = err
+	case g.concern == unreadable:
+		g.concern = unrecorded
 	}
-	return false
-}
-
-// takeUnread returns the bystanders up to a reading. Until they are read they count as unreadable.
-func (n *Node) takeUnread(upTo reading) (out []groupIdentity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for g, known := range s.bystanders {
-		if known <= upTo {
-			s.bystanders[g] = unreadable
-			out = append(out, g.identity())
-		}
-	}
-	return out
 }
 
 // A tenant decides how many mounts a pod has. The API server bounds only the size of the pod, which has room for some
@@ -318,7 +319,7 @@ const bystanderRoom = 96 << 10
 // not count, because this one replaces it.
 func (s *state) mountRoom(p *pod, name string) int {
 	room := mountRoom
-	if !s.concerns(p.group.in(s)) {
+	if !p.group.in(s).isConcerned() {
 		room = bystanderRoom
 	}
 	for other, known := range p.known {

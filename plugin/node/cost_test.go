@@ -39,8 +39,8 @@ func TestBystanderMemory(t *testing.T) {
 				m.Destination, m.Type, m.Source = strings.Clone(m.Destination), strings.Clone(m.Type), strings.Clone(m.Source)
 			}
 			c.Spec = func() *inventory.Spec { return spec }
-			n.PassBy(sb, c, Created, n.Policy())
-			n.PassBy(sb, c, Running, n.Policy())
+			n.Enter(sb, c, Created)
+			n.Enter(sb, c, Running)
 		}
 	}
 	if used := (heap(t) - before) >> 10; used > 4<<10 {
@@ -56,7 +56,7 @@ func TestBystanderMemory(t *testing.T) {
 	}
 	before = heap(t)
 	for i := range 10 {
-		n.PassBy(hostile, ctr(fmt.Sprint(i), mounts...), Running, n.Policy())
+		n.Enter(hostile, ctr(fmt.Sprint(i), mounts...), Running)
 	}
 	if used := (heap(t) - before) >> 10; used > 200 {
 		t.Errorf("a pod with 40,000 mounts takes %d KiB", used)
@@ -75,7 +75,7 @@ func TestBystanderContainers(t *testing.T) {
 		c := ctr(fmt.Sprint("c", i), bind("/mnt/data/x", "/data", "rbind"))
 		c.Unified = map[string]string{"io.max": tooLong, "memory.high": "1024"}
 		c.Mark = tooLong
-		n.PassBy(batch(), c, Created, n.Policy())
+		n.Enter(batch(), c, Created)
 	}
 	used := heap(t) - before
 	kept := n.peek().pods["sb1"].containers
@@ -114,12 +114,12 @@ func TestBystanderEnds(t *testing.T) {
 	for _, id := range []string{"a1", "a2", "a3", "b1"} {
 		c := ctr(id[:1])
 		c.ID = id
-		n.PassBy(batch(), c, Created, n.Policy())
+		n.Enter(batch(), c, Created)
 	}
 	kept("a3", "b1")
 	again := ctr("a")
 	again.ID = "a3"
-	n.PassBy(batch(), again, Running, n.Policy())
+	n.Enter(batch(), again, Running)
 	kept("a3", "b1")
 	n.Stopped("sb1", "b1")
 	kept("a3", "b1")
@@ -178,7 +178,7 @@ func TestLiveCost(t *testing.T) {
 	add := func(i int) {
 		sb, db, _ := benchPod(i, "/var/lib")
 		sb.Annotations, sb.Labels = nil, map[string]string{"tier": "web"}
-		if n.PassBy(sb, db, Running, n.Policy()) {
+		if n.Enter(sb, db, Running) {
 			t.Fatal("the pod concerns the plugin")
 		}
 		labels := map[string]string{}

@@ -73,7 +73,16 @@ func (n *Node) decidePod(ctx context.Context, pod podIdentity) (decided bool, _ 
 func (n *Node) unresolved(of groupIdentity, pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return of.in(s).unresolved(pol, now)
+	for _, c := range of.in(s).all() {
+		switch {
+		case c.isResolved(pol, now):
+		case !c.token.IsHeld():
+			out = append(out, c.identity)
+		case c.hangs():
+			hung = append(hung, c.identity)
+		}
+	}
+	return out, hung
 }
 
 // isPlanned reports whether nothing was left to do for a group under this policy, and nothing has changed since.
@@ -94,19 +103,6 @@ func (g *group) isResolved(pol *policy.Policy, now *layers.Locations) bool {
 
 func (c *container) isResolved(pol *policy.Policy, now *layers.Locations) bool {
 	return c.isDecided(pol) && c.isFound(soughtBy(c.decision.policy), now)
-}
-
-func (g *group) unresolved(pol *policy.Policy, now *layers.Locations) (out, hung []identity) {
-	for _, c := range g.all() {
-		switch {
-		case c.isResolved(pol, now):
-		case !c.token.IsHeld():
-			out = append(out, c.identity)
-		case c.hangs():
-			hung = append(hung, c.identity)
-		}
-	}
-	return out, hung
 }
 
 // resolveAll brings the decisions for a group up to date: it finds disks, decides, and tries edits. Running containers cannot be

@@ -3,13 +3,10 @@ package node
 import (
 	"strconv"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/podevent"
 	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // This file has pods and containers as the runtime describes them.
@@ -31,23 +28,12 @@ func (sb *Sandbox) request(pol *policy.Policy) (r *podfacts.Request, isCut bool)
 	return facts.Request(podfacts.QOSOf(sb.Cgroup), sb.Handler), isCut
 }
 
-// Concerns reports whether a pod has annotations of this domain, a class by a rule of the policy, or a budget for its namespace.
-func (sb *Sandbox) Concerns(pol *policy.Policy) bool {
-	return annotation.Concerns(sb.Annotations) || pol.ConcernsUnannotated() &&
-		pol.Concerns(&policy.PodFacts{Namespace: sb.Namespace, Labels: sb.Labels, QOS: podfacts.QOSOf(sb.Cgroup), Handler: sb.Handler})
-}
-
 // newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
 func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 	r, isCut := sb.request(pol)
 	out := podIdentity{&fixedFacts{id: sb.ID, namespace: sb.Namespace, name: sb.Name, uid: sb.UID}}
 	out.request.now.Store(r)
 	return out, isCut
-}
-
-// warnCut logs that not all labels of a pod are kept.
-func (sb *Sandbox) warnCut(log logrus.FieldLogger) {
-	log.WithField("pod", sb.Namespace+"/"+sb.Name).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
 }
 
 // Container is a container as the runtime describes it.

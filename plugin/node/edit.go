@@ -56,16 +56,6 @@ func (p *pod) isRejected() bool {
 	return last.isRejected
 }
 
-// hasEdit reports whether a pod of the group has an edit that can be tried.
-func (g *group) hasEdit() bool {
-	for _, p := range g.pods {
-		if _, ok := p.editNow(); ok {
-			return true
-		}
-	}
-	return false
-}
-
 // candidates returns what may count of an edit, the best first: all of it, its facts alone, or its annotations alone.
 func (e *editOf) candidates(now *podfacts.Request) []*podfacts.Request {
 	facts := now.With(e.next, besideAnnotations)

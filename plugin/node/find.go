@@ -282,7 +282,7 @@ func (n *Node) mayRecall(of groupIdentity) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	return !g.recorded.read || slices.ContainsFunc(g.pods, func(p *pod) bool { return !p.restored })
+	return g.concern != recordRead || slices.ContainsFunc(g.pods, func(p *pod) bool { return !p.restored })
 }
 
 // noteRecalled takes over the record of a pod, which is nil if there is none.
@@ -290,14 +290,14 @@ func (n *Node) noteRecalled(of groupIdentity, r *record.Record) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	if !g.recorded.read && r != nil { // otherwise the record may be one of this process
+	if g.concern != recordRead && r != nil { // otherwise the record may be one of this process
 		g.recorded.exits, g.recorded.limits = record.WithExits(r.Exits, g.recorded.exits), limitsOf(r)
 		granted := r.Granted()
 		granted.Settings, granted.Lowered = granted.Settings.Carry(), granted.Lowered.Carry()
 		g.recorded.granted = &granted
 		s.recount(g)
 	}
-	g.recorded.read = true
+	g.concern = recordRead
 	for _, p := range g.pods {
 		if !p.restored {
 			p.restored = true

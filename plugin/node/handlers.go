@@ -26,15 +26,15 @@ import (
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
 // does. start returns at the latest when ctx ends, and leaves the rest to the reconciler.
 func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
-	pod, err := n.lookupGuarded(sb)
-	if pod.isNone() {
-		return err
+	pod, isConcerned := n.enter(sb)
+	if !isConcerned {
+		return nil
 	}
 	// The container is known, unless no plugin listened when it was created, or the answer to its creation came
 	// too late. It is entered before any step that can fail or hang, so that a running container is known and
 	// counted, and its limits are retried.
 	c := n.findOrRegister(pod, ctr)
-	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
+	err := n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
 	now := n.snapshot(c.ref)
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
@@ -73,7 +73,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err = errors.Join(err, n.apply(ctx, c.pod.group, c.id))
 	n.lend(c.pod.group)
 	if n.tell(c.pod.group); err != nil {
-		return &limitError{now.name, err}
+		return fmt.Errorf("limit container %s: %w", now.name, err)
 	}
 	return nil
 }
@@ -109,16 +109,6 @@ func (n *Node) notLimited(of identity, err error) {
 	}
 	s.markDirty(c.pod.group.in(s))
 }
-
-// limitError is an internal failure to limit a container.
-type limitError struct {
-	container string
-	err       error
-}
-
-func (e *limitError) Error() string { return "limit container " + e.container + ": " + e.err.Error() }
-
-func (e *limitError) Unwrap() error { return e.err }
 
 // findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
@@ -223,12 +213,12 @@ func (n *Node) noteRefused(sb *Sandbox, container string, refusal error) {
 // fails the creation, with the text that the tenant sees. A container for which no call is left is decided when
 // it starts.
 func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pod, err := n.lookupGuarded(sb)
-	if pod.isNone() {
-		return nil, err
+	pod, isConcerned := n.enter(sb)
+	if !isConcerned {
+		return nil, nil
 	}
 	var spec policy.Settings
-	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) (err error) {
+	err := n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) (err error) {
 		spec, err = n.decideNew(ctx, pod, ctr, splitsLines)
 		return err
 	})
@@ -334,7 +324,10 @@ func (n *Node) Refusal(sb *Sandbox) error {
 	if pol.OnError.Internal != policy.Reject {
 		return nil
 	}
-	if r, concerned := n.requestOf(sb, pol); !concerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
+	pod, _ := n.enter(sb)
+	r := pod.request.now.Load()
+	isConcerned := annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsNow(r, pod.uid, pod.name)
+	if !isConcerned || pol.ForPod(&r.PodFacts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.Refused[annotation.Internal].Add(1)

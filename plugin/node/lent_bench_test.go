@@ -19,7 +19,7 @@ func newLenders(tb testing.TB) (n *Node, owner, last podIdentity) {
 		p, _ := newPod(&Sandbox{ID: fmt.Sprint("sb", i), UID: fmt.Sprint("u", i), Facts: facts}, n.Policy())
 		s := n.state.Lock()
 		defer n.state.Unlock()
-		joined := s.join(p, "")
+		joined := s.join(reported{podIdentity: p, isConcerned: true})
 		c := s.addReported(joined, &Container{ID: fmt.Sprint("c", i), Name: "disk", Spec: func() *inventory.Spec { return &inventory.Spec{} }})
 		s.handle(c, lifecycle.StartContainer)
 		c.redecide(func(d *decision) { d.lends = lends })

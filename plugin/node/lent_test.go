@@ -18,7 +18,7 @@ func TestLentToNextSandbox(t *testing.T) {
 		p, _ := newPod(&Sandbox{ID: id, UID: "u", Facts: podfacts.Facts{Namespace: "team", Name: "vm"}}, n.Policy())
 		s := n.state.Lock()
 		defer n.state.Unlock()
-		return s.join(p, "kubepods/podu")
+		return s.join(reported{p, "kubepods/podu", true})
 	}
 	former, next := join("former"), join("next")
 	lent := policy.Lent{Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "dm-1"}}}

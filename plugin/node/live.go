@@ -40,7 +40,7 @@ func (n *Node) noteLive(uid string, l live) (edited map[string]string, bystandin
 	s.setLive(uid, &l)
 	now := time.Now()
 	for _, pod := range s.byUID[uid] {
-		if !s.concerns(pod.group.in(s)) {
+		if !pod.group.in(s).isConcerned() {
 			bystanding = append(bystanding, pod.podIdentity)
 			continue
 		}
@@ -64,32 +64,18 @@ func (s *state) withLive(r *podfacts.Request, uid, name string) *podfacts.Reques
 	return r.With(l.Request, podfacts.Annotations|besideAnnotations).InNamespace(l.namespaceLabels, s.namespaceKeys)
 }
 
-func (n *Node) liveOf(uid, namespace, name string) (live, bool) {
+func (n *Node) withLive(r *podfacts.Request, uid, name string) (*podfacts.Request, live) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return s.liveOf(uid, namespace, name)
-}
-
-func (n *Node) withLive(r *podfacts.Request, uid, name string) *podfacts.Request {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return s.withLive(r, uid, name)
-}
-
-// factsOf returns the facts about a pod that count or, if nothing concerns it yet, all that are known.
-func (s *state) factsOf(p *pod) policy.PodFacts {
-	now := p.request.now.Load()
-	if !s.concerns(p.group.in(s)) {
-		now = s.withLive(now, p.uid, p.name)
-	}
-	return now.PodFacts
+	l, _ := s.liveOf(uid, r.Namespace, name)
+	return s.withLive(r, uid, name), l
 }
 
 // revise has a pod follow what the API server knows about it. Labels and claims count at once if no container is live: a
 // creation asks the budget. Everything else that the author sets is an edit. A bystander follows it once something concerns it.
 func (s *state) revise(p *pod) {
 	l, known := s.liveOf(p.uid, p.namespace, p.name)
-	if !known || !s.concerns(p.group.in(s)) {
+	if !known || !p.group.in(s).isConcerned() {
 		return
 	}
 	s.followNamespace(p, l.namespaceLabels)
@@ -242,8 +228,12 @@ func (n *Node) withoutLabels(keys []string, before time.Time) map[podIdentity]po
 	defer n.state.Unlock()
 	out := map[podIdentity]policy.PodFacts{}
 	for _, p := range s.pods {
-		if facts := s.factsOf(p); p.joined.Before(before) && p.hasLiveContainer() && !facts.NamespaceLabels.Know(keys) {
-			out[p.podIdentity] = facts
+		now := p.request.now.Load()
+		if !p.group.in(s).isConcerned() {
+			now = s.withLive(now, p.uid, p.name) // a bystander does not follow it yet
+		}
+		if p.joined.Before(before) && p.hasLiveContainer() && !now.NamespaceLabels.Know(keys) {
+			out[p.podIdentity] = now.PodFacts
 		}
 	}
 	return out

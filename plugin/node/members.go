@@ -23,7 +23,7 @@ import (
 func newState(wake chan struct{}) *guard.Value[state] {
 	return guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, queue: queue.New[groupIdentity](maxReconciled, patientFor), wake: wake,
-		bystanders: map[*group]reading{}, written: map[string]enforce.Written{}, indexes: newIndexes(), live: map[string]live{},
+		written: map[string]enforce.Written{}, indexes: newIndexes(), live: map[string]live{},
 	})
 }
 
@@ -110,16 +110,18 @@ func groupKey(cgroup, sandbox string) string {
 }
 
 // join makes a pod part of the node's state.
-func (s *state) join(joining podIdentity, cgroup string) *pod {
-	key := groupKey(cgroup, joining.id)
+func (s *state) join(r reported) *pod {
+	key := groupKey(r.cgroup, r.id)
 	g := s.groups[key]
 	if g == nil {
-		g = newGroup(cgroup, key)
-		*g.written = s.written[cgroup]
-		delete(s.written, cgroup)
+		if g = newGroup(r.cgroup, key); r.isConcerned {
+			g.concern = concerned
+		}
+		*g.written = s.written[r.cgroup]
+		delete(s.written, r.cgroup)
 		s.groups[key] = g
 	}
-	p := &pod{podIdentity: joining, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
+	p := &pod{podIdentity: r.podIdentity, arrival: s.nextArrival(), joined: time.Now(), known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.identity()
 	if lent := s.lentTo(p); len(lent.Disks) > 0 {
 		p.lent.Store(new(lent))
@@ -164,7 +166,7 @@ func (s *state) leave(p *pod, e lifecycle.Event) {
 		return
 	}
 	s.queue.Drop(&g.entry)
-	delete(s.bystanders, g)
+	g.concern = concerned
 	g.recorded, g.told = recorded{granted: nothing, cleared: g.recorded.cleared}, notice.Ledger[noticeKey]{} // a hand-over may reference the group for hours
 	s.drop(g)
 }
@@ -178,12 +180,6 @@ func (s *state) drop(g *group) {
 			s.written[g.cgroup] = left
 		}
 	}
-}
-
-// concerns reports whether the pods of a group are no bystanders.
-func (s *state) concerns(g *group) bool {
-	_, passes := s.bystanders[g]
-	return !passes
 }
 
 // changed drops the plan, and what is kept of the group for budgets.
@@ -201,9 +197,10 @@ func (s *state) markDirty(g *group) {
 	s.reconcileAt(g, time.Now())
 }
 
-// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left or nothing concerns it.
+// reconcileAt has the reconciler compare a group at the latest at some time, unless its last pod has left, or nothing concerns it and no record
+// is to be read.
 func (s *state) reconcileAt(g *group, at time.Time) {
-	if len(g.pods) > 0 && s.concerns(g) {
+	if len(g.pods) > 0 && (g.isConcerned() || g.concern == unread) {
 		s.queue.Add(&g.entry, at)
 		reminder.Wake(s.wake)
 	}
@@ -376,15 +373,6 @@ func (n *Node) markDirty(g groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	s.markDirty(g.in(s))
-}
-
-// dropPlans has all groups planned again.
-func (n *Node) dropPlans() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		s.changed(g)
-	}
 }
 
 // layersMoved has the containers resolved again whose layers are elsewhere than before.

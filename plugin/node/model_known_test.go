@@ -32,7 +32,7 @@ func (n *Node) known() modelKnown {
 	defer n.state.Unlock()
 	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
-		if !s.concerns(pod.group.in(s)) {
+		if !pod.group.in(s).isConcerned() {
 			for _, c := range pod.containers {
 				out.bystanding[c.id] = true
 			}

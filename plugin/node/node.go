@@ -153,7 +153,7 @@ func (n *Node) markAllDirty() {
 // A weight on a single disk can be written only while io.cost is enabled there. The value of a disk with bfq is true.
 func (n *Node) WeightsChanged(byBFQ map[blkio.Dev]bool) {
 	n.controls.SetBFQ(byBFQ)
-	n.dropPlans() // the warning of a weight appears or disappears
+	n.markAllDirty() // the warning of a weight appears or disappears
 	reminder.Wake(n.all)
 }
 

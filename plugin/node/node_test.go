@@ -96,6 +96,12 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 	return n
 }
 
+// lookup returns the pod of a sandbox.
+func (n *Node) lookup(sb *Sandbox) podIdentity {
+	pod, _ := n.enter(sb)
+	return pod
+}
+
 // peek returns the state, for a test with a single goroutine.
 func (n *Node) peek() *state {
 	s := n.state.Lock()
@@ -127,13 +133,6 @@ type session struct {
 	deadline time.Duration
 }
 
-// passesBy decides as the session of the plugin does.
-func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
-	pol := s.n.Policy()
-	concerned := sb.Concerns(pol) || s.n.Knows(sb.ID, sb.Cgroup)
-	return !concerned && !s.n.PassBy(sb, c, now, pol)
-}
-
 // CreateContainer returns the settings of the spec.
 func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container) (policy.Settings, error) {
 	return s.createUnder(ctx, sb, c, false)
@@ -141,7 +140,7 @@ func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container
 
 // createUnder is CreateContainer under a runtime that splits lines or not.
 func (s *session) createUnder(ctx context.Context, sb *Sandbox, c *Container, splitsLines bool) (policy.Settings, error) {
-	if s.passesBy(sb, c, Created) {
+	if !s.n.Enter(sb, c, Created) {
 		return nil, nil
 	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
@@ -159,7 +158,7 @@ func (s *session) StartContainer(ctx context.Context, sb *Sandbox, c *Container)
 
 // startUnder is StartContainer under a runtime that heeds its errors or not.
 func (s *session) startUnder(ctx context.Context, sb *Sandbox, c *Container, canRefuse bool) error {
-	if s.passesBy(sb, c, Running) {
+	if !s.n.Enter(sb, c, Running) {
 		return nil
 	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)

@@ -270,20 +270,8 @@ func (c *snapshot) causes() (out []notice.Notice[noticeKey]) {
 // Problems returns the problems of pods of which an event has told, and that last. Rejected containers are none of them: the state
 // does not have these. It takes the lock for one group at a time, because it formats the texts of all notices.
 func (n *Node) Problems() (out []nodereport.Problem) {
-	for _, g := range n.notified() {
+	for _, g := range n.groups() {
 		out = append(out, n.problemsOf(g)...)
-	}
-	return out
-}
-
-// notified returns the groups with notices, which are few.
-func (n *Node) notified() (out []groupIdentity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		if len(g.told.Known) > 0 {
-			out = append(out, g.identity())
-		}
 	}
 	return out
 }
@@ -292,7 +280,7 @@ func (n *Node) problemsOf(of groupIdentity) (out []nodereport.Problem) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	if len(g.told.Known) == 0 { // it has left meanwhile
+	if len(g.told.Known) == 0 { // as of most groups
 		return nil
 	}
 	for _, x := range g.notices() {

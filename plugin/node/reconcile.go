@@ -32,9 +32,6 @@ func (n *Node) reconcile(ctx context.Context) {
 			return
 		case <-due.C:
 		case <-n.wake:
-			n.recovery.Step("find recorded pods", func() {
-				_ = n.readBystanders(ctx, unread) // the next pass retries, and logs an error
-			})
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
 				n.searchAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
@@ -69,19 +66,18 @@ func waitFor(all *sync.WaitGroup, d time.Duration) {
 // beginPass has every pod compared with its cgroups. A pass finds limits that another program edited, a disk that was removed
 // and has returned, a weight that systemd reset, and a start that was missed.
 func (n *Node) beginPass(ctx context.Context) {
-	var unread error
 	began := time.Now()
-	n.recovery.Step("find recorded pods", func() { unread = n.readBystanders(ctx, unreadable) })
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	n.recovery.Step("find support for weights", func() {
 		if n.controls.Refresh() {
-			n.dropPlans() // the warning of a weight appears or disappears
+			n.markAllDirty() // the warning of a weight appears or disappears
 		}
 	})
-	n.recovery.Step("tell notices", func() { n.tellOfNode(unread) })
 	n.cgroups.CloseUnread()
 	n.shared.Store(newSharedReads(&n.environment))
-	for _, g := range n.markAllDue(began) {
+	hung, unreadable := n.markAllDue(began)
+	n.recovery.Step("tell notices", func() { n.tellOfNode(unreadable) })
+	for _, g := range hung {
 		n.noteProblem(ctx, g, cause.ErrWriteHangs)
 		n.tell(g) // its turn may never end
 	}
@@ -110,25 +106,32 @@ func (n *Node) work(ctx context.Context, next turn) {
 
 // reconcileTurn reconciles a group that was taken from the queue. A panic ends one step of it.
 func (n *Node) reconcileTurn(ctx context.Context, t turn) {
-	g, isSteady := t.groupIdentity, false
-	if t.inPass {
-		if n.recovery.Step("compare a pod", func() { isSteady = n.staysSteady(ctx, &t) }); isSteady {
-			return
-		}
+	g, isDone := t.groupIdentity, t.concern < concerned
+	if isDone { // nothing else is due for bystanders
+		n.recovery.Step("find recorded pods", func() { n.findRecord(g) })
+	} else if t.inPass {
+		n.recovery.Step("compare a pod", func() { isDone = n.staysSteady(ctx, &t) })
+	}
+	if !isDone {
+		n.reconcileFully(ctx, g, t.inPass)
+	}
+	n.endTurn(g)
+}
+
+// reconcileFully does all that is due for a group that something concerns.
+func (n *Node) reconcileFully(ctx context.Context, g groupIdentity, inPass bool) {
+	if inPass {
 		n.findForPass(ctx, g)
 	}
 	if ctx.Err() == nil {
 		n.recovery.Step("reconcile a pod", func() { n.reconcileGroup(ctx, g) })
 	}
 	n.recovery.Step("lend limits", func() { n.lend(g) })
-	if t.inPass {
+	if inPass {
 		n.recovery.Step("find complete pods", func() { n.noteComplete(g) })
 	}
 	n.recovery.Step("tell notices", func() { n.tell(g) })
 	n.recovery.Step("find what is left to do", func() { n.noteSteady(g) })
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	n.endTurn(s, g.in(s))
 }
 
 // findForPass finds what no event has reported about a group. It reads files of cgroups only, unless a container may use an undeclared
@@ -146,7 +149,7 @@ func (n *Node) findForPass(ctx context.Context, g groupIdentity) {
 
 // staysSteady reports whether nothing was left to do for a group, and nothing has changed since. In most passes that holds for nearly all
 // groups, and ends the turn.
-func (n *Node) staysSteady(ctx context.Context, t *turn) (isSteady bool) {
+func (n *Node) staysSteady(ctx context.Context, t *turn) bool {
 	undeclared := n.undeclared(n.shared.Load())
 	targets, suspects, unread := n.takeSteady(t, undeclared.sharedReads)
 	for ; unread != ""; targets, suspects, unread = n.takeSteady(t, undeclared.sharedReads) {
@@ -160,19 +163,9 @@ func (n *Node) staysSteady(ctx context.Context, t *turn) (isSteady bool) {
 	if targets == nil {
 		return false
 	}
-	defer func() { n.endComparison(t, isSteady) }()
+	defer n.release(t.groupIdentity)
 	compare := enforce.Enforcer{Cgroups: n.cgroups}
 	return compare.IsUnchanged(targets, make([]byte, 0, 4096))
-}
-
-// endComparison ends a turn in which nothing else was to be done, and otherwise only gives the token back.
-func (n *Node) endComparison(t *turn, isSteady bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := t.in(s)
-	if s.release(g); isSteady {
-		n.endTurn(s, g)
-	}
 }
 
 // takeSteady takes the right to write a group's cgroups and returns its plan, if nothing else is to be done for the group. If the use
@@ -218,6 +211,9 @@ func (s *state) isSteady(g *group) bool {
 		if l.owner.IsPod || len(p.borrowed().Disks) > 0 {
 			return false // what is lent may have changed
 		}
+		if _, hasEdit := p.editNow(); hasEdit {
+			return false
+		}
 		for _, c := range p.containers {
 			if c.life.Phase().MayHaveStarted() && c.cgroup != "" || c.mayRun() && !p.isComplete() {
 				return false
@@ -226,7 +222,7 @@ func (s *state) isSteady(g *group) bool {
 		}
 	}
 	_, waits := g.drain.Ask()
-	return runs && !waits && !g.hasEdit()
+	return runs && !waits
 }
 
 // findRunning finds containers that have a process although no event reported their start. The runtime sent the
@@ -338,28 +334,31 @@ func (n *Node) noteComplete(of groupIdentity) {
 	}
 }
 
-// markAllDue has the reconciler compare all groups, as a pass that began at some time. It returns the groups whose worker hangs.
-func (n *Node) markAllDue(began time.Time) (hung []groupIdentity) {
+// markAllDue has the reconciler compare all groups, as a pass that began at some time. It returns the groups whose worker hangs, and an
+// error of reading records since the last pass.
+func (n *Node) markAllDue(began time.Time) (hung []groupIdentity, unreadable error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	now := time.Now()
 	s.queue.BeginPass(began)
 	for _, g := range s.groups {
-		if len(g.pods) == 0 || !s.concerns(g) {
+		if len(g.pods) == 0 || g.concern == unrecorded {
 			continue
 		}
 		if s.queue.AddToPass(&g.entry, now); g.entry.HasWorker() && g.writeHangs() {
 			hung = append(hung, g.identity())
 		}
 	}
-	return hung
+	unreadable, s.unreadable = s.unreadable, nil
+	return hung, unreadable
 }
 
 // turn is a group that a worker has taken from the queue.
 type turn struct {
 	groupIdentity
-	inPass bool
-	began  time.Time
+	inPass  bool
+	began   time.Time
+	concern concern
 }
 
 // nextTurn takes a group that is due from the queue, unless ctx has ended.
@@ -371,8 +370,13 @@ func (n *Node) nextTurn(ctx context.Context) (_ turn, ok bool) {
 	if due == nil || ctx.Err() != nil {
 		return turn{}, false
 	}
-	s.reviseDelayed(due.Of.in(s), func() time.Time { return now })
-	return turn{due.Of, s.queue.Take(due, now), now}, true
+	g := due.Of.in(s)
+	s.reviseDelayed(g, func() time.Time { return now })
+	t := turn{due.Of, s.queue.Take(due, now), now, g.concern}
+	if g.concern == unread {
+		g.concern = unreadable // until it is read
+	}
+	return t, true
 }
 
 // nextDue returns when the next group is due.
@@ -383,7 +387,10 @@ func (n *Node) nextDue() (at time.Time, waits bool) {
 }
 
 // endTurn puts a group back into the queue, where it waits if it is due again.
-func (n *Node) endTurn(s *state, g *group) {
+func (n *Node) endTurn(of groupIdentity) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
 	s.queue.Done(&g.entry)
 	s.reviseDelayed(g, time.Now)
 	n.countPass(s)

@@ -92,7 +92,7 @@ func starts() map[string]command {
 			c.sandbox.containers = append(c.sandbox.containers, c)
 			w.reachable()
 			c.state = node.Running
-			if w.passesBy(c.sandbox.message(), c.message(), node.Running) {
+			if !w.node.Enter(c.sandbox.message(), c.message(), node.Running) {
 				return
 			}
 			w.answer("start", neg, within(func(ctx context.Context) error { return w.node.Start(ctx, c.sandbox.message(), c.message(), true) }))

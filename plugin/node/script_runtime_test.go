@@ -275,7 +275,7 @@ func (w *world) create(c *container) error {
 		return nil
 	}
 	sb := c.sandbox.message()
-	if w.passesBy(sb, c.message(), node.Created) {
+	if !w.node.Enter(sb, c.message(), node.Created) {
 		return nil
 	}
 	err := within(func(ctx context.Context) error {
@@ -323,7 +323,7 @@ func (w *world) start(c *container) error {
 		return nil
 	}
 	sb := c.sandbox.message()
-	if w.passesBy(sb, c.message(), node.Running) {
+	if !w.node.Enter(sb, c.message(), node.Running) {
 		return nil
 	}
 	err := within(func(ctx context.Context) error { return w.node.Start(ctx, sb, c.message(), !w.isCRIO) })

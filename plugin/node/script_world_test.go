@@ -236,13 +236,6 @@ func within(fn func(ctx context.Context) error) error {
 	return fn(ctx)
 }
 
-// passesBy decides as the session of the plugin does.
-func (w *world) passesBy(sb *node.Sandbox, c *node.Container, now node.State) bool {
-	pol := w.node.Policy()
-	concerned := sb.Concerns(pol) || w.node.Knows(sb.ID, sb.Cgroup)
-	return !concerned && !w.node.PassBy(sb, c, now, pol)
-}
-
 func (w *world) sync(host string, ended <-chan struct{}) error {
 	if !w.disks.Wait("sync "+host, ended) {
 		return errors.New("the process has ended")

@@ -53,7 +53,7 @@ const (
 // should have. Its methods are safe for concurrent use.
 type Node struct {
 	environment
-	wake     chan struct{}            // the queue of groups has changed, or there are unread bystanders
+	wake     chan struct{}            // the queue of groups has changed
 	all      chan struct{}            // a pass over all pods is due
 	told     notice.Ledger[noticeKey] // of the node as a whole; used by the reconciler only
 	shared   atomic.Pointer[sharedReads]
@@ -107,8 +107,6 @@ type state struct {
 	pods map[string]*pod // by sandbox ID
 	// groups has the same pods by their pod cgroup, see groupKey.
 	groups map[string]*group
-	// bystanders has those groups that neither the policy nor annotations nor a record concern.
-	bystanders map[*group]reading
 	indexes
 	// live has what the API server knows about pods now, by their UID. The pods may not be here yet. The values do not change.
 	live map[string]live
@@ -119,6 +117,8 @@ type state struct {
 	namespaceKeys []string
 	arrivals      int // pods and containers that became part of the state
 	unexpected    int // events that the lifecycle of a container has no transition for
+	// unreadable is an error of reading the records of pods that nothing concerns since the last pass began; nil for none.
+	unreadable error
 	// queue has the groups that the reconciler has to compare with their cgroups. A token in wake makes it look at the
 	// queue.
 	queue queue.Queue[groupIdentity]
@@ -131,7 +131,8 @@ type state struct {
 // new one for a pod.
 type group struct {
 	groupFacts
-	pods []*pod // in the order of their arrival
+	pods    []*pod // in the order of their arrival
+	concern concern
 
 	entry    queue.Entry[groupIdentity]
 	drain    lifecycle.Drain
@@ -187,7 +188,6 @@ type recorded struct {
 	limits  policy.Settings // of the pod as a whole, by the record of an earlier process: see recalled
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
 	weights policy.Settings // of the pod as a whole, on all disks and on single disks
-	read    bool            // the record that an earlier process left was read into these values
 }
 
 // pod is one sandbox.
@@ -316,16 +316,6 @@ func (e *edit) text() string {
 
 // besideAnnotations are the parts of an edit that can have other authors than the annotations.
 const besideAnnotations = podfacts.Labels | podfacts.Volumes
-
-// reading is what is known about the records on the cgroups of bystanders.
-type reading uint8
-
-// The readings.
-const (
-	unread     reading = iota // and to be read soon
-	unreadable                // the next pass reads them again
-	unrecorded                // there is none
-)
 
 // Events receives what happens to pods. A note has text of its pod only.
 type Events interface {

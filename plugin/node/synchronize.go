@@ -10,46 +10,58 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/podfacts"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // This file takes over the pods that the runtime lists, forgets those whose removal it does not report, and finds those that it did not
 // list.
 
-// listedPod is a pod in the list of the runtime.
-type listedPod struct {
-	pod       podIdentity
-	cgroup    string
-	concerned bool // it is no bystander
+// reported is a sandbox as the runtime has reported it.
+type reported struct {
+	podIdentity
+	cgroup      string
+	isConcerned bool // something concerns it by itself
 }
 
 // Synchronize takes over the pods and containers that the runtime lists, and has the reconciler update the
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
-	limited := n.takeOver(n.listed(sandboxes), ctrs)
+	listed := make(map[string]reported, len(sandboxes))
+	for _, sb := range sandboxes {
+		listed[sb.ID] = n.parse(sb, n.policy.Load())
+	}
+	limited := n.takeOver(listed, ctrs)
 	n.findConcerned(n.bystanding(), nil) // a policy that came into force meanwhile did not find them
 	n.isListed.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": limited}).Info("Synchronized with the runtime")
 }
 
-// listed returns the listed pods by their sandboxes.
-func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
-	out := make(map[string]listedPod, len(sandboxes))
-	for _, sb := range sandboxes {
-		pod, cgroup, concerned := n.parsePod(sb)
-		out[pod.id] = listedPod{pod, cgroup, concerned}
+// parse returns a sandbox with whether something concerns it under a policy. It leaves the values of the annotations unparsed: a tenant
+// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
+func (n *Node) parse(sb *Sandbox, pol *policy.Policy) reported {
+	pod, isCut := newPod(sb, pol)
+	out := reported{podIdentity: pod, isConcerned: n.concerns(sb, pol)}
+	if isCut {
+		n.log.WithField("pod", pod.String()).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
+	}
+	var err error
+	if out.cgroup, err = cgroupfs.PodCgroup(sb.Cgroup); err != nil && out.isConcerned {
+		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
 	return out
 }
 
 // takeOver takes over the listed pods with their containers, and forgets the others. It returns how many are no bystanders.
-func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) (limited int) {
+func (n *Node) takeOver(listed map[string]reported, ctrs []*Container) (limited int) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	for id, l := range listed { // before leave, so that a new sandbox finds the group of the old one
-		s.joinListed(s.pods[id], l)
+	for _, g := range s.groups {
+		if !g.isConcerned() {
+			g.concern = unread // another process may have had a policy for it meanwhile
+		}
+	}
+	for _, r := range listed { // before leave, so that a new sandbox finds the group of the old one
+		s.enter(r, false)
 	}
 	for id, pod := range s.pods {
 		if _, there := listed[id]; !there {
@@ -59,26 +71,11 @@ func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) (limited
 	s.adopt(ctrs)
 	s.reviseAll()
 	for _, g := range s.groups {
-		s.markDirty(g)
+		if s.markDirty(g); g.isConcerned() {
+			limited++
+		}
 	}
-	return len(s.groups) - len(s.bystanders)
-}
-
-// joinListed makes a listed pod part of the state, unless it is known. The records of a bystander are read again: another process may
-// have had a policy for it meanwhile.
-func (s *state) joinListed(known *pod, l listedPod) {
-	switch {
-	case known == nil && l.concerned:
-		known = s.join(l.pod, l.cgroup)
-	case known == nil:
-		known = s.joinBystander(l.pod, l.cgroup)
-	case !s.concerns(known.group.in(s)):
-		known.request.now.Store(l.pod.request.now.Load()) // with labels that were not kept
-		s.unread(known.group.in(s))
-	}
-	if l.concerned {
-		s.concern(known.group.in(s), false)
-	}
+	return limited
 }
 
 // byAge sorts containers by their creation, the running ones last: of the containers of one name the last one
@@ -147,7 +144,7 @@ func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 	defer n.state.Unlock()
 	g := of.in(s)
 	for _, c := range g.all() {
-		if c.mayRun() && s.concerns(g) { // nothing compares the others with their cgroups
+		if c.mayRun() && g.isConcerned() { // nothing compares the others with their cgroups
 			return 0, false
 		}
 	}
@@ -222,99 +219,4 @@ func (n *Node) forgetWritten(cgroup string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	delete(s.written, cgroup)
-}
-
-// lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.
-func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
-	err = n.recovery.Guarded(func() error {
-		found = n.lookup(sb)
-		return nil
-	})
-	return found, err
-}
-
-// lookup returns the pod of a sandbox, and none if the sandbox is of no concern to the plugin.
-func (n *Node) lookup(sb *Sandbox) podIdentity {
-	if known := n.podOf(sb.ID); !known.isNone() {
-		return known
-	}
-	fresh, cgroup, concerned := n.parsePod(sb)
-	if !concerned {
-		return podIdentity{}
-	}
-	return n.enter(fresh, cgroup, n.isListed.Load())
-}
-
-// podOf returns the pod of a sandbox, and none if nothing concerns it.
-func (n *Node) podOf(sandbox string) podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	if pod := s.pods[sandbox]; pod != nil && s.concerns(pod.group.in(s)) {
-		return pod.podIdentity
-	}
-	return podIdentity{}
-}
-
-// enter makes a pod part of the state that something concerns. If the runtime has listed its pods, an unknown sandbox is a new one, of
-// which no earlier process has left an edit.
-func (n *Node) enter(fresh podIdentity, cgroup string, listed bool) podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	pod := s.pods[fresh.id]
-	switch {
-	case pod == nil:
-		pod = s.join(fresh, cgroup)
-		pod.isNew = listed
-	case s.concerns(pod.group.in(s)):
-		return pod.podIdentity
-	default:
-		pod.request.now.Store(fresh.request.now.Load()) // with labels that were not kept
-	}
-	s.inheritNamespace(pod)
-	// The record of an earlier sandbox may have the labels of the namespace.
-	pod.restored = pod.isNew && pod.request.now.Load().NamespaceLabels.Know(s.namespaceKeys)
-	s.concern(pod.group.in(s), false)
-	s.revise(pod)
-	return pod.podIdentity
-}
-
-// parsePod returns the pod of a sandbox. concerned is false if the sandbox has no annotation of this domain, no
-// class or budget by the policy, and nothing concerned it before. It leaves the values of the annotations unparsed: a tenant
-// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
-func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
-	pod, isCut := newPod(sb, n.policy.Load())
-	concerned = sb.Concerns(n.policy.Load()) || n.Knows(sb.ID, sb.Cgroup) || n.concernsLive(sb)
-	if isCut {
-		sb.warnCut(n.log)
-	}
-	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-	if err != nil && concerned {
-		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
-	}
-	return pod, cgroup, concerned
-}
-
-// requestOf returns what is requested for a sandbox by all that is known of it, and whether something concerns it.
-func (n *Node) requestOf(sb *Sandbox, pol *policy.Policy) (r *podfacts.Request, concerned bool) {
-	if p := n.podOf(sb.ID); p.isNone() {
-		r, _ = sb.request(pol)
-		r = n.withLive(r, sb.UID, sb.Name)
-	} else {
-		r = p.request.now.Load()
-	}
-	return r, annotation.Concerns(sb.Annotations) || pol.Concerns(&r.PodFacts) || n.concernsLive(sb)
-}
-
-// Knows reports whether something concerns a sandbox of the state, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.
-// A new policy may have no class for such a pod, while its cgroup still has the limit of ended containers. That
-// limit is removed once a container without a limit is known. Knows reads nothing of the node.
-func (n *Node) Knows(sandbox, cgroup string) bool {
-	cgroup, err := cgroupfs.PodCgroup(cgroup)
-	if err != nil {
-		cgroup = "" // without a cgroup, each sandbox of a pod is on its own
-	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := s.groups[groupKey(cgroup, sandbox)]
-	return g != nil && s.concerns(g)
 }

@@ -238,7 +238,7 @@ func (s *state) borrow(p *pod, gone []blkio.Disk) (_ notice.Event, isChanged boo
 		return notice.Event{}, false
 	}
 	if len(next.Limits) > 0 {
-		s.concern(p.group.in(s), false)
+		s.concern(p.group.in(s))
 	}
 	if len(gone) == 0 && p.borrows.Due().After(now) {
 		s.reconcileAt(p.group.in(s), p.borrows.Due())

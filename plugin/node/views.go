@@ -59,9 +59,7 @@ func (n *Node) Bursting() (out burst.Demand) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range s.groups {
-		if s.concerns(g) {
-			s.addBursts(&out, g)
-		}
+		s.addBursts(&out, g)
 	}
 	return out
 }
@@ -220,7 +218,7 @@ func (n *Node) Weighted() weights.Demand {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range s.groups {
-		if s.concerns(g) {
+		if g.isConcerned() {
 			g.addWeighted(&out)
 		}
 		if pol.BoundsWeights() {
@@ -313,15 +311,15 @@ func (n *Node) census() metrics.Census {
 	weightsWork := n.controls.Work()
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	out := metrics.Census{Pods: len(s.groups) - len(s.bystanders), Unexpected: s.unexpected}
+	out := metrics.Census{Unexpected: s.unexpected}
 	if s.watch != nil {
 		out.Watches = 1
 	}
 	for _, g := range s.groups {
-		if !s.concerns(g) {
+		if !g.isConcerned() {
 			continue
 		}
-		if g.foreign != "" {
+		if out.Pods++; g.foreign != "" {
 			out.Foreign++
 		}
 		isPending := g.retry.err != nil

@@ -247,15 +247,6 @@ func (n *Node) planOf(g groupIdentity) *enforce.Targets {
 	return nil
 }
 
-func (n *Node) viewOf(g groupIdentity) view {
-	controls := n.controls.Effect() // may read a file
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	v := s.view(g.in(s))
-	v.Controls = controls
-	return v
-}
-
 // view is a copy of the facts from which a plan is made.
 type view struct {
 	plan.View
@@ -266,10 +257,14 @@ type view struct {
 	changes int
 }
 
-// view returns a view of a group.
-func (s *state) view(g *group) view {
-	v := view{group: g.identity(), shared: g.shared(), changes: g.changes}
-	v.Drained = g.drain.Phase() == lifecycle.Drained
+// viewOf returns a view of a group.
+func (n *Node) viewOf(of groupIdentity) view {
+	controls := n.controls.Effect() // may read a file
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
+	v := view{group: of, shared: g.shared(), changes: g.changes}
+	v.Controls, v.Drained = controls, g.drain.Phase() == lifecycle.Drained
 	live := false
 	var last *podfacts.Edit
 	for _, pod := range g.pods {
@@ -284,7 +279,7 @@ func (s *state) view(g *group) view {
 		// Of two sandboxes of a pod the later one counts, once a container of it has started.
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
-			v.Pod, v.pod, v.request = pod.planned(), pod.podIdentity, pod.request.now.Load()
+			v.Pod, v.pod, v.request = plan.Pod{Namespace: pod.namespace, Name: pod.name, UID: pod.uid}, pod.podIdentity, pod.request.now.Load()
 			v.Pod.Seen, v.Pod.Complete = policy.UnlessAllRejected(pod.seen()), pod.isComplete()
 			v.Pod.Begun, v.Pod.Granted = begun, g.grantedTo(pod)
 			v.Pod.Live = plan.Live{Rejected: pod.edit.err, Unknown: pod.edit.unknown}
@@ -301,11 +296,6 @@ func (s *state) view(g *group) view {
 		v.Pod.Cgroup = v.group.cgroup
 	}
 	return v
-}
-
-// planned returns the facts about a pod that a plan needs, without its containers and its policy.
-func (p *podIdentity) planned() plan.Pod {
-	return plan.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid}
 }
 
 // planned returns the facts about a container that a plan needs.
@@ -338,10 +328,7 @@ func (g *groupFacts) writeHangs() bool { return g.token.HeldFor() > passDeadline
 func (n *Node) release(of groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.release(of.in(s))
-}
-
-func (s *state) release(g *group) {
+	g := of.in(s)
 	g.token.Return()
 	s.drop(g)
 	if g.entry.IsDue() && s.queue.Hasten(&g.entry, time.Now()) {
