@@ -23,22 +23,6 @@ import (
 // registers. A registration waits for each stop of a container that is under way, and blocks all other events
 // meanwhile. So bystanders are part of the state as all pods are. Only nothing of them is decided or compared.
 
-// concern is whether something concerns the pods of a group: the policy, annotations, the API server, or a record on their cgroups. While
-// nothing does, it is what is known about the records.
-type concern uint8
-
-// The values of concern. Up to unrecorded, nothing concerns the pods.
-const (
-	unread     concern = iota // the records are to be read soon
-	unreadable                // the next pass reads them again
-	unrecorded                // there is no record
-	concerned
-	recordRead // and the record of the pod that an earlier process left was read into group.recorded
-)
-
-// isConcerned reports whether something concerns the pods of the group.
-func (g *group) isConcerned() bool { return g.concern >= concerned }
-
 // Enter makes the pod of a container's event part of the state, and reports whether something concerns the pod. Of a bystander it notes the
 // container. It reads nothing of the node.
 func (n *Node) Enter(sb *Sandbox, ctr *Container, now State) (isConcerned bool) {
@@ -57,6 +41,21 @@ func (n *Node) enter(sb *Sandbox) (pod podIdentity, isConcerned bool) {
 		return n.enter(sb)
 	}
 	return pod, isConcerned
+}
+
+// parse returns a sandbox with whether something concerns it under a policy. It leaves the values of the annotations unparsed: a tenant
+// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
+func (n *Node) parse(sb *Sandbox, pol *policy.Policy) reported {
+	pod, isCut := newPod(sb, pol)
+	out := reported{podIdentity: pod, isConcerned: n.concerns(sb, pol)}
+	if isCut {
+		n.log.WithField("pod", pod.String()).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
+	}
+	var err error
+	if out.cgroup, err = cgroupfs.PodCgroup(sb.Cgroup); err != nil && out.isConcerned {
+		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
+	}
+	return out
 }
 
 // podOf returns the pod of a sandbox, and none if the sandbox is not part of the state.

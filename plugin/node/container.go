@@ -330,6 +330,9 @@ func containersOf(pods iter.Seq[*pod]) iter.Seq2[*pod, *container] {
 	}
 }
 
+// isConcerned reports whether something concerns the pods of the group.
+func (g *group) isConcerned() bool { return g.concern >= concerned }
+
 // hasLate reports whether the budget had no room for a live container of a group.
 func (g *group) hasLate() bool {
 	for _, c := range g.all() {

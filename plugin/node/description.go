@@ -36,6 +36,13 @@ func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 	return out, isCut
 }
 
+// reported is a sandbox as the runtime has reported it.
+type reported struct {
+	podIdentity
+	cgroup      string
+	isConcerned bool // something concerns it by itself
+}
+
 // Container is a container as the runtime describes it.
 type Container struct {
 	ID, Name  string

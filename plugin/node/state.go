@@ -144,6 +144,19 @@ type group struct {
 	told     notice.Ledger[noticeKey]
 }
 
+// concern is whether something concerns the pods of a group: the policy, annotations, the API server, or a record on their cgroups. While
+// nothing does, it is what is known about the records.
+type concern uint8
+
+// The values of concern. Up to unrecorded, nothing concerns the pods.
+const (
+	unread     concern = iota // the records are to be read soon
+	unreadable                // the next pass reads them again
+	unrecorded                // there is no record
+	concerned
+	recordRead // and the record of the pod that an earlier process left was read into group.recorded
+)
+
 // planned is the plan of a group. Once nothing else is to be done for the group, a pass only compares the plan with the cgroups, and the
 // disks that containers use with those that they declare. That holds for one policy and one place of the writable layers.
 type planned struct {

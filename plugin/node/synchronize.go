@@ -10,18 +10,10 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // This file takes over the pods that the runtime lists, forgets those whose removal it does not report, and finds those that it did not
 // list.
-
-// reported is a sandbox as the runtime has reported it.
-type reported struct {
-	podIdentity
-	cgroup      string
-	isConcerned bool // something concerns it by itself
-}
 
 // Synchronize takes over the pods and containers that the runtime lists, and has the reconciler update the
 // cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
@@ -34,21 +26,6 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	n.findConcerned(n.bystanding(), nil) // a policy that came into force meanwhile did not find them
 	n.isListed.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": limited}).Info("Synchronized with the runtime")
-}
-
-// parse returns a sandbox with whether something concerns it under a policy. It leaves the values of the annotations unparsed: a tenant
-// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
-func (n *Node) parse(sb *Sandbox, pol *policy.Policy) reported {
-	pod, isCut := newPod(sb, pol)
-	out := reported{podIdentity: pod, isConcerned: n.concerns(sb, pol)}
-	if isCut {
-		n.log.WithField("pod", pod.String()).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
-	}
-	var err error
-	if out.cgroup, err = cgroupfs.PodCgroup(sb.Cgroup); err != nil && out.isConcerned {
-		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
-	}
-	return out
 }
 
 // takeOver takes over the listed pods with their containers, and forgets the others. It returns how many are no bystanders.
