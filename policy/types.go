@@ -115,9 +115,9 @@ type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
 	Settings Settings
 	Disks    map[blkio.Dev]string // kernel names of the disks in Settings and Lowered, and of those that are lent
-	// Lowered has values of annotations that an earlier policy granted and that are not in force now. The
-	// reason is that the class of the rule is lower, or that the rule ignores annotations. Ignored is true in
-	// the latter case.
+	// Lowered has values that annotations ask for, or an earlier policy granted, and that are not in force now. The
+	// reason is that the class of the rule is lower, that a budget has no room, or that the rule ignores annotations. Ignored is true
+	// in the last case.
 	Lowered Settings
 	Ignored bool
 	Extent

@@ -369,7 +369,8 @@ func (s *state) growth(c *container, fresh *snapshot, total policy.Settings) fun
 }
 
 // toRoom lowers the limits of a late container to the room that the budget of its namespace has beside the rest of its group, where its
-// pod is granted more; everywhere if grows is nil.
+// pod is granted more; everywhere if grows is nil. What it asks for is noted in Lowered: a later policy may have no budget, and reject
+// the annotations that it would be decided by again.
 func (s *state) toRoom(g *group, c *snapshot, total policy.Settings, grows func(blkio.Address) bool) {
 	d := &c.decision.desired
 	own, others := s.tallyFor(g, []*snapshot{c})
@@ -382,8 +383,14 @@ func (s *state) toRoom(g *group, c *snapshot, total policy.Settings, grows func(
 		}
 		names[x.Dev] = d.DiskName(x.Dev)
 	}
+	left := d.Settings.Lowest(limits)
+	lowered := d.Settings.Where(func(s policy.Setting) bool {
+		now, _ := left.Get(s.Address)
+		return now.Value != s.Value
+	})
 	c.redecide(func(to *decision) {
-		to.desired.Settings, to.desired.Disks, to.desired.Warnings = d.Settings.Lowest(limits), names, slices.Concat(d.Warnings, []string{lateWarning})
+		to.desired.Settings, to.desired.Lowered = left, d.Lowered.Join(lowered)
+		to.desired.Disks, to.desired.Warnings = names, slices.Concat(d.Warnings, []string{lateWarning})
 		to.lends = to.policy.Lends(&c.disks.Facts, &to.desired)
 	})
 }
