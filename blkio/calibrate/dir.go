@@ -55,13 +55,14 @@ func openDir(root, name string) (_ *Dir, place string, err error) {
 		return nil, "", err
 	}
 	defer base.Close()
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(base.Fd()), name, how)
-	for range 1000 {
-		if !errors.Is(err, unix.EAGAIN) { // something on the node was renamed or mounted while a ".." was resolved, openat2(2)
+	var fd int
+	for range 1000 { // EAGAIN: something on the node was renamed or mounted while a ".." was resolved, openat2(2)
+		fd, err = unix.Openat2(int(base.Fd()), name, &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if !errors.Is(err, unix.EAGAIN) {
 			break
 		}
-		fd, err = unix.Openat2(int(base.Fd()), name, how)
 	}
 	if err != nil {
 		return nil, "", &os.PathError{Op: "open", Path: name, Err: err}

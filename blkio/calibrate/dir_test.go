@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -92,14 +93,10 @@ func TestOpenDirWhileRenamed(t *testing.T) {
 	if err := errors.Join(os.Symlink("../..", filepath.Join(root, "up")), os.WriteFile(other, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	ended, group := make(chan struct{}), sync.WaitGroup{}
-	group.Go(func() {
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
+	ctx, stop := context.WithCancel(t.Context())
+	var renames sync.WaitGroup
+	renames.Go(func() {
+		for ctx.Err() == nil {
 			if err := errors.Join(os.Rename(other, other+"2"), os.Rename(other+"2", other)); err != nil {
 				t.Error(err)
 				return
@@ -114,8 +111,8 @@ func TestOpenDirWhileRenamed(t *testing.T) {
 		}
 		d.Close()
 	}
-	close(ended)
-	group.Wait()
+	stop()
+	renames.Wait()
 }
 
 // TestDirStays verifies that the object at the path of the directory does not matter after it was opened.

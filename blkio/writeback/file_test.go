@@ -1,6 +1,7 @@
 package writeback
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -150,21 +151,17 @@ func TestOpen(t *testing.T) {
 
 // recreates makes a file and removes it, again and again. ext4 gives each one the same number.
 func recreates(t *testing.T, name string) (stop func()) {
-	ended, group := make(chan struct{}), sync.WaitGroup{}
-	group.Go(func() {
-		for {
-			select {
-			case <-ended:
-				return
-			default:
-			}
+	ctx, cancel := context.WithCancel(t.Context())
+	var files sync.WaitGroup
+	files.Go(func() {
+		for ctx.Err() == nil {
 			if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Remove(name)); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	})
-	stop = sync.OnceFunc(func() { close(ended); group.Wait() })
+	stop = func() { cancel(); files.Wait() }
 	t.Cleanup(stop)
 	return stop
 }

@@ -238,8 +238,9 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		v, pol := n.viewPod(pod), n.policy.Load()
 		of := v.request.Under(pol)
 		c := newContainer(pod, ctr, n.mountRoom(pod, ctr.Name))
-		c.recalled = noRecord                                                                 // no earlier process knew it
-		if _, err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil { // it has no process yet
+		// No earlier process knew it, and it has no process whose mounts could be compared.
+		c.recalled = noRecord
+		if _, err := n.finder().find(ctx, soughtBy(of), n.layers.Current(), &c); err != nil {
 			return nil, err
 		}
 		total := v.decide(v.request, of, []*snapshot{&c}, n.controls.Missing())

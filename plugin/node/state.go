@@ -152,7 +152,7 @@ type concern uint8
 const (
 	unread     concern = iota // the records are to be read soon
 	unreadable                // the next pass reads them again
-	unrecorded                // there is no record
+	unrecorded                // the cgroups have none
 	concerned
 	recordRead // and the record of the pod that an earlier process left was read into group.recorded
 )
